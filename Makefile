@@ -1,0 +1,48 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both start from nothing but Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOGITS ?= ../shared/data/logits
+
+.PHONY: demo test lint types pytest defaults clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo      install rhocal into $(VENV) and compare all methods on the shipped logits"
+	@echo "make test      install the development extras, then lint, types and all tests"
+	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
+	@echo "make clean     remove $(VENV) and everything built"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps make the second run quick: nothing is installed again until the files that say what to install change.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/rhocal demo -o build/demo
+
+test: lint types pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+# One thread for each process: two processes of many threads on few cores only wait for each other.
+pytest: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+defaults: $(VENV)/.installed-dev
+	$(BIN)/python experiments/defaults/run.py --logits $(LOGITS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

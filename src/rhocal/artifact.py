@@ -1,0 +1,131 @@
+"""A fitted calibrator on disk: one ``.safetensors`` file, numbers as tensors, the rest as JSON in its header.
+
+Nothing is unpickled, ever. A file is refused if its schema is newer than this library knows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal._version import __version__
+from rhocal.atomic import writing
+from rhocal.calibrators import CALIBRATORS, Calibrator
+from rhocal.errors import FileError, InputError
+from rhocal.objectives import Objective
+from rhocal.solve import Solution
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+SCHEMA = 1
+FORMAT = "rhocal-calibrator"
+
+
+def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
+    """Write a fitted calibrator. The target appears whole or not at all."""
+    from safetensors.numpy import save_file  # noqa: PLC0415
+
+    calibrator._fitted()  # noqa: SLF001
+    card = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "version": __version__,
+        "method": calibrator.name,
+        "options": {name: _plain(value) for name, value in calibrator.get_params().items()},
+        "classes": _class_list(calibrator),
+        "kind": calibrator.kind_,
+        "evidence": asdict(calibrator.solution_),
+    }
+    tensors = {name: np.ascontiguousarray(getattr(calibrator, name)) for name in calibrator.parameters}
+    # A file without tensors is allowed by the format but not by every reader.
+    tensors["n_classes"] = np.array(len(calibrator.classes_))
+    try:
+        text = json.dumps(card)
+    except TypeError as error:
+        raise InputError(f"this calibrator cannot be saved: {error}") from error
+    with writing(path) as unfinished:
+        save_file(tensors, unfinished, metadata={"rhocal": text})
+
+
+def load(path: str | PathLike[str]) -> Calibrator:
+    """Read a calibrator that ``save`` wrote."""
+    card, tensors = _read(Path(path))
+    families = {method.family.name: method.family for method in CALIBRATORS.values()}
+    if card["method"] not in families:
+        raise FileError(f"{path}: this version ({__version__}) does not know the method {card['method']!r}")
+    family = families[card["method"]]
+    missing = [name for name in family.parameters if name not in tensors]
+    if missing:
+        raise FileError(f"{path}: damaged, the parameter {missing[0]} is missing")
+    try:
+        calibrator = family(**card["options"])
+    except TypeError as error:
+        raise FileError(f"{path}: its options do not fit {card['method']}: {error}") from error
+    for name in family.parameters:
+        value = tensors[name]
+        setattr(calibrator, name, value.item() if value.ndim == 0 else value)
+    evidence = dict(card["evidence"])
+    evidence["trials"] = tuple(evidence["trials"])
+    calibrator.classes_ = np.asarray(card["classes"])
+    calibrator.kind_ = card["kind"]
+    calibrator.solution_ = Solution(**evidence)
+    return calibrator
+
+
+def card_of(path: str | PathLike[str]) -> dict[str, Any]:
+    """What an artifact says about itself."""
+    return _read(Path(path))[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except SafetensorError as error:
+        raise FileError(f"{path}: not a safetensors file, or damaged: {error}") from error
+    if "rhocal" not in metadata:
+        raise FileError(f"{path}: a safetensors file, but not a rhocal calibrator (it holds {', '.join(tensors)})")
+    try:
+        card = json.loads(metadata["rhocal"])
+        schema = int(card["schema"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path}: damaged, its description cannot be read: {error}") from error
+    if schema > SCHEMA:
+        raise FileError(
+            f"{path}: written by rhocal {card.get('version')} with schema {schema}; this version ({__version__}) reads up "
+            f"to schema {SCHEMA}. Upgrade rhocal"
+        )
+    absent = {"format", "method", "options", "classes", "kind", "evidence"} - card.keys()
+    if absent or card["format"] != FORMAT:
+        raise FileError(f"{path}: damaged, or not a calibrator (missing: {', '.join(sorted(absent)) or 'its format'})")
+    return card, tensors
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON; objectives have a text."""
+    if isinstance(value, Objective):
+        return str(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _class_list(calibrator: Calibrator) -> list[Any]:
+    classes: list[Any] = calibrator.classes_.tolist()
+    if not all(isinstance(name, str | int | float | bool) for name in classes):
+        raise InputError(
+            f"classes of type {type(classes[0]).__name__} cannot be saved; fit with texts or numbers as classes"
+        )
+    return classes

@@ -1,0 +1,73 @@
+"""The table of methods. A new one is a file here and a line below; CLI, laws, docs and report read the table."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any
+
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.histogram_binning import HistogramBinning
+from rhocal.calibrators.identity import Identity
+from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
+from rhocal.calibrators.temperature import TemperatureScaling
+from rhocal.calibrators.vector import VectorScaling
+from rhocal.errors import InputError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A line of the table: a family with preset options."""
+
+    family: type[Calibrator]
+    summary: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CALIBRATORS: dict[str, Method] = {
+    "identity": Method(Identity, "No calibration"),
+    "temperature": Method(TemperatureScaling, "One temperature for all samples"),
+    "temperature-avuc": Method(
+        TemperatureScaling, "One temperature, NLL + accuracy versus uncertainty", {"objective": "nll + avuc"}
+    ),
+    "rho-norm": Method(RhoNormScaling, "A temperature that grows with the norm of the logits"),
+    "rho-norm-paper": Method(RhoNormScaling, "The same exactly as the paper fits it", RhoNormScaling.PAPER),
+    "vector": Method(VectorScaling, "A scale and a bias for each class"),
+    "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
+}
+
+
+def calibrator(name: str, **options: Any) -> Calibrator:
+    """A calibrator by its name in the table, with options of its family.
+
+    >>> calibrator("temperature", objective="brier")
+    TemperatureScaling(objective='brier')
+    """
+    if name not in CALIBRATORS:
+        close = difflib.get_close_matches(name, CALIBRATORS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"there is no method {name!r}{hint} There are {', '.join(CALIBRATORS)}")
+    method = CALIBRATORS[name]
+    try:
+        return method.family(**{**method.options, **options})
+    except TypeError:
+        known = method.family().get_params()
+        unknown = [option for option in options if option not in known]
+        if not unknown:
+            raise
+        raise InputError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}") from None
+
+
+__all__ = [
+    "CALIBRATORS",
+    "Calibrator",
+    "HistogramBinning",
+    "Identity",
+    "Method",
+    "RhoNormScaling",
+    "ScaleCalibrator",
+    "TemperatureScaling",
+    "VectorScaling",
+    "calibrator",
+    "confidence_bounds",
+]

@@ -1,0 +1,235 @@
+"""The common face of all calibrators.
+
+They speak scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``, ``clone``) without importing it.
+Calibrators return calibrated *logits*; softmax happens once, at the door.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from rhocal.errors import InputError, NotFittedError
+from rhocal.predictions import Kind, Predictions, predictions
+from rhocal.special import Floats, row_blocks, softmax
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from rhocal.solve import Solution
+
+
+class Calibrator(ABC):
+    """A map from logits to calibrated logits, fitted on a tune set."""
+
+    name: ClassVar[str]
+    """The family's name in the table of methods and in artifacts."""
+    keeps_decision: ClassVar[bool]
+    """Whether the predicted class can never change."""
+    parameters: ClassVar[tuple[str, ...]]
+    """The fitted numbers and arrays, as attributes; what an artifact stores."""
+
+    classes_: NDArray[Any]
+    kind_: Kind
+    solution_: Solution
+
+    def fit(
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        classes: Any = None,
+        kind: Kind = "logits",
+        ignore_index: int | None = None,
+        class_axis: int = -1,
+    ) -> Self:
+        """Fit on held-out logits and labels, never on the data the network was trained on.
+
+        See ``rhocal.predictions`` for what is accepted. ``kind`` is remembered and used by ``predict_proba`` too.
+        """
+        data = predictions(
+            logits,
+            _required(labels),
+            sample_weight=sample_weight,
+            classes=classes,
+            kind=kind,
+            ignore_index=ignore_index,
+            class_axis=class_axis,
+        )
+        self.solution_ = self._fit(data)
+        self.classes_, self.kind_ = data.classes, kind
+        return self
+
+    def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
+        """Calibrated logits, in the shape that came (binary scores become two columns)."""
+        data = self._border(logits, kind, class_axis)
+        return _in_shape(self._transform(data.logits), logits, class_axis)
+
+    def predict_proba(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
+        """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
+        data = self._border(logits, kind, class_axis)
+        return _in_shape(self._probs(data.logits), logits, class_axis)
+
+    def predict(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[Any]:
+        """The predicted class of every sample, as a value of ``classes_``."""
+        data = self._border(logits, kind, class_axis)
+        predicted = self.classes_[self._predicted(data.logits)]
+        shape = np.shape(logits)
+        if len(shape) > 2:
+            return predicted.reshape([n for axis, n in enumerate(shape) if axis != class_axis % len(shape)])
+        return predicted
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
+        from rhocal.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
+
+        save(self, path)
+
+    # What a family writes ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _fit(self, data: Predictions) -> Solution:
+        """Set the attributes named in ``parameters``."""
+
+    @abstractmethod
+    def _transform(self, logits: Floats) -> Floats:
+        """Calibrated logits of checked logits, in a new array."""
+
+    def _probs(self, logits: Floats) -> Floats:
+        return softmax(self._transform(logits))
+
+    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
+        return self._transform(logits).argmax(axis=1)
+
+    # scikit-learn's protocol ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def _option_names(cls) -> list[str]:
+        if cls.__init__ is object.__init__:
+            return []
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - scikit-learn's signature
+        """The options, as they were given."""
+        return {name: getattr(self, name) for name in self._option_names()}
+
+    def set_params(self, **options: Any) -> Self:
+        """Change options; they count from the next ``fit``."""
+        known = self._option_names()
+        for name, value in options.items():
+            if name not in known:
+                raise InputError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(known) or 'none'}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [
+            f"{name}={value!r}" for name, value in self.get_params().items() if not _same(value, defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "solution_")
+
+    def __sklearn_tags__(self) -> Any:
+        from rhocal.sklearn import calibrator_tags  # noqa: PLC0415 - scikit-learn asks, so it is there
+
+        return calibrator_tags()
+
+    # Common steps --------------------------------------------------------------------------------------------------
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns, by the name scikit-learn uses."""
+        return len(self._fitted().classes_)
+
+    def _fitted(self) -> Self:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
+        return self
+
+    def _border(self, logits: Any, kind: Kind | None, class_axis: int) -> Predictions:
+        classes = self._fitted().classes_
+        n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
+        if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:
+            raise InputError(
+                f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(self).__name__} was fitted "
+                f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
+            )
+        return predictions(logits, kind=kind or self.kind_, class_axis=class_axis)
+
+
+class ScaleCalibrator(Calibrator):
+    """Multiplies the logits of a sample by a positive number, its scale.
+
+    The order of the classes of a sample never changes (Propositions 2 and 3), and the prediction is read off the raw
+    logits, so that rounding cannot change it either.
+    """
+
+    keeps_decision = True
+
+    @abstractmethod
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        """The scale of every sample."""
+
+    def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
+        """The number that multiplies each sample's logits; 1/scale is its temperature."""
+        return self._scale(self._border(logits, kind, class_axis).logits)
+
+    def _transform(self, logits: Floats) -> Floats:
+        out = np.empty_like(logits)
+        for rows in row_blocks(*logits.shape):
+            block = logits[rows]
+            np.multiply(block, self._scale(block).astype(block.dtype)[:, None], out=out[rows])
+            _keep_decision(out[rows], block)
+        return out
+
+    def _probs(self, logits: Floats) -> Floats:
+        out = np.empty_like(logits)
+        for rows in row_blocks(*logits.shape):
+            block = logits[rows]
+            p = out[rows]
+            # The maximum goes first: scaled logits of 1e30 would overflow their differences otherwise.
+            np.subtract(block, block.max(axis=1, keepdims=True), out=p)
+            p *= self._scale(block).astype(block.dtype)[:, None]
+            np.exp(p, out=p)
+            p /= p.sum(axis=1, keepdims=True)
+            _keep_decision(p, block)
+        return out
+
+    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
+        return logits.argmax(axis=1)
+
+
+def _keep_decision(out: Floats, logits: Floats) -> None:
+    """Where rounding made two classes equal, lift the one that was ahead by the smallest step there is."""
+    top = logits.argmax(axis=1)
+    rounded = np.flatnonzero(out.argmax(axis=1) != top)
+    if len(rounded):
+        out[rounded, top[rounded]] = np.nextafter(out[rounded].max(axis=1), np.asarray(np.inf, out.dtype))
+
+
+def _required(labels: Any) -> Any:
+    if labels is None:
+        raise InputError("labels are missing; a fit needs one label for each sample")
+    return labels
+
+
+def _in_shape(out: Floats, came: Any, class_axis: int) -> Floats:
+    shape = np.shape(came)
+    if len(shape) <= 2 and class_axis % max(len(shape), 1) == len(shape) - 1:
+        return out
+    axis = class_axis % len(shape)
+    rest = [n for i, n in enumerate(shape) if i != axis]
+    return np.moveaxis(out.reshape([*rest, out.shape[1]]), -1, axis)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and bool(np.all(a == b)))

@@ -1,0 +1,29 @@
+"""No calibration: what everything else is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.solve import Solution
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.predictions import Predictions
+    from rhocal.special import Floats
+
+
+class Identity(ScaleCalibrator):
+    """Leaves the logits as they are."""
+
+    name = "identity"
+    parameters = ()
+
+    def _fit(self, data: Predictions) -> Solution:  # noqa: ARG002
+        return Solution("none", 0.0, converged=True, n_evaluations=0)
+
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        return np.ones(len(logits))

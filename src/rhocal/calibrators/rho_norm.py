@@ -1,0 +1,359 @@
+"""ρ-Norm Scaling: p = softmax(z / (γ‖z‖_ρ + β))."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from rhocal import solve
+from rhocal.bins import BinSums
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.errors import InputError
+from rhocal.objectives import Objective, objective, with_batch_size
+from rhocal.profile import Profile, centred
+from rhocal.special import Floats, Vector, rho_norm_slope, rho_norms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.predictions import Predictions
+
+
+GRID = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
+"""The paper's grid of ρ."""
+
+ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""The weights of the KL term that ``alpha="auto"`` tries."""
+
+SMALLEST_DENOMINATOR = 1e-150
+"""A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
+
+
+class RhoNormScaling(ScaleCalibrator):
+    """A temperature that grows with the amplitude of the logits (the paper's method).
+
+    γ = 0 is temperature scaling, so the fit is never above it on its own objective.
+
+    Parameters
+    ----------
+    rho
+        ``"grid"``: try every ρ of ``grid`` and keep the best under ``selection``; a number; or ``"learn"``: ρ is a
+        continuous parameter between the ends of ``grid``, fitted with the others.
+    objective
+        What to minimise before the KL term is added; see ``rhocal.objectives``.
+    alpha
+        Weight of the KL term, or ``"auto"``: chosen from ``ALPHAS`` like ρ.
+    kl
+        The form of the KL term (direction and reduction).
+    kappa
+        Smooth the maximum as the paper does, κ·log Σ exp(p_j/κ), over the two largest probabilities. Not needed: the top
+        class of a sample never changes here, so the plain maximum (None) is already smooth.
+    batch_size
+        Size of the mini-batch whose square calibration error is meant; None: what the objective says (128).
+    center
+        Take the mean of each row away before the norm. softmax does not see that mean, the norm does.
+    solver
+        ``"expected"`` minimises the exact expectation over mini-batches; ``"sgd"`` is Algorithm 1, drawing them.
+    selection
+        What chooses ρ and α: ``"ece"`` on the tune set as in the paper, or ``"objective"``.
+    n_bins
+        Bins of that ECE.
+    n_steps, learning_rate, random_state
+        For ``solver="sgd"``: steps for each ρ, their length in units of the NLL-optimal temperature, the seed.
+
+    Attributes
+    ----------
+    rho_, gamma_, beta_, alpha_
+        The fitted numbers. ``solution_.trials`` has every ρ and α tried.
+    """
+
+    name = "rho-norm"
+    parameters = ("rho_", "gamma_", "beta_", "alpha_", "center_")
+    rho_: float
+    gamma_: float
+    beta_: float
+    alpha_: float
+    center_: bool
+
+    PAPER: ClassVar[dict[str, Any]] = {
+        "rho": "grid",
+        "objective": "sce",
+        "alpha": 1.0,
+        "kl": "kl(direction=to-base, reduction=mean)",
+        "kappa": 1e-4,
+        "batch_size": 128,
+        "center": False,
+        "solver": "sgd",
+        "selection": "ece",
+        "n_bins": 10,
+        "random_state": 0,
+    }
+    """The paper's preset: Algorithm 1 with SCE + KL, α = 1, ρ by validation ECE."""
+
+    def __init__(
+        self,
+        rho: float | str = "grid",
+        *,
+        grid: Sequence[float] = GRID,
+        objective: str | Objective = "sce",
+        alpha: float | str = 0.0,
+        kl: str | Objective = "kl",
+        kappa: float | None = None,
+        batch_size: int | None = None,
+        center: bool = True,
+        solver: str = "expected",
+        selection: str = "ece",
+        n_bins: int = 10,
+        n_steps: int = 4000,
+        learning_rate: float = 5.0,
+        random_state: int | None = 0,
+    ) -> None:
+        self.rho = rho
+        self.grid = grid
+        self.objective = objective
+        self.alpha = alpha
+        self.kl = kl
+        self.kappa = kappa
+        self.batch_size = batch_size
+        self.center = center
+        self.solver = solver
+        self.selection = selection
+        self.n_bins = n_bins
+        self.n_steps = n_steps
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    @classmethod
+    def paper(cls, **options: Any) -> Self:
+        """The paper's preset; options given here go before it."""
+        return cls(**{**cls.PAPER, **options})
+
+    def _fit(self, data: Predictions) -> solve.Solution:
+        objectives, forms = self._objectives(), self._check_options()
+        profile = Profile.of(data)
+        self.center_ = self.center
+        if not profile.spread > 0:
+            self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
+            return solve.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+        fit = ScaleFit.of(profile, kappa=self.kappa or 0.0)
+        norms = (
+            [LearnedNorm(fit, centred(data.logits, center=self.center), forms)]
+            if self.rho == "learn"
+            else [
+                FixedNorm(fit, rho, norm)
+                for rho, norm in zip(forms, profile.norms(forms, center=self.center), strict=True)
+            ]
+        )
+        tried = []
+        for alpha, target in objectives.items():
+            ready = fit.prepared(target)
+            start = fit.log_scale if self.solver == "sgd" else float(fit.single(ready).x[0])
+            for norm in norms:
+                minimum = self._descend(norm, ready) if self.solver == "sgd" else norm.minimum(ready, start)
+                tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
+        best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
+        minimum = best.minimum
+        if self.solver == "expected":
+            minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
+        self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
+        self.alpha_ = best.alpha
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
+        warn_unless(converged=minimum.converged, what="rho-norm scaling", stacklevel=4)
+        return solve.Solution(
+            str(objectives[best.alpha]),
+            minimum.value,
+            minimum.converged,
+            fit.n_evaluations + sum(trial.minimum.n_evaluations for trial in tried),
+            at_bound,
+            tuple(trial.row() for trial in tried),
+        )
+
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        if self.gamma_ == 0:
+            return np.full(len(logits), 1 / self.beta_)
+        norm = rho_norms(centred(logits, center=self.center_), [self.rho_])[:, 0]
+        return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
+
+    def _objectives(self) -> dict[float, Objective]:
+        """α → the objective with that weight of the KL term."""
+        alphas = ALPHAS if self.alpha == "auto" else (self.alpha,)
+        if not all(isinstance(alpha, int | float) and alpha >= 0 for alpha in alphas):
+            raise InputError(f"alpha must be 'auto' or a number that is not negative; got {self.alpha!r}")
+        first, kl = objective(self.objective), objective(self.kl)
+        if self.batch_size is not None:
+            first, kl = with_batch_size(first, self.batch_size), with_batch_size(kl, self.batch_size)
+        return {float(alpha): first + float(alpha) * kl if alpha else first for alpha in alphas}
+
+    def _check_options(self) -> list[float]:
+        """The values of ρ to try, or for ``rho="learn"`` the ends of its range."""
+        for option, allowed in (("solver", ("expected", "sgd")), ("selection", ("ece", "objective"))):
+            if getattr(self, option) not in allowed:
+                raise InputError(f"{option} is one of {', '.join(allowed)}; got {getattr(self, option)!r}")
+        if self.rho == "learn" and self.solver == "sgd":
+            raise InputError("rho='learn' needs solver='expected'; Algorithm 1 searches rho on a grid")
+        if not self.n_bins >= 1:
+            raise InputError(f"n_bins must be at least 1; got {self.n_bins!r}")
+        rhos = list(self.grid) if self.rho in {"grid", "learn"} else [self.rho]
+        if not rhos or not all(isinstance(rho, int | float) and 1 <= rho < np.inf for rho in rhos):
+            raise InputError(
+                f"rho is 'grid', 'learn' or a number of at least 1, and grid holds such numbers; got {rhos}"
+            )
+        return [float(rho) for rho in rhos]
+
+    def _ece(self, norm: Norm, x: Vector) -> float:
+        confidence = norm.fit.confidence(norm.scales(x)[0])
+        profile = norm.fit.profile
+        return BinSums.of(confidence, profile.correct, n_bins=self.n_bins, weights=profile.weights).error(1)
+
+    def _descend(self, norm: Norm, target: Objective) -> solve.Minimum:
+        """Algorithm 1: gradient descent on mini-batches with γ² and β² as parameters.
+
+        They are counted in units in which the NLL-optimal temperature is 1 and the mean norm is 1, so that one learning
+        rate serves networks of every scale; γ² = β² = 1/2 is the start.
+        """
+        assert isinstance(norm, FixedNorm)
+        fit, batch_target = norm.fit, target.on_batch()
+        unit = np.exp(fit.log_scale)
+
+        def gradient(theta: Vector, rows: NDArray[np.intp]) -> Vector:
+            r = norm.relative[rows]
+            scale = unit / np.maximum(theta[0] ** 2 * r + theta[1] ** 2, SMALLEST_DENOMINATOR)
+            _, slope = fit.take(rows).evaluate(batch_target, scale)
+            slope = slope * -(scale**2) / unit
+            return np.array([2 * theta[0] * (slope @ r), 2 * theta[1] * slope.sum()])
+
+        theta = solve.sgd(
+            gradient,
+            np.sqrt([0.5, 0.5]),
+            weights=fit.profile.weights,
+            batch_size=next((int(t.batch_size) for _, t in target.terms() if hasattr(t, "batch_size")), 128),
+            n_steps=self.n_steps,
+            learning_rate=self.learning_rate,
+            random_state=self.random_state,
+        )
+        g, b = theta**2
+        x = np.array([fit.log_scale - np.log(g + b), b / (g + b)])
+        value, _ = fit.evaluate(target, norm.scales(x)[0])
+        return solve.Minimum(x, value, converged=True, n_evaluations=self.n_steps)
+
+
+class FixedNorm:
+    """The scales 1/(γ‖z‖_ρ + β) for one ρ, in coordinates that do not depend on the size of the logits.
+
+    x = (v, w): scale = e^v / ((1 − w)·r + w) with r = ‖z‖_ρ over its mean. v is the log scale of an average sample and
+    w in [0, 1] the share of β; w = 1 is temperature scaling.
+    """
+
+    def __init__(self, fit: ScaleFit, rho: float, norm: Vector) -> None:
+        self.fit, self.rho = fit, rho
+        self.mean = float(fit.profile.weights @ norm) or 1.0
+        self.relative = norm / self.mean
+        self.bounds = [fit.bounds, (0.0, 1.0)]
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        v, w = x
+        mix = np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
+        scale = np.exp(v) / mix
+        return scale, np.stack([scale, scale * (self.relative - 1) / mix])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        v, w = x
+        return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
+
+    def minimum(self, target: Objective, start: float) -> solve.Minimum:
+        """The best of two descents: from temperature scaling (``start``) and from (almost) pure normalisation."""
+        return _lowest([np.array([start, w]) for w in (1.0, 0.2)], self, target)
+
+
+class LearnedNorm:
+    """The same with ρ as a third coordinate, between the ends of the grid."""
+
+    def __init__(self, fit: ScaleFit, logits: Floats, rhos: Sequence[float]) -> None:
+        self.fit, self.logits = fit, logits
+        self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        norm, slope = rho_norm_slope(self.logits, x[2])
+        fixed = FixedNorm(self.fit, x[2], norm)
+        scale, slopes = fixed.scales(x[:2])
+        d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
+        d_rho = -(scale**2) * np.exp(-x[0]) * (1 - x[1]) * d_relative
+        return scale, np.vstack([slopes, d_rho])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        return FixedNorm(self.fit, float(x[2]), rho_norms(self.logits, [x[2]])[:, 0]).parameters(x[:2])
+
+    def minimum(self, target: Objective, start: float) -> solve.Minimum:
+        """The best of three descents from different ρ."""
+        low, high = self.bounds[2]
+        return _lowest([np.array([start, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)], self, target)
+
+
+Norm = FixedNorm | LearnedNorm
+
+
+def _lowest(starts: list[Vector], norm: Norm, target: Objective) -> solve.Minimum:
+    def fun(x: Vector) -> tuple[float, Vector]:
+        scale, slopes = norm.scales(x)
+        value, slope = norm.fit.evaluate(target, scale)
+        return value, slopes @ slope
+
+    return min((solve.smooth(fun, start, norm.bounds) for start in starts), key=lambda minimum: minimum.value)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate and what came of it."""
+
+    alpha: float
+    target: Objective
+    norm: Norm
+    minimum: solve.Minimum
+    ece: float
+
+    def row(self) -> dict[str, Any]:
+        """Plain numbers for the evidence."""
+        rho, gamma, beta = self.norm.parameters(self.minimum.x)
+        return {
+            "rho": rho,
+            "alpha": self.alpha,
+            "gamma": gamma,
+            "beta": beta,
+            "ece": self.ece,
+            "objective": self.minimum.value,
+            "converged": self.minimum.converged,
+        }
+
+
+def confidence_bounds(n_classes: int, rho: float, gamma: float) -> tuple[float, float]:
+    """Smallest and largest probability that ρ-Norm Scaling with β = 0 can give any class (Proposition 1).
+
+    Upper: 1 / ((m−1)·exp(−k/γ) + 1), k = (1 + (m−1)^(−1/(ρ−1)))^((ρ−1)/ρ), and k = 1 at ρ = 1; it is attained.
+    Lower: 1 / ((m−1)·exp(2^((ρ−1)/ρ)/γ) + 1). The paper prints the k of the upper bound here too, which is too large: with
+    m = 3, ρ = 2, γ = 0.1 and z ∝ (1, −1, 0) a class gets 7.2e−7, and the printed bound is 2.4e−6.
+
+    >>> low, high = confidence_bounds(3, rho=2, gamma=0.1)
+    >>> z = np.array([1, -1, 0]) / np.sqrt(2)
+    >>> p = np.exp(z / 0.1) / np.exp(z / 0.1).sum()
+    >>> bool(low <= p.min() < 7.3e-7 < 2.4e-6)
+    True
+    """
+    if n_classes < 2 or rho < 1 or gamma <= 0:
+        raise InputError(f"need n_classes ≥ 2, rho ≥ 1, gamma > 0; got {n_classes!r}, {rho!r}, {gamma!r}")
+    m = n_classes - 1
+    k = 1.0 if rho == 1 else (1 + m ** (-1 / (rho - 1))) ** ((rho - 1) / rho)
+    return _odds(m, 2 ** ((rho - 1) / rho) / gamma), _odds(m, -k / gamma)
+
+
+def _odds(m: int, exponent: float) -> float:
+    """1 / (m·e^exponent + 1), without overflow."""
+    return float(np.exp(-np.logaddexp(np.log(m) + exponent, 0)))

@@ -1,0 +1,78 @@
+"""Temperature scaling: p = softmax(z / T)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.objectives import Objective, objective
+from rhocal.profile import Profile
+from rhocal.solve import Solution
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.predictions import Predictions
+    from rhocal.special import Floats, Vector
+
+
+class TemperatureScaling(ScaleCalibrator):
+    """One temperature for all samples (Guo et al. 2017).
+
+    NLL is convex in 1/T: the optimum is bracketed by the sign of its slope and cannot diverge, at any scale of the logits.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``. ``"nll + avuc"`` is the paper's TS-AvUC.
+
+    Attributes
+    ----------
+    temperature_
+        T.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(2000, 5))
+    >>> labels = np.array([rng.choice(5, p=np.exp(t) / np.exp(t).sum()) for t in truth])
+    >>> bool(abs(TemperatureScaling().fit(3 * truth, labels).temperature_ - 3) < 0.2)
+    True
+    """
+
+    name = "temperature"
+    parameters = ("temperature_",)
+    temperature_: float
+
+    def __init__(self, objective: str | Objective = "nll") -> None:
+        self.objective = objective
+
+    def _fit(self, data: Predictions) -> Solution:
+        target = objective(self.objective)
+        profile = Profile.of(data)
+        if not profile.spread > 0:
+            self.temperature_ = 1.0
+            return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+        fit = ScaleFit.of(profile)
+        target = fit.prepared(target)
+        minimum = fit.single(target)
+
+        def scales(x: Vector) -> tuple[Vector, Vector]:
+            scale = np.full(profile.n_samples, np.exp(x[0]))
+            return scale, scale[None]
+
+        minimum = fit.finish(target, scales, minimum, [fit.bounds])
+        self.temperature_ = float(np.exp(-minimum.x[0]))
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
+        warn_unless(converged=minimum.converged, what="temperature scaling", stacklevel=4)
+        return Solution(
+            str(objective(self.objective)),
+            minimum.value,
+            minimum.converged,
+            fit.n_evaluations + minimum.n_evaluations,
+            at_bound,
+        )
+
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        return np.full(len(logits), 1 / self.temperature_)

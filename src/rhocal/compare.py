@@ -1,0 +1,114 @@
+"""Many methods over many networks: splits in, tidy rows out."""
+
+from __future__ import annotations
+
+import csv
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.atomic import writing
+from rhocal.errors import RhocalWarning
+from rhocal.metrics import METRICS, figures
+from rhocal.predictions import Predictions, predictions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.files import Contents
+    from rhocal.predictions import Kind
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one split of one network."""
+
+    network: str
+    split: str
+    method: str
+    figures: dict[str, float]
+    seconds: float
+    n_tune: int
+    n_test: int
+    note: str = ""
+
+    def flat(self) -> dict[str, Any]:
+        """Plain columns."""
+        head = {"network": self.network, "split": self.split, "method": self.method}
+        tail = {"seconds": self.seconds, "n_tune": self.n_tune, "n_test": self.n_test, "note": self.note}
+        return head | self.figures | tail
+
+
+@dataclass(frozen=True)
+class TunedOn:
+    """A pair of sets, and what their split is called."""
+
+    name: str
+    tune: Predictions
+    test: Predictions
+
+
+def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[TunedOn]:
+    """The file's own tune and test split; for a single set, one random halving for each seed."""
+    if contents.tune is not None and contents.test is not None:
+        tune, test = (
+            predictions(part.logits, part.labels, classes=contents.classes, kind=kind)
+            for part in (contents.tune, contents.test)
+        )
+        return [TunedOn("own", tune, test)]
+    one = contents.for_tuning()
+    whole = predictions(one.logits, one.labels, classes=contents.classes, kind=kind)
+    return [halves(whole, seed) for seed in range(n_seeds)]
+
+
+def halves(whole: Predictions, seed: int) -> TunedOn:
+    """A random half to tune on and the other to test on."""
+    order = np.random.default_rng(seed).permutation(whole.n_samples)
+    middle = whole.n_samples // 2
+    return TunedOn(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
+
+
+def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
+    """Fit every method on the tune set and measure it on the test set."""
+    for method, cal in methods.items():
+        start = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RhocalWarning)
+            cal.fit(pair.tune.logits, pair.tune.labels, pair.tune.weights)
+        seconds = time.perf_counter() - start
+        calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
+        note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
+        yield Row(
+            network, pair.name, method, figures(calibrated), seconds, pair.tune.n_samples, pair.test.n_samples, note
+        )
+
+
+def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For each method the mean over networks of the mean over splits, and the standard deviation over splits."""
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = [
+            [row for row in rows if row.method == method and row.network == network]
+            for network in dict.fromkeys(row.network for row in rows)
+        ]
+        line: dict[str, Any] = {"method": method}
+        for name in METRICS:
+            table = [[row.figures[name] for row in cell] for cell in cells]
+            line[name] = float(np.mean([np.mean(values) for values in table]))
+            line[f"{name}_sd"] = float(np.mean([np.std(values, ddof=min(1, len(values) - 1)) for values in table]))
+        line["seconds"] = float(np.mean([row.seconds for cell in cells for row in cell]))
+        lines.append(line)
+    return lines
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Tidy rows as CSV, whole or not at all."""
+    with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0].flat()))
+        writer.writeheader()
+        writer.writerows(row.flat() for row in rows)

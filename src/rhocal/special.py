@@ -1,0 +1,99 @@
+"""Formulas without a subject: the stable softmax family, norms, the smooth maximum. Classes are the last axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Floats = NDArray[np.floating[Any]]
+"""Float32 or float64 of any shape."""
+
+Vector = NDArray[np.float64]
+"""One number a sample (or a parameter), in float64."""
+
+BLOCK_ENTRIES = 1 << 17
+"""Entries handled at a time: a float64 block and its exponentials stay inside a 2 MiB second-level cache."""
+
+
+def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Cut the rows of an array so that a block fits the cache."""
+    step = max(1, BLOCK_ENTRIES // max(1, n_columns))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def logsumexp(z: Floats) -> Floats:
+    """Log of the sum of exponentials, with the maximum taken out first.
+
+    >>> float(logsumexp(np.array([[1000.0, 1000.0]]))[0]) == 1000 + np.log(2)
+    True
+    """
+    top = z.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(z - top[..., None]).sum(axis=-1)))
+
+
+def log_softmax(z: Floats) -> Floats:
+    """Log-probabilities; never −inf for finite logits."""
+    shifted = z - z.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
+
+
+def softmax(z: Floats) -> Floats:
+    """Probabilities, one row a sample."""
+    p = z - z.max(axis=-1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=-1, keepdims=True)
+    return p
+
+
+def rho_norms(z: Floats, rhos: Sequence[float]) -> Vector:
+    """‖z‖_ρ = (Σ|z_j|^ρ)^(1/ρ) of every row for every ρ, shape (n_rows, n_rhos).
+
+    The largest |z| of a row is taken out before raising to ρ, so that nothing overflows. The logarithm of the rest is
+    taken once and serves every ρ.
+
+    >>> rho_norms(np.array([[3.0, -4.0]]), [1, 2]).round(12).tolist()
+    [[7.0, 5.0]]
+    """
+    norms = np.empty((len(z), len(rhos)))
+    for rows in row_blocks(*z.shape):
+        size = np.abs(z[rows]).astype(np.float64, copy=False)
+        largest = size.max(axis=1)
+        size /= np.where(largest > 0, largest, 1)[:, None]
+        with np.errstate(divide="ignore"):
+            logs = np.log(size)
+        for k, rho in enumerate(rhos):
+            norms[rows, k] = largest * np.exp(rho * logs).sum(axis=1) ** (1 / rho)
+    return norms
+
+
+def rho_norm_slope(z: Floats, rho: float) -> tuple[Vector, Vector]:
+    """‖z‖_ρ of every row and its derivative in ρ.
+
+    With a = |z| / max|z| and S = Σa^ρ: d log‖z‖_ρ / dρ = (Σ a^ρ log a / S) / ρ − log S / ρ².
+    """
+    norm, slope = np.empty(len(z)), np.empty(len(z))
+    for rows in row_blocks(*z.shape):
+        size = np.abs(z[rows]).astype(np.float64, copy=False)
+        largest = size.max(axis=1)
+        size /= np.where(largest > 0, largest, 1)[:, None]
+        logs = np.log(np.maximum(size, np.finfo(np.float64).tiny))
+        powers = np.where(size > 0, np.exp(rho * logs), 0)
+        total = np.maximum(powers.sum(axis=1), 1)  # an all-zero row: norm 0, slope 0
+        norm[rows] = largest * total ** (1 / rho)
+        slope[rows] = norm[rows] * ((powers * logs).sum(axis=1) / total / rho - np.log(total) / rho**2)
+    return norm, slope
+
+
+def smooth_maximum(p: Vector, kappa: float) -> tuple[Vector, Vector]:
+    """κ·log Σ exp(p_j/κ) of every row (paper, below Eq. 4) and its derivative in every p_j."""
+    top = p.max(axis=-1, keepdims=True)
+    e = np.exp((p - top) / kappa)
+    total = e.sum(axis=-1, keepdims=True)
+    return (top + kappa * np.log(total))[..., 0], e / total

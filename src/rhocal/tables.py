@@ -1,0 +1,84 @@
+"""Tables for people: rich on a terminal, plain text elsewhere. Says nothing to stdout that ``--json`` would have to share."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from rhocal.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+PLAIN_WIDTH = 120
+"""Columns when the output is not a terminal, so that nothing is cut off in a file or a log."""
+
+
+def console() -> Console:
+    """Where tables go."""
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def step(name: str) -> None:
+            bar.update(task, advance=1, description=name)
+
+        yield step
+
+
+def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Methods as rows, metrics as columns; the best of each column is bold and starred."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("method")
+    for metric in METRICS.values():
+        table.add_column(f"{metric.title} {'↓' if metric.better == 'lower' else '↑'}", justify="right")
+    table.add_column("fit s", justify="right")
+    best = {}
+    for name, metric in METRICS.items():
+        values = [line[name] for line in lines]
+        best[name] = min(values) if metric.better == "lower" else max(values)
+    for line in lines:
+        cells = []
+        for name in METRICS:
+            is_best = line[name] == best[name]
+            spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
+            cells.append(Text(f"{line[name]:.4f}{spread}{'*' if is_best else ' '}", style="bold" if is_best else ""))
+        table.add_row(line["method"], *cells, f"{line['seconds']:.2f}")
+    return table
+
+
+def figures(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
+    """Metrics as rows, one column for each set of figures."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for name, metric in METRICS.items():
+        arrow = "↓" if metric.better == "lower" else "↑"
+        table.add_row(f"{metric.title} {arrow}", *(f"{values[name]:.4f}" for values in columns.values()))
+    return table
+
+
+def pairs(rows: Mapping[str, Any], title: str) -> Table:
+    """Names and values."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, Text(f"{value:.6g}" if isinstance(value, float) else str(value)))
+    return table
