@@ -23,6 +23,7 @@ import numpy as np
 from rhocal import RhoNormScaling, TemperatureScaling
 from rhocal.compare import compare, splits
 from rhocal.files import read, write_text
+from rhocal.metrics import METRICS
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
@@ -92,14 +93,21 @@ def markdown(lines: list[list[str]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--logits", type=Path, required=True, help="folder of .npz files")
+    parser.add_argument("--logits", type=Path, default=Path("../shared/data/logits"), help="folder of .npz files")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--render", action="store_true", help="only write README.md again, from rows.csv")
     args = parser.parse_args()
-    paths = sorted(args.logits.glob("*.npz"), key=lambda path: -path.stat().st_size)
+    if not args.render:
+        measure(args.logits, args.seeds, args.jobs)
+    render()
+
+
+def measure(logits: Path, n_seeds: int, n_jobs: int) -> None:
+    paths = sorted(logits.glob("*.npz"), key=lambda path: -path.stat().st_size)
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=args.seeds), paths), strict=True):
+    with ProcessPoolExecutor(n_jobs) as pool:
+        for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=n_seeds), paths), strict=True):
             rows += found
             print(f"{len(rows):5} rows, {path.stem}", flush=True)
     rows.sort(key=lambda row: (row["network"], row["split"]))
@@ -107,10 +115,22 @@ def main() -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    others = [path.stem for path in paths if path.stem not in TWELVE]
+
+
+def render() -> None:
+    with (HERE / "rows.csv").open(newline="") as file:
+        rows: list[dict[str, Any]] = [
+            {name: float(value) if name in METRICS else value for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
+    networks = list(dict.fromkeys(row["network"] for row in rows))
     text = (HERE / "template.md").read_text()
-    for mark, networks in (("TWELVE", TWELVE), ("OTHERS", others), ("LANGUAGE", LANGUAGE)):
-        text = text.replace("{" + mark + "}", markdown(table(rows, networks)))
+    for mark, chosen in (
+        ("TWELVE", TWELVE),
+        ("OTHERS", [name for name in networks if name not in TWELVE]),
+        ("LANGUAGE", LANGUAGE),
+    ):
+        text = text.replace("{" + mark + "}", markdown(table(rows, chosen)))
     write_text(HERE / "README.md", text)
 
 

@@ -158,11 +158,10 @@ def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
         raise InputError(f"class_axis={class_axis} does not exist in {name} of shape {scores.shape}")
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and class_axis in {-1, 1}):
         return _from_binary(scores.reshape(-1), kind)
-    table = np.moveaxis(scores, class_axis, -1)
-    table = table.reshape(-1, table.shape[-1])
-    if table.shape[1] < 2:
-        raise InputError(f"{name} of shape {scores.shape} has {table.shape[1]} classes on axis {class_axis}; need 2")
-    return table
+    n_classes = scores.shape[class_axis]
+    if n_classes < 2:
+        raise InputError(f"{name} of shape {scores.shape} has {n_classes} classes on axis {class_axis}; need 2 or more")
+    return np.moveaxis(scores, class_axis, -1).reshape(-1, n_classes)
 
 
 def _from_binary(score: Floats, kind: Kind) -> Floats:
@@ -211,7 +210,7 @@ def _class_names(classes: Any, m: int) -> NDArray[Any]:
         raise InputError(f"classes must name the {m} columns; got shape {names.shape}")
     unique, counts = np.unique(names, return_counts=True)
     if len(unique) != m:
-        raise InputError(f"classes must differ; {unique[counts > 1][0]!r} stands there {counts.max()} times")
+        raise InputError(f"classes must differ; {unique[counts > 1].tolist()[0]!r} stands there {counts.max()} times")
     return names
 
 

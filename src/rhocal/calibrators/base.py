@@ -209,11 +209,13 @@ class ScaleCalibrator(Calibrator):
 
 
 def _keep_decision(out: Floats, logits: Floats) -> None:
-    """Where rounding made two classes equal, lift the one that was ahead by the smallest step there is."""
+    """Where rounding made two classes equal, lift the one that was ahead (and its ties) by the smallest step there is."""
     top = logits.argmax(axis=1)
     rounded = np.flatnonzero(out.argmax(axis=1) != top)
     if len(rounded):
-        out[rounded, top[rounded]] = np.nextafter(out[rounded].max(axis=1), np.asarray(np.inf, out.dtype))
+        block, chosen = logits[rounded], out[rounded]
+        lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))
+        out[rounded] = np.where(block == block.max(axis=1, keepdims=True), lifted, chosen)
 
 
 def _required(labels: Any) -> Any:

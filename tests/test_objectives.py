@@ -1,0 +1,204 @@
+"""Objectives: text and Python agree, and every slope is right with every family."""
+
+import numpy as np
+import pytest
+from conftest import synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhocal import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
+from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
+from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.vector import LinearProblem
+from rhocal.errors import InputError
+from rhocal.objectives import OBJECTIVES, with_batch_size
+from rhocal.predictions import predictions
+from rhocal.profile import Profile
+from rhocal.special import log_softmax
+from rhocal.statistics import Facts, of_logits, of_scale
+
+TEXTS = [
+    *OBJECTIVES,
+    "kl(direction=from-base)",
+    "kl(reduction=samples)",
+    "kl(reduction=sum)",
+    "sce + 0.01*kl",
+    "nll + avuc",
+    "sce(batch_size=8) + 0.1*nll + 2.0*sb-ece(n_bins=5)",
+]
+
+
+def test_python_and_text_print_the_same():
+    assert str(SCE(batch_size=128) + 0.01 * KL()) == str(objective("sce + 0.01*kl")) == "sce + 0.01*kl"
+    assert repr(NLL() + AvUC()) == "objective('nll + avuc')"
+    assert str(Brier() * 2 + TopBrier() + SoftBinnedECE(n_bins=3)) == "2.0*brier + top-brier + sb-ece(n_bins=3)"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_read_back(text):
+    assert str(objective(str(objective(text)))) == str(objective(text))
+    assert objective(str(objective(text))) == objective(text)
+
+
+@pytest.mark.parametrize("text", ["nll+0.5*kl", " nll  +  .5*kl ", "nll + 5e-1*kl", "nll + 0.05e+1*kl"])
+def test_spelling_is_free(text):
+    assert objective(text) == objective("nll + 0.5*kl")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot read ''"),
+        ("nll +", "cannot read ''"),
+        ("nll - kl", "cannot read 'nll - kl'"),
+        ("ece", "there is no 'ece'; there are nll"),
+        ("sce(size=3)", "sce has no option 'size'; it has batch_size"),
+        ("nll(x=1)", "it has none"),
+        ("sce(batch_size=0)", "at least 1"),
+        ("kl(direction=up)", "to-base or from-base"),
+        ("kl(reduction=max)", "mean, samples or sum"),
+        ("1.2.3*nll", "not a number"),
+        ("avuc(width=0)", "width must be positive"),
+        ("sb-ece(n_bins=0)", "n_bins"),
+    ],
+)
+def test_bad_text_is_explained(text, message):
+    with pytest.raises(InputError, match=message):
+        objective(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_objective_or_a_named_error(text):
+    try:
+        objective(text)
+    except InputError as error:
+        assert text in str(error) or repr(text) in str(error) or str(error)  # noqa: PT017
+
+
+def test_negative_weights_are_refused():
+    with pytest.raises(InputError, match="not negative"):
+        -1 * NLL()
+
+
+def test_batch_size_reaches_every_term():
+    assert str(with_batch_size(objective("sce + 0.5*kl + nll"), 32)) == "sce(batch_size=32) + 0.5*kl(batch_size=32) + nll"
+
+
+# Slopes --------------------------------------------------------------------------------------------------------------
+
+
+def slope_error(fun, x, h=1e-5):
+    """Largest difference between a gradient and central differences, relative to the gradient."""
+    _, gradient = fun(x)
+    numeric = np.array([(fun(x + h * e)[0] - fun(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))])
+    return np.abs(gradient - numeric).max() / max(np.abs(gradient).max(), 1e-8)
+
+
+def scale_fit(m=4, **options):
+    logits, labels = synthetic(60, m)
+    weight = np.random.default_rng(0).random(60)
+    data = predictions(logits, labels, sample_weight=weight)
+    return data, ScaleFit.of(Profile.of(data), **options)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.05])
+@pytest.mark.parametrize("text", TEXTS)
+def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
+    data, fit = scale_fit(kappa=kappa)
+    target = fit.prepared(objective(text))
+    (norm,) = fit.profile.norms([1.5], center=True)
+    z = data.logits - data.logits.mean(1, keepdims=True)
+    for family, x in (
+        (FixedNorm(fit, 1.5, norm), [fit.log_scale + 0.2, 0.4]),
+        (FixedNorm(fit, 1.5, norm), [fit.log_scale, 1.0 - 1e-4]),
+        (LearnedNorm(fit, z, [1.0, 3.0]), [fit.log_scale - 0.1, 0.3, 1.7]),
+    ):
+
+        def fun(x, family=family):
+            scale, slopes = family.scales(x)
+            value, slope = fit.evaluate(target, scale)
+            return value, slopes @ slope
+
+        assert slope_error(fun, np.array(x)) < 1e-5
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_slope_through_the_logits_of_vector_scaling(text):
+    data, fit = scale_fit()
+    problem = LinearProblem(data, fit.profile, objective(text), np.exp(fit.log_scale), 1.0, 0.01)
+    x = np.random.default_rng(1).normal(size=8) * 0.05
+    assert slope_error(problem, x) < 1e-5
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_both_ways_to_the_statistics_agree(text):
+    """A scale map seen as a scale and seen as logits has the same value (up to the smoothing of the maximum)."""
+    data, fit = scale_fit()
+    target = fit.prepared(objective(text))
+    scale = np.random.default_rng(0).uniform(0.2, 2, data.n_samples)
+    by_scale, _ = fit.evaluate(target, scale)
+    stats = of_logits(data.logits * scale[:, None], data.labels, log_softmax(data.logits), target.needs, 1e-7)
+    facts = Facts(stats.correct, fit.profile.weights, data.n_classes)
+    assert np.isclose(by_scale, target.evaluate(stats.values, facts)[0], rtol=1e-6)
+
+
+# Values by hand -------------------------------------------------------------------------------------------------------
+
+HAND = predictions(np.log([[0.6, 0.4], [0.9, 0.1]]), [1, 0])  # wrong with .6, right with .9
+
+
+def value(text, base=1.0):
+    profile = Profile.of(HAND)
+    facts = Facts(profile.correct, profile.weights, 2)
+    target = objective(text)
+    stats = of_scale(profile, profile, np.full(2, base), target.needs)
+    return target.evaluate(stats.values, facts)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nll", -(np.log(0.4) + np.log(0.9)) / 2),
+        ("brier", ((0.6**2 + 0.6**2) + (0.1**2 + 0.1**2)) / 2),
+        ("top-brier", (0.6**2 + 0.1**2) / 2),
+        # d = −.6, .1: mean −.25, variance .1225
+        ("sce", 0.25**2 + 0.1225 / 128),
+        ("sce(batch_size=inf)", 0.25**2),
+        ("kl", 0.0),
+    ],
+)
+def test_by_hand(text, expected):
+    assert np.isclose(value(text), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_kl_by_hand_in_both_directions():
+    s = np.array([[0.6, 0.4], [0.9, 0.1]])
+    g = np.sqrt(s) / np.sqrt(s).sum(1, keepdims=True)
+    to, back = (g * np.log(g / s)).sum(1).mean(), (s * np.log(s / g)).sum(1).mean()
+    assert np.isclose(value("kl(reduction=samples)", 0.5), to)
+    assert np.isclose(value("kl", 0.5), to / 2)
+    assert np.isclose(value("kl(reduction=sum, batch_size=10)", 0.5), 10 * to)
+    assert np.isclose(value("kl(direction=from-base, reduction=samples)", 0.5), back)
+
+
+def test_soft_binned_ece_becomes_the_binned_one():
+    """With sharp bins a confidence lies in one bin: sqrt(½·.6² + ½·.1²)."""
+    assert np.isclose(value("sb-ece(n_bins=5, temperature=1e-5)"), np.sqrt(0.5 * 0.6**2 + 0.5 * 0.1**2), rtol=1e-3)
+
+
+def test_avuc_by_hand_with_sharp_counts():
+    """Wrong and uncertain (H = .673), right and certain (H = .325), cut at .5: nothing is in the bad cells."""
+    assert value("avuc(threshold=0.5, width=0.001)") < 1e-6
+    h = np.array([-(0.6 * np.log(0.6) + 0.4 * np.log(0.4)), -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))])
+    good, bad = 0.9 * (1 - np.tanh(h[1])), 0.4 * (1 - np.tanh(h[0]))  # cut at 1: both certain
+    assert np.isclose(value("avuc(threshold=1.0, width=0.001)"), np.log1p(bad / good))
+
+
+def test_expected_sce_is_the_mean_over_drawn_batches():
+    data, fit = scale_fit()
+    scale = np.full(data.n_samples, 0.6)
+    exact, _ = fit.evaluate(SCE(16), scale)
+    rng = np.random.default_rng(0)
+    d = fit.profile.correct - fit.confidence(scale)
+    drawn = rng.choice(d, (200_000, 16), p=fit.profile.weights).mean(1) ** 2
+    assert abs(drawn.mean() - exact) < 4 * drawn.std() / np.sqrt(len(drawn))

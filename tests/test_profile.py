@@ -1,0 +1,76 @@
+"""The one-variable function L of a sample, and its table."""
+
+import numpy as np
+import pytest
+from conftest import real, synthetic
+
+from rhocal import RhoNormScaling, TemperatureScaling, objective
+from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.predictions import predictions
+from rhocal.profile import Profile, Table
+from rhocal.special import softmax
+
+
+def profile_of(m, dtype=np.float64, n=300):
+    return Profile.of(predictions(*synthetic(n, m, dtype=dtype)))
+
+
+def test_derivatives_of_the_curve():
+    profile = profile_of(7)
+    scale = np.random.default_rng(0).uniform(0.1, 2, 300)
+    h = 1e-5
+    at, up, down = profile.curve(scale), profile.curve(scale + h), profile.curve(scale - h)
+    np.testing.assert_allclose(at.first, (up.value - down.value) / (2 * h), atol=1e-8)
+    np.testing.assert_allclose(at.second, (up.first - down.first) / (2 * h), atol=1e-8)
+
+
+def test_confidence_from_the_curve():
+    profile = profile_of(7)
+    scale = np.random.default_rng(0).uniform(0.1, 2, 300)
+    np.testing.assert_allclose(
+        np.exp(-profile.curve(scale).value), softmax(profile.logits * scale[:, None]).max(1), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_table_is_near_the_truth_and_exact_outside(dtype):
+    profile = profile_of(200, dtype)
+    table = Table.around(profile, -1.0)
+    inside = np.exp(np.random.default_rng(0).uniform(-1 - 2.7, -1 + 2.7, 300))
+    fast, exact = table.curve(inside), profile.curve(inside)
+    assert np.abs(fast.value - exact.value).max() < 3e-4
+    outside = np.where(np.arange(300) % 2, 1e-4, 50.0)
+    np.testing.assert_array_equal(table.curve(outside).value, profile.curve(outside).value)
+
+
+def test_the_table_on_a_real_network():
+    logits, labels, _, _ = real("cifar100_resnet56")
+    profile = Profile.of(predictions(logits, labels))
+    fit = ScaleFit.of(profile)
+    rng = np.random.default_rng(0)
+    scale = np.exp(fit.log_scale + rng.uniform(-1.5, 1.5, profile.n_samples))
+    error = np.abs(fit.fast.curve(scale).value - profile.curve(scale).value)
+    assert error.max() < 5e-4
+    assert error.mean() < 2e-5
+
+
+@pytest.mark.parametrize("text", ["nll", "sce", "brier", "nll + top-brier", "sce + 0.01*kl"])
+def test_fits_through_the_table_end_at_the_exact_optimum(text):
+    """Brute force on the raw logits around the answer finds nothing lower."""
+    logits, labels, _, _ = real("cifar100_resnet20")
+    fit = ScaleFit.of(Profile.of(predictions(logits, labels)))
+    target = fit.prepared(objective(text))
+
+    def value(scale):
+        return fit.evaluate(target, scale, exact=True)[0]
+
+    n = len(labels)
+    cal = TemperatureScaling(objective=text).fit(logits, labels)
+    best = min(value(np.full(n, np.exp(d) / cal.temperature_)) for d in np.linspace(-1e-3, 1e-3, 21))
+    assert cal.solution_.value <= best * (1 + 1e-7)
+    rho = RhoNormScaling(rho=2.0, objective=text).fit(logits, labels)
+    norm = fit.profile.norms([2.0], center=True)[0]
+    for dg in (-1e-3, 0, 1e-3):
+        for db in (-1e-3, 0, 1e-3):
+            moved = 1 / (rho.gamma_ * np.exp(dg) * norm + rho.beta_ * np.exp(db))
+            assert rho.solution_.value <= value(moved) * (1 + 1e-7)
