@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import sklearn.base
 import torch
-from conftest import synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import rhocal
+from conftest import synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, NotFittedError, RhocalError, RhocalWarning
 
@@ -225,9 +225,9 @@ def test_evidence(name, data):
 @every
 def test_wrong_number_of_classes_is_said(name, data):
     cal = fitted(name, *data)
-    with pytest.raises(InputError, match="3 classes .* fitted with 4"):
+    with pytest.raises(InputError, match=r"3 classes .* fitted with 4"):
         cal.predict_proba(np.zeros((2, 3)))
-    with pytest.raises(InputError, match="shape \\(1, 4\\)"):
+    with pytest.raises(InputError, match=r"shape \(1, 4\)"):
         cal.predict_proba(np.zeros(4))
 
 
@@ -283,7 +283,7 @@ def test_bad_input_is_only_ever_a_named_error(name, z, labels, weight):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", RhocalWarning)
         try:
-            cal = rhocal.calibrator(name, **{k: 20 for k in QUICK.get(name, {})}).fit(z, labels, weight)
+            cal = rhocal.calibrator(name, **dict.fromkeys(QUICK.get(name, {}), 20)).fit(z, labels, weight)
             probs = cal.predict_proba(z)
         except RhocalError as error:
             assert str(error)  # noqa: PT017

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import synthetic
 from rhocal import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
 from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
@@ -81,7 +81,9 @@ def test_negative_weights_are_refused():
 
 
 def test_batch_size_reaches_every_term():
-    assert str(with_batch_size(objective("sce + 0.5*kl + nll"), 32)) == "sce(batch_size=32) + 0.5*kl(batch_size=32) + nll"
+    assert (
+        str(with_batch_size(objective("sce + 0.5*kl + nll"), 32)) == "sce(batch_size=32) + 0.5*kl(batch_size=32) + nll"
+    )
 
 
 # Slopes --------------------------------------------------------------------------------------------------------------

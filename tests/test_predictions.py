@@ -45,7 +45,9 @@ def test_keeps_float32():
     assert predictions(Z.astype(np.float32)).logits.dtype == np.float32
 
 
-@pytest.mark.parametrize("labels", [[1, 0], ["b", "a"], pd.Series(["b", "a"]), torch.tensor([1, 0]), [1.0, 0.0], [True, False]])
+@pytest.mark.parametrize(
+    "labels", [[1, 0], ["b", "a"], pd.Series(["b", "a"]), torch.tensor([1, 0]), [1.0, 0.0], [True, False]]
+)
 def test_labels_of_any_sortable_kind(labels):
     assert predictions(Z[:, :2], labels).labels.tolist() == [1, 0]
 
@@ -115,33 +117,33 @@ def test_probabilities_taken_as_logits_are_used_but_suspected():
 
 
 BAD = {
-    "NaN": (dict(values=[[np.nan, 1.0], [0.0, 1.0]], labels=[0, 1]), r"finite.*1 entries in 1 rows.*row 0"),
-    "inf": (dict(values=[[0.0, 1.0], [np.inf, 1.0]], labels=[0, 1]), r"inf in row 1"),
-    "lengths": (dict(values=Z, labels=[0]), "labels and logits differ in length: 1 labels, 2 samples"),
-    "label range": (dict(values=Z, labels=[0, 3]), "from 0 to 2.*the first is 3 at row 1"),
-    "label -100": (dict(values=Z, labels=[0, -100]), "ignore_index=-100"),
-    "label unseen": (dict(values=Z, labels=["a", "x"], classes=["a", "b", "c"]), "not in classes, such as 'x'"),
-    "too few names": (dict(values=Z, labels=["a", "b"]), "2 different values, but there are 3 columns"),
-    "label half": (dict(values=Z, labels=[0.5, 1.0]), "0.5"),
-    "label missing": (dict(values=Z, labels=[None, "a"], classes=["a", "b", "c"]), "missing values"),
-    "mixed labels": (dict(values=Z, labels=np.array([1, "a"], object), classes=["a", "b", "c"]), "sortable"),
-    "one class": (dict(values=np.zeros((3, 4, 1)), labels=np.zeros((3, 4))), "has 1 classes"),
-    "empty": (dict(values=np.zeros((0, 3)), labels=[]), "no samples"),
-    "all ignored": (dict(values=Z, labels=[-1, -1], ignore_index=-1), "every one of the 2 labels"),
-    "a number": (dict(values=3.0, labels=[0]), "single number"),
-    "class axis": (dict(values=Z, labels=[0, 1], class_axis=2), "class_axis=2 does not exist"),
-    "ragged": (dict(values=[[1.0, 2.0], [1.0]], labels=[0, 1]), "rectangular|not numbers"),
-    "texts": (dict(values=[["a", "b"]], labels=[0]), "real numbers"),
-    "complex": (dict(values=Z.astype(complex), labels=[0, 1]), "real numbers"),
-    "negative weight": (dict(values=Z, labels=[0, 1], sample_weight=[1, -1]), "the first is -1 at row 1"),
-    "zero weights": (dict(values=Z, labels=[0, 1], sample_weight=[0, 0]), "zero for every sample"),
-    "text weights": (dict(values=Z, labels=[0, 1], sample_weight=["a", "b"]), "sample_weight must hold numbers"),
-    "weight length": (dict(values=Z, labels=[0, 1], sample_weight=[1]), "sample_weight and logits differ"),
-    "kind": (dict(values=Z, labels=[0, 1], kind="logit"), "kind is one of logits, probs, log_probs"),
-    "logits as probs": (dict(values=Z, labels=[0, 1], kind="probs"), "say kind='logits'"),
-    "sums": (dict(values=[[0.5, 0.6]], labels=[0], kind="probs"), "sums to 1.1"),
-    "classes twice": (dict(values=Z, labels=[0, 1], classes=["a", "a", "b"]), "'a' stands there 2 times"),
-    "classes length": (dict(values=Z, labels=[0, 1], classes=["a", "b"]), "name the 3 columns"),
+    "NaN": ({"values": [[np.nan, 1.0], [0.0, 1.0]], "labels": [0, 1]}, r"finite.*1 entries in 1 rows.*row 0"),
+    "inf": ({"values": [[0.0, 1.0], [np.inf, 1.0]], "labels": [0, 1]}, r"inf in row 1"),
+    "lengths": ({"values": Z, "labels": [0]}, "labels and logits differ in length: 1 labels, 2 samples"),
+    "label range": ({"values": Z, "labels": [0, 3]}, "from 0 to 2.*the first is 3 at row 1"),
+    "label -100": ({"values": Z, "labels": [0, -100]}, "ignore_index=-100"),
+    "label unseen": ({"values": Z, "labels": ["a", "x"], "classes": ["a", "b", "c"]}, "not in classes, such as 'x'"),
+    "too few names": ({"values": Z, "labels": ["a", "b"]}, "2 different values, but there are 3 columns"),
+    "label half": ({"values": Z, "labels": [0.5, 1.0]}, "0.5"),
+    "label missing": ({"values": Z, "labels": [None, "a"], "classes": ["a", "b", "c"]}, "missing values"),
+    "mixed labels": ({"values": Z, "labels": np.array([1, "a"], object), "classes": ["a", "b", "c"]}, "sortable"),
+    "one class": ({"values": np.zeros((3, 4, 1)), "labels": np.zeros((3, 4))}, "has 1 classes"),
+    "empty": ({"values": np.zeros((0, 3)), "labels": []}, "no samples"),
+    "all ignored": ({"values": Z, "labels": [-1, -1], "ignore_index": -1}, "every one of the 2 labels"),
+    "a number": ({"values": 3.0, "labels": [0]}, "single number"),
+    "class axis": ({"values": Z, "labels": [0, 1], "class_axis": 2}, "class_axis=2 does not exist"),
+    "ragged": ({"values": [[1.0, 2.0], [1.0]], "labels": [0, 1]}, "rectangular|not numbers"),
+    "texts": ({"values": [["a", "b"]], "labels": [0]}, "real numbers"),
+    "complex": ({"values": Z.astype(complex), "labels": [0, 1]}, "real numbers"),
+    "negative weight": ({"values": Z, "labels": [0, 1], "sample_weight": [1, -1]}, "the first is -1 at row 1"),
+    "zero weights": ({"values": Z, "labels": [0, 1], "sample_weight": [0, 0]}, "zero for every sample"),
+    "text weights": ({"values": Z, "labels": [0, 1], "sample_weight": ["a", "b"]}, "sample_weight must hold numbers"),
+    "weight length": ({"values": Z, "labels": [0, 1], "sample_weight": [1]}, "sample_weight and logits differ"),
+    "kind": ({"values": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
+    "logits as probs": ({"values": Z, "labels": [0, 1], "kind": "probs"}, "say kind='logits'"),
+    "sums": ({"values": [[0.5, 0.6]], "labels": [0], "kind": "probs"}, "sums to 1.1"),
+    "classes twice": ({"values": Z, "labels": [0, 1], "classes": ["a", "a", "b"]}, "'a' stands there 2 times"),
+    "classes length": ({"values": Z, "labels": [0, 1], "classes": ["a", "b"]}, "name the 3 columns"),
 }
 
 

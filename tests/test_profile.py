@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import real, synthetic
 
+from conftest import real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, objective
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.predictions import predictions

@@ -63,7 +63,8 @@ def load(path: str | PathLike[str]) -> Calibrator:
     if missing:
         raise FileError(f"{path}: damaged, the parameter {missing[0]} is missing")
     try:
-        calibrator = family(**card["options"])
+        # JSON has no tuples; options are never lists otherwise
+        calibrator = family(**{k: tuple(v) if isinstance(v, list) else v for k, v in card["options"].items()})
     except TypeError as error:
         raise FileError(f"{path}: its options do not fit {card['method']}: {error}") from error
     for name in family.parameters:

@@ -27,16 +27,6 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def logsumexp(z: Floats) -> Floats:
-    """Log of the sum of exponentials, with the maximum taken out first.
-
-    >>> float(logsumexp(np.array([[1000.0, 1000.0]]))[0]) == 1000 + np.log(2)
-    True
-    """
-    top = z.max(axis=-1)
-    return np.asarray(top + np.log(np.exp(z - top[..., None]).sum(axis=-1)))
-
-
 def log_softmax(z: Floats) -> Floats:
     """Log-probabilities; never −inf for finite logits."""
     shifted = z - z.max(axis=-1, keepdims=True)

@@ -1,0 +1,171 @@
+"""The command line, as people run it: a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rhocal
+from conftest import synthetic
+from rhocal.calibrators import CALIBRATORS
+from rhocal.metrics import METRICS
+
+
+def run(*arguments, code=0, cwd=None):
+    done = subprocess.run(
+        [Path(sys.executable).with_name("rhocal"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    logits, labels = synthetic(400, 4, dtype=np.float32)
+    np.savez(folder / "one.npz", logits=logits, labels=labels)
+    np.savez(
+        folder / "two.npz",
+        logits_val=logits[:200],
+        labels_val=labels[:200],
+        logits_test=logits[200:],
+        labels_test=labels[200:],
+        classes=np.array(["ant", "bee", "cow", "dog"]),
+    )
+    return folder
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
+    help_text = run("--help").stdout
+    for command in ("fit", "apply", "evaluate", "compare", "methods", "demo"):
+        assert command in help_text
+        assert "Usage" in run(command, "--help").stdout
+
+
+def test_methods():
+    assert all(name in run("methods").stdout for name in CALIBRATORS)
+    listed = json.loads(run("methods", "--json").stdout)["methods"]
+    assert [line["method"] for line in listed] == list(CALIBRATORS)
+
+
+def test_fit_apply_evaluate(folder):
+    cal = folder / "cal.safetensors"
+    text = run("fit", folder / "two.npz", "-m", "rho-norm", "-o", cal).stdout
+    assert "gamma" in text
+    assert "saved" in text
+    out = folder / "out.npz"
+    run("apply", cal, folder / "two.npz", "-o", out)
+    with np.load(folder / "two.npz") as source, np.load(out) as written:
+        loaded = rhocal.load(cal)
+        np.testing.assert_array_equal(written["probs"], loaded.predict_proba(source["logits_test"]))
+        np.testing.assert_array_equal(written["predicted"], source["classes"][source["logits_test"].argmax(1)])
+        np.testing.assert_array_equal(written["confidence"], written["probs"].max(1))
+        np.testing.assert_array_equal(written["labels"], source["labels_test"])
+        expected = rhocal.metrics.ece(written["probs"], source["labels_test"])
+    figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["figures"]
+    assert set(figures["rho-norm"]) == set(METRICS)
+    assert np.isclose(figures["rho-norm"]["ece"], expected, atol=1e-6)
+    assert figures["rho-norm"]["nll"] < figures["as it is"]["nll"]
+    assert "ECE" in run("evaluate", folder / "one.npz").stdout
+
+
+def test_fit_takes_options_and_says_what_it_found(folder):
+    done = run(
+        *("fit", folder / "one.npz", "-m", "rho-norm", "-O", "rho=2", "-O", "objective=nll", "-O", "center=false"),
+        *("-o", folder / "x.safetensors", "--json"),
+    )
+    document = json.loads(done.stdout)
+    assert document["parameters"]["rho"] == 2
+    assert document["objective"] == "nll"
+    assert document["converged"]
+    assert document["tune"]["after"]["nll"] < document["tune"]["before"]["nll"]
+    cal = rhocal.load(folder / "x.safetensors")
+    assert cal.center is False
+
+
+def test_apply_writes_logits_and_csv(folder):
+    cal = folder / "t.safetensors"
+    run("fit", folder / "one.npz", "-m", "temperature", "-o", cal)
+    run("apply", cal, folder / "one.npz", "-o", folder / "out.csv")
+    assert (folder / "out.csv").read_text().startswith("probs_0,probs_1,probs_2,probs_3,predicted,confidence,labels\n")
+    run("apply", cal, folder / "one.npz", "-o", folder / "out.npy", "--write", "logits")
+    with np.load(folder / "one.npz") as source:
+        np.testing.assert_array_equal(np.load(folder / "out.npy"), rhocal.load(cal).transform(source["logits"]))
+
+
+def test_compare(folder):
+    rows_file = folder / "rows.csv"
+    done = run(
+        *("compare", folder / "one.npz", folder / "two.npz", "--methods", "identity,temperature,vector", "--seeds", 2),
+        *("-o", rows_file, "--json"),
+    )
+    document = json.loads(done.stdout)
+    assert [line["method"] for line in document["summary"]] == ["identity", "temperature", "vector"]
+    splits = [(row["network"], row["split"]) for row in document["rows"][::3]]
+    assert splits == [("one", "seed 0"), ("one", "seed 1"), ("two", "own")]
+    assert len(rows_file.read_text().splitlines()) == 1 + 9
+    nll = {line["method"]: line["nll"] for line in document["summary"]}
+    assert nll["temperature"] < nll["identity"]
+    by_hand = [
+        np.mean([r["nll"] for r in document["rows"] if (r["network"], r["method"]) == (n, "vector")])
+        for n in ("one", "two")
+    ]
+    assert np.isclose(nll["vector"], np.mean(by_hand))
+    text = run(
+        "compare", folder / "one.npz", folder / "two.npz", "--methods", "identity,temperature", "--per-network"
+    ).stdout
+    assert "mean over 2 networks" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "missing.npz", "-o", "x.safetensors"), "missing.npz: no such file"),
+        (("fit", "one.npz", "-m", "temprature", "-o", "x.safetensors"), "did you mean 'temperature'?"),
+        (("fit", "one.npz", "-o", "no/x.safetensors"), "the folder no does not exist"),
+        (("fit", "one.npz", "-O", "rho", "-o", "x.safetensors"), "-O takes NAME=VALUE"),
+        (("fit", "one.npz", "-O", "rho=0", "-o", "x.safetensors"), "at least 1"),
+        (("fit", "one.npz", "--kind", "probs", "-o", "x.safetensors"), "say kind='logits'"),
+        (("fit", "one.npz", "--kind", "logit", "-o", "x.safetensors"), "kind is one of"),
+        (("apply", "one.npz", "one.npz", "-o", "x.npz"), "not a safetensors file"),
+        (("evaluate", "one.npz", "--logits-name", "scores"), "found logits (400, 4)"),
+        (("compare", "one.npz", "--methods", "temperature,magic"), "there is no method 'magic'"),
+        (("compare",), "Missing argument"),
+        (("evaluate", "one.npz", "--bins", "3"), "No such option"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, arguments, message):
+    done = run(*arguments, code=2, cwd=folder)
+    assert message in done.stderr
+    assert done.stdout == ""
+    if done.stderr.startswith("error:"):
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_warnings_are_one_line(tmp_path):
+    logits, _ = synthetic(50, 3)
+    np.savez(tmp_path / "right.npz", logits=logits, labels=logits.argmax(1))
+    done = run("fit", tmp_path / "right.npz", "-m", "temperature", "-o", tmp_path / "x.safetensors")
+    assert done.stderr.startswith("warning: no tune sample is wrong")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_demo(tmp_path):
+    text = run("demo", cwd=tmp_path).stdout
+    assert all(name in text for name in CALIBRATORS)
+    assert "rhocal-demo/comparison.csv" in text
+    cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
+    logits, labels = rhocal.demo_logits("test")
+    assert rhocal.metrics.ece(cal.predict_proba(logits), labels) < 0.02
+    assert rhocal.metrics.ece(logits, labels, kind="logits") > 0.04

@@ -1,0 +1,128 @@
+"""The house stays as it is built: what may import what, and what `import rhocal` costs."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rhocal
+
+SOURCE = Path(rhocal.__file__).parent
+
+# Import order, one way. A room may import the rooms above it in this list, and its own family.
+ORDER = [
+    "_version", "errors", "special", "bins", "atomic", "predictions", "profile", "statistics", "objectives", "solve",
+    "demo", "calibrators", "artifact", "metrics", "sklearn", "files", "compare", "tables", "cli",
+]  # fmt: skip
+MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
+NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
+ONE_ROOM = {
+    "sklearn": "sklearn",
+    "torch": "files",
+    "pyarrow": "files",
+    "typer": "cli",
+    "rich": "tables",
+    "scipy": "solve",
+}
+
+
+def room(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "rhocal":
+                yield from (f"rhocal.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+FILES = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path):
+    mine = room(path)
+    for name in imports(path):
+        if not name.startswith("rhocal."):
+            continue
+        other = name.split(".")[1]
+        if other not in ORDER:  # a public name such as rhocal.calibrator
+            assert mine == "cli"
+            continue
+        assert (mine, other) not in NEVER
+        if mine != other and (mine, other) not in MAY_ASK_LATER:
+            assert ORDER.index(other) < ORDER.index(mine), f"{mine} imports {other}"
+
+
+@pytest.mark.parametrize(("package", "home"), ONE_ROOM.items())
+def test_every_heavy_dependency_has_one_room(package, home):
+    users = {room(path) for path in FILES for name in imports(path) if name.split(".")[0] == package}
+    assert users <= {home, "cli"} if package == "rich" else users <= {home}
+
+
+def fresh(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_import_loads_nothing_heavy():
+    loaded = fresh("import rhocal, sys, json; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))")
+    heavy = {"sklearn", "torch", "matplotlib", "plotly", "onnx", "pandas", "pyarrow", "scipy", "typer", "rich"}
+    assert not heavy & set(loaded)
+    assert "numpy" in loaded
+
+
+def test_help_does_not_import_scipy():
+    loaded = fresh(
+        "import sys, json\n"
+        "from rhocal.cli import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    assert not [name for name in loaded if name.startswith("scipy")]
+
+
+def test_applying_a_saved_calibrator_needs_no_scipy(tmp_path):
+    path = tmp_path / "cal.safetensors"
+    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("tune")).save(path)
+    loaded = fresh(
+        "import rhocal, sys, json\n"
+        f"rhocal.load({str(path)!r}).predict_proba(rhocal.demo_logits('test')[0])\n"
+        "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    assert "scipy" not in loaded
+
+
+def test_import_is_no_slower_than_numpy_and_scipy_optimize():
+    """At most 1.2 times; the best of five of each, so that a busy machine does not decide."""
+
+    def seconds(statement):
+        code = f"import json, time; t = time.perf_counter(); {statement}; print(json.dumps(time.perf_counter() - t))"
+        return min(fresh(code) for _ in range(5))
+
+    assert seconds("import rhocal") <= 1.2 * seconds("import numpy, scipy.optimize")
+
+
+def test_public_names_exist():
+    assert all(hasattr(rhocal, name) for name in rhocal.__all__)
+    assert all(hasattr(rhocal.metrics, name) for name in rhocal.metrics.__all__)
+    assert (SOURCE / "py.typed").exists()
+
+
+def test_shipped_logits():
+    for split, n in (("tune", 5000), ("test", 10_000)):
+        logits, labels = rhocal.demo_logits(split)
+        assert logits.shape == (n, 10)
+        assert np.bincount(labels).tolist() == [n // 10] * 10
+    with pytest.raises(rhocal.errors.InputError, match="tune or test"):
+        rhocal.demo_logits("train")
+    assert (SOURCE / "data" / "demo.npz").stat().st_size < 3_000_000
