@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+
+# The same cases every time, so that a red build is always about the change. To look further: EXPLORE=50 make pytest
+EXPLORE = int(os.environ.get("EXPLORE", "0"))
+hypothesis.settings.register_profile("rhocal", deadline=None, derandomize=not EXPLORE)
+hypothesis.settings.load_profile("rhocal")
+
+
+def examples(n):
+    """Settings for a property test: n cases, or that many times more when exploring."""
+    return hypothesis.settings(max_examples=n * max(EXPLORE, 1))
+
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data" / "logits"
@@ -34,8 +46,3 @@ def real(name, seed=0):
     half = len(order) // 2
     tune, test = order[:half], order[half:]
     return logits[tune], labels[tune], logits[test], labels[test]
-
-
-def needs(package, extra):
-    """Skip where an optional package is missing."""
-    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs rhocal[{extra}]")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import sklearn.base
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import rhocal
-from conftest import synthetic
+from conftest import examples, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, NotFittedError, RhocalError, RhocalWarning
 
@@ -249,7 +249,7 @@ near_ties = hnp.arrays(
 
 @pytest.mark.parametrize("name", KEEPS_DECISION)
 @given(z=near_ties, dtype=st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_decision_and_order_are_kept_bit_for_bit(name, z, dtype):
     cal = DECIDING.setdefault((name, z.shape[1]), None) or fitted(name, *synthetic(200, z.shape[1], seed=1))
     DECIDING[name, z.shape[1]] = cal
@@ -277,7 +277,7 @@ numbers = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0, -1.0, 1e-30
     labels=st.lists(st.integers(-1, 4), max_size=12),
     weight=st.one_of(st.none(), st.lists(st.floats(-1, 5), max_size=12)),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_bad_input_is_only_ever_a_named_error(name, z, labels, weight):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

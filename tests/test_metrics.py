@@ -5,10 +5,10 @@ import pytest
 import sklearn.metrics
 import torch
 import torchmetrics.functional.classification as tm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import real, synthetic
+from conftest import examples, real, synthetic
 from rhocal import metrics
 from rhocal.bins import equal_mass, equal_width
 from rhocal.errors import InputError
@@ -122,7 +122,7 @@ def test_order_of_samples(name, sample):
 
 
 @given(cuts=st.lists(st.integers(1, 1999), min_size=1, max_size=5, unique=True))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_batches_add_up(cuts):
     data = predictions(*synthetic(2000, 7))
     for metric in METRICS.values():

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from conftest import examples
 from rhocal.errors import InputError, RhocalError, SuspiciousInputWarning
 from rhocal.predictions import SMALLEST_PROB, predictions
 
@@ -174,7 +175,7 @@ anything = st.one_of(
     st.integers(-3, 3),
     st.sampled_from([None, -100, 0]),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_anything_at_all_is_either_taken_or_a_named_error(values, labels, weight, kind, axis, ignore):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

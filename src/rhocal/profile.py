@@ -176,7 +176,7 @@ class Table:
                     second = np.maximum(np.einsum("ij,ij->i", ez, z) / total - mean**2, 0)
                     nodes[0, k, rows] = np.log(total)
                     nodes[1, k, rows] = scale * mean
-                    nodes[2, k, rows] = scale**2 * second + scale * mean
+                    nodes[2, k, rows] = scale * (scale * second) + scale * mean
         nodes[1] *= HALF_OCTAVE
         nodes[2] *= HALF_OCTAVE**2
         return cls(profile, log_first, nodes)
@@ -194,7 +194,7 @@ class Table:
         left, right = self.nodes[:, cell, samples], self.nodes[:, cell + 1, samples]
         value, d1, d2 = _quintic(at - cell, left, right)
         d1, d2 = d1 / HALF_OCTAVE, d2 / HALF_OCTAVE**2
-        first, second = d1 / scale, (d2 - d1) / scale**2
+        first, second = d1 / scale, (d2 - d1) / scale / scale
         outside = np.flatnonzero(~((at >= 0) & (at <= last)))
         if len(outside):
             exact = self.profile.take(outside).curve(scale[outside])

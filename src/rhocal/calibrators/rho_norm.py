@@ -225,7 +225,7 @@ class RhoNormScaling(ScaleCalibrator):
             r = norm.relative[rows]
             scale = unit / np.maximum(theta[0] ** 2 * r + theta[1] ** 2, SMALLEST_DENOMINATOR)
             _, slope = fit.take(rows).evaluate(batch_target, scale)
-            slope = slope * -(scale**2) / unit
+            slope = -slope * scale * (scale / unit)  # in this order scales of 1e200 do not overflow
             return np.array([2 * theta[0] * (slope @ r), 2 * theta[1] * slope.sum()])
 
         theta = solve.sgd(
@@ -286,7 +286,7 @@ class LearnedNorm:
         fixed = FixedNorm(self.fit, x[2], norm)
         scale, slopes = fixed.scales(x[:2])
         d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
-        d_rho = -(scale**2) * np.exp(-x[0]) * (1 - x[1]) * d_relative
+        d_rho = -scale * (scale * np.exp(-x[0])) * (1 - x[1]) * d_relative
         return scale, np.vstack([slopes, d_rho])
 
     def parameters(self, x: Vector) -> tuple[float, float, float]:
