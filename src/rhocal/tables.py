@@ -43,18 +43,19 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Methods as rows, metrics as columns; the best of each column is bold and starred."""
+    shown = {name: metric for name, metric in METRICS.items() if name != "top_brier"}  # all are in the JSON and the rows
     table = Table(title=title, title_justify="left")
-    table.add_column("method")
-    for metric in METRICS.values():
+    table.add_column("method", no_wrap=True)
+    for metric in shown.values():
         table.add_column(f"{metric.title} {'↓' if metric.better == 'lower' else '↑'}", justify="right")
     table.add_column("fit s", justify="right")
     best = {}
-    for name, metric in METRICS.items():
+    for name, metric in shown.items():
         values = [line[name] for line in lines]
         best[name] = min(values) if metric.better == "lower" else max(values)
     for line in lines:
         cells = []
-        for name in METRICS:
+        for name in shown:
             is_best = line[name] == best[name]
             spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
             cells.append(Text(f"{line[name]:.4f}{spread}{'*' if is_best else ' '}", style="bold" if is_best else ""))
