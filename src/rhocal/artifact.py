@@ -22,6 +22,8 @@ from rhocal.solve import Solution
 if TYPE_CHECKING:
     from os import PathLike
 
+Tensors = dict[str, np.ndarray[Any, Any]]
+
 SCHEMA = 1
 FORMAT = "rhocal-calibrator"
 
@@ -31,17 +33,15 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     from safetensors.numpy import save_file  # noqa: PLC0415
 
     calibrator._fitted()  # noqa: SLF001
+    tensors: Tensors = {}
     card = {
         "format": FORMAT,
         "schema": SCHEMA,
         "version": __version__,
-        "method": calibrator.name,
-        "options": {name: _plain(value) for name, value in calibrator.get_params().items()},
         "classes": _class_list(calibrator),
         "kind": calibrator.kind_,
-        "evidence": asdict(calibrator.solution_),
+        **_describe(calibrator, "", tensors),
     }
-    tensors = {name: np.ascontiguousarray(getattr(calibrator, name)) for name in calibrator.parameters}
     # A file without tensors is allowed by the format but not by every reader.
     tensors["n_classes"] = np.array(len(calibrator.classes_))
     try:
@@ -55,26 +55,49 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
 def load(path: str | PathLike[str]) -> Calibrator:
     """Read a calibrator that ``save`` wrote."""
     card, tensors = _read(Path(path))
+    try:
+        return _build(card, "", tensors, card)
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
+    """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
+    for name in calibrator.parameters:
+        tensors[prefix + name] = np.ascontiguousarray(getattr(calibrator, name))
+    inside = {name: _describe(getattr(calibrator, name), f"{prefix}{name}.", tensors) for name in calibrator.children}
+    return {
+        "method": calibrator.name,
+        "options": {name: _plain(value) for name, value in calibrator.get_params().items()},
+        "evidence": asdict(calibrator.solution_),
+        **({"inside": inside} if inside else {}),
+    }
+
+
+def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
+    """The calibrator that ``_describe`` described."""
     families = {method.family.name: method.family for method in CALIBRATORS.values()}
-    if card["method"] not in families:
-        raise FileError(f"{path}: this version ({__version__}) does not know the method {card['method']!r}")
-    family = families[card["method"]]
-    missing = [name for name in family.parameters if name not in tensors]
-    if missing:
-        raise FileError(f"{path}: damaged, the parameter {missing[0]} is missing")
+    if about["method"] not in families:
+        raise FileError(f"this version ({__version__}) does not know the method {about['method']!r}")
+    family = families[about["method"]]
     try:
         # JSON has no tuples; options are never lists otherwise
-        calibrator = family(**{k: tuple(v) if isinstance(v, list) else v for k, v in card["options"].items()})
+        calibrator = family(**{k: tuple(v) if isinstance(v, list) else v for k, v in about["options"].items()})
     except TypeError as error:
-        raise FileError(f"{path}: its options do not fit {card['method']}: {error}") from error
+        raise FileError(f"its options do not fit {about['method']}: {error}") from error
     for name in family.parameters:
-        value = tensors[name]
+        if prefix + name not in tensors:
+            raise FileError(f"damaged, the parameter {prefix + name} is missing")
+        value = tensors[prefix + name]
         setattr(calibrator, name, value.item() if value.ndim == 0 else value)
-    evidence = dict(card["evidence"])
-    evidence["trials"] = tuple(evidence["trials"])
+    for name in family.children:
+        setattr(calibrator, name, _build(about["inside"][name], f"{prefix}{name}.", tensors, card))
     calibrator.classes_ = np.asarray(card["classes"])
-    calibrator.kind_ = card["kind"]
-    calibrator.solution_ = Solution(**evidence)
+    # What a calibrator is made of sees checked logits, whatever kind came in at the door.
+    calibrator.kind_ = card["kind"] if not prefix else "logits"
+    calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
     return calibrator
 
 
@@ -83,7 +106,7 @@ def card_of(path: str | PathLike[str]) -> dict[str, Any]:
     return _read(Path(path))[0]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415
 
     if not path.is_file():

@@ -94,3 +94,13 @@ class BinSums:
             return float(self.gap.max())
         share = self.weight / self.weight.sum()
         return float((share @ self.gap**power) ** (1 / power))
+
+
+def perfect_error(confidence: Vector, weights: Vector, n_bins: int) -> float:
+    """The ECE that a perfectly calibrated model with these confidences scores on average: the floor.
+
+    If correctness ~ Bernoulli(confidence), the gap of a bin is nearly normal with variance Σ w² c (1 − c), and the mean of
+    the absolute value of a normal number is sqrt(2/π) standard deviations. Equal weights of w count as w samples each.
+    """
+    variance = np.bincount(equal_width(confidence, n_bins), weights * confidence * (1 - confidence), n_bins)
+    return float(np.sqrt(2 / np.pi * variance).sum() / weights.sum())

@@ -26,6 +26,9 @@ VectorFunction = Callable[[Vector], tuple[float, Vector]]
 DECAY = 0.02
 """Share of the steps of ``sgd`` after which the learning rate has halved."""
 
+FEW_PARAMETERS = 10
+"""Up to here ``polish`` takes Newton steps; a larger Hessian costs more than it saves."""
+
 MAX_STEP = 0.05
 """Longest step of ``sgd``, in units of the start."""
 
@@ -150,8 +153,9 @@ def polish(
     n_evaluations += 1
     if not free.any():
         return Minimum(x, value, minimum.converged, n_evaluations)
-    hessian = _hessian(fast, x)[np.ix_(free, free)]
-    for _ in range(2):
+    few = len(x) <= FEW_PARAMETERS
+    hessian = _hessian(fast, x)[np.ix_(free, free)] if few else np.zeros((0, 0))
+    for _ in range(2 if few else 0):
         try:
             step = -np.linalg.solve(hessian, gradient[free])
         except np.linalg.LinAlgError:
@@ -168,7 +172,7 @@ def polish(
         x, value, gradient = trial, trial_value, trial_gradient
         if small:
             return Minimum(x, value, minimum.converged, n_evaluations)
-    rest = smooth(exact, x, bounds)
+    rest = smooth(exact, x, bounds, max_steps=200)
     return Minimum(rest.x, rest.value, rest.converged, n_evaluations + rest.n_evaluations)
 
 

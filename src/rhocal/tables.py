@@ -43,7 +43,9 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Methods as rows, metrics as columns; the best of each column is bold and starred."""
-    shown = {name: metric for name, metric in METRICS.items() if name != "top_brier"}  # all are in the JSON and the rows
+    shown = {
+        name: metric for name, metric in METRICS.items() if name != "top_brier"
+    }  # all are in the JSON and the rows
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     for metric in shown.values():

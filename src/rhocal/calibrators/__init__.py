@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from dataclasses import dataclass, field
 from typing import Any
 
+from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
+from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
 from rhocal.calibrators.temperature import TemperatureScaling
 from rhocal.calibrators.vector import VectorScaling
 from rhocal.errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Method:
     """A line of the table: a family with preset options."""
 
     family: type[Calibrator]
     summary: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 CALIBRATORS: dict[str, Method] = {
@@ -32,6 +35,14 @@ CALIBRATORS: dict[str, Method] = {
     ),
     "rho-norm": Method(RhoNormScaling, "A temperature that grows with the norm of the logits"),
     "rho-norm-paper": Method(RhoNormScaling, "The same exactly as the paper fits it", RhoNormScaling.PAPER),
+    "field": Method(FieldScaling, "A scale from the norm of the logits and the margin of the top class"),
+    "smart": Method(
+        FieldScaling,
+        "A scale from the margin alone, soft-binned ECE",
+        {"features": ("margin", "log-margin"), "objective": "sb-ece"},
+    ),
+    "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
+    "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
 }
@@ -60,10 +71,13 @@ def calibrator(name: str, **options: Any) -> Calibrator:
 
 __all__ = [
     "CALIBRATORS",
+    "AutoCalibrator",
     "Calibrator",
+    "FieldScaling",
     "HistogramBinning",
     "Identity",
     "Method",
+    "ParameterisedTemperatureScaling",
     "RhoNormScaling",
     "ScaleCalibrator",
     "TemperatureScaling",

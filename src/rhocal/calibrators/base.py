@@ -34,6 +34,9 @@ class Calibrator(ABC):
     parameters: ClassVar[tuple[str, ...]]
     """The fitted numbers and arrays, as attributes; what an artifact stores."""
 
+    children: ClassVar[tuple[str, ...]] = ()
+    """The fitted calibrators it is made of, as attributes."""
+
     classes_: NDArray[Any]
     kind_: Kind
     solution_: Solution
@@ -62,24 +65,22 @@ class Calibrator(ABC):
             ignore_index=ignore_index,
             class_axis=class_axis,
         )
-        self.solution_ = self._fit(data)
-        self.classes_, self.kind_ = data.classes, kind
-        return self
+        return self.fit_checked(data, kind)
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns)."""
         data = self._border(logits, kind, class_axis)
-        return _in_shape(self._transform(data.logits), logits, class_axis)
+        return _in_shape(self.transform_checked(data.logits), logits, class_axis)
 
     def predict_proba(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
         data = self._border(logits, kind, class_axis)
-        return _in_shape(self._probs(data.logits), logits, class_axis)
+        return _in_shape(self.probs_checked(data.logits), logits, class_axis)
 
     def predict(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[Any]:
         """The predicted class of every sample, as a value of ``classes_``."""
         data = self._border(logits, kind, class_axis)
-        predicted = self.classes_[self._predicted(data.logits)]
+        predicted = self.classes_[self.predicted_checked(data.logits)]
         shape = np.shape(logits)
         if len(shape) > 2:
             return predicted.reshape([n for axis, n in enumerate(shape) if axis != class_axis % len(shape)])
@@ -90,6 +91,26 @@ class Calibrator(ABC):
         from rhocal.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
 
         save(self, path)
+
+    # Behind the border: for calibrators made of others ----------------------------------------------------------------
+
+    def fit_checked(self, data: Predictions, kind: Kind) -> Self:
+        """Fit on data that has passed the border."""
+        self.solution_ = self._fit(data)
+        self.classes_, self.kind_ = data.classes, kind
+        return self
+
+    def transform_checked(self, logits: Floats) -> Floats:
+        """Calibrated logits of checked logits."""
+        return self._transform(logits)
+
+    def probs_checked(self, logits: Floats) -> Floats:
+        """Probabilities of checked logits."""
+        return self._probs(logits)
+
+    def predicted_checked(self, logits: Floats) -> NDArray[np.intp]:
+        """Column of the predicted class of checked logits."""
+        return self._predicted(logits)
 
     # What a family writes ------------------------------------------------------------------------------------------
 

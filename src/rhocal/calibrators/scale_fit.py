@@ -62,6 +62,10 @@ class ScaleFit:
         fast: HasCurve = profile if self.fast is self.profile else self.fast.take(rows, profile)  # type: ignore[attr-defined]
         return replace(self, profile=profile, fast=fast)
 
+    def weighted(self, weights: Vector) -> ScaleFit:
+        """The same samples with other weights (which sum to 1), such as zeros for the fold held out."""
+        return replace(self, profile=replace(self.profile, weights=weights))
+
     @property
     def facts(self) -> Facts:
         """What objectives know besides the statistics."""

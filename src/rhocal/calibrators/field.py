@@ -1,0 +1,151 @@
+"""The scale as a field: log σ is linear in a few bounded features of the sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import solve
+from rhocal.calibrators import ridge as ridges
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.features import Standard, raw_features
+from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.errors import InputError
+from rhocal.objectives import Objective, objective
+from rhocal.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rhocal.predictions import Predictions
+    from rhocal.special import Floats, Vector
+
+RIDGES = (np.inf, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+"""Strengths of the ridge that cross-validation tries; infinite is plain temperature scaling."""
+
+LARGEST_EXPONENT = 300.0
+"""log σ is kept within ± this of the average sample's: far beyond any use, and nothing overflows while searching."""
+
+
+class FieldScaling(ScaleCalibrator):
+    """A scale that depends on the sample: log σ = bias + weights · features (Proposition 3 allows any positive scale).
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    features
+        Names in ``rhocal.calibrators.features.FEATURES``; each is clamped to the range seen in tuning and standardised.
+    ridge
+        Strength of the pull toward temperature scaling, or ``"cv"``: chosen by cross-validation from ``RIDGES``.
+    guard
+        With ``ridge="cv"``: by how much held-out NLL may exceed temperature scaling's. While it does, more NLL is added to
+        the objective; in the end temperature scaling itself is taken.
+    n_folds
+        Of the cross-validation.
+
+    Attributes
+    ----------
+    unit_, bias_, weights_
+        The NLL-optimal scale, log σ of an average sample, and the weight of each standardised feature.
+    low_, high_, mean_, sd_
+        Range, mean and standard deviation of each feature in tuning.
+    ridge_
+        The strength used.
+    """
+
+    name = "field"
+    parameters = ("unit_", "bias_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
+    unit_: float
+    bias_: float
+    weights_: Vector
+    low_: Vector
+    high_: Vector
+    mean_: Vector
+    sd_: Vector
+    ridge_: float
+
+    def __init__(
+        self,
+        objective: str | Objective = "top-brier + 0.03*nll",
+        *,
+        features: Sequence[str] = ("log-norm", "margin", "log-margin"),
+        ridge: float | str = "cv",
+        guard: float = 0.005,
+        n_folds: int = 5,
+    ) -> None:
+        self.objective = objective
+        self.features = features
+        self.ridge = ridge
+        self.guard = guard
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> solve.Solution:
+        target = objective(self.objective)
+        check_ridge(self.ridge, self.guard, self.n_folds)
+        profile = Profile.of(data)
+        if not profile.spread > 0:
+            none = np.zeros(len(self.features))
+            self.unit_, self.bias_, self.ridge_ = 1.0, 0.0, np.inf
+            self.weights_, self.low_, self.high_, self.mean_, self.sd_ = none, none, none, none, none + 1
+            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+        fit = ScaleFit.of(profile)
+        self.unit_ = float(np.exp(fit.log_scale))
+        raw = raw_features(data.logits, self.unit_, self.features)
+        standard = Standard.of(raw, profile.weights)
+        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
+        field = Linear(standard(raw))
+        choice = fitted_choice(fit, field, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
+        minimum = ridges.minimum(fit, field, choice.target, choice.ridge)
+        minimum = ridges.finish(fit, field, choice.target, choice.ridge, minimum)
+        self.ridge_, self.bias_, self.weights_ = choice.ridge, float(minimum.x[0]), minimum.x[1:]
+        at_bound = bound_reached(self.bias_, fit.bounds, stacklevel=4)
+        warn_unless(converged=minimum.converged, what="field scaling", stacklevel=4)
+        return solve.Solution(
+            str(choice.target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, choice.trials
+        )
+
+    def _scale(self, logits: Floats) -> Vector:
+        standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
+        features = standard(raw_features(logits, self.unit_, self.features))
+        return Linear(features).scales(np.r_[self.bias_, self.weights_])[0]
+
+
+class Linear:
+    """log σ = x₀ + features · (x₁, x₂, …)."""
+
+    def __init__(self, features: Vector) -> None:
+        self.features = features
+        self.penalised = np.r_[0.0, np.ones(features.shape[1])]
+        self._slopes = np.vstack([np.ones(len(features)), features.T])
+
+    def start(self, log_scale: float) -> Vector:
+        """Temperature scaling."""
+        return log_scale * (1 - self.penalised)
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """Every sample's scale and its derivatives."""
+        exponent = np.clip(self.features @ x[1:], -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        scale = np.exp(x[0]) * np.exp(exponent)
+        return scale, scale * self._slopes
+
+
+def fitted_choice(
+    fit: ScaleFit, scale_map: ridges.ScaleMap, target: Objective, tried: Sequence[float], ridge: float | str,
+    guard: float, n_folds: int,
+) -> ridges.Choice:  # fmt: skip
+    """The ridge that was given, or the one cross-validation chooses."""
+    if ridge == "cv":
+        return ridges.choose(fit, scale_map, target, tried, guard, n_folds)
+    return ridges.Choice(target, float(ridge), ())
+
+
+def check_ridge(ridge: float | str, guard: float, n_folds: int) -> None:
+    """Say no to options that mean nothing."""
+    if ridge != "cv" and not (isinstance(ridge, int | float) and ridge >= 0):
+        raise InputError(f"ridge is 'cv' or a number that is not negative; got {ridge!r}")
+    if not guard >= 0:
+        raise InputError(f"guard must not be negative; got {guard!r}")
+    if not n_folds >= 2:
+        raise InputError(f"n_folds must be at least 2; got {n_folds!r}")

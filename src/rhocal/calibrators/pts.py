@@ -1,0 +1,132 @@
+"""Parameterised temperature scaling: a small network reads the largest logits and gives the scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import solve
+from rhocal.calibrators import ridge as ridges
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.features import Standard, top_logits
+from rhocal.calibrators.field import LARGEST_EXPONENT, check_ridge, fitted_choice
+from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.errors import InputError
+from rhocal.objectives import Objective, objective
+from rhocal.profile import Profile
+
+if TYPE_CHECKING:
+    from rhocal.predictions import Predictions
+    from rhocal.special import Floats, Vector
+
+RIDGES = (np.inf, 1e-2, 1e-4)
+"""Strengths of the ridge that cross-validation tries; infinite is plain temperature scaling."""
+
+
+class ParameterisedTemperatureScaling(ScaleCalibrator):
+    """log σ = bias + v · tanh(W·top + c), top the k largest logits in order (Tomani, Cremers & Buettner 2022).
+
+    The network starts as temperature scaling (v = 0) and is trained with all samples at once by L-BFGS.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    top_k, n_hidden
+        Inputs and hidden units of the network.
+    ridge, guard, n_folds
+        As in ``FieldScaling``; the ridge pulls all weights of the network to 0.
+    random_state
+        Seed of the first weights W.
+
+    Attributes
+    ----------
+    network_
+        All parameters of the network: bias, v, c, W.
+    """
+
+    name = "pts"
+    parameters = ("unit_", "network_", "low_", "high_", "mean_", "sd_", "ridge_")
+    unit_: float
+    network_: Vector
+    low_: Vector
+    high_: Vector
+    mean_: Vector
+    sd_: Vector
+    ridge_: float
+
+    def __init__(
+        self,
+        objective: str | Objective = "top-brier + 0.03*nll",
+        *,
+        top_k: int = 10,
+        n_hidden: int = 5,
+        ridge: float | str = "cv",
+        guard: float = 0.005,
+        n_folds: int = 5,
+        random_state: int = 0,
+    ) -> None:
+        self.objective = objective
+        self.top_k = top_k
+        self.n_hidden = n_hidden
+        self.ridge = ridge
+        self.guard = guard
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def _fit(self, data: Predictions) -> solve.Solution:
+        target = objective(self.objective)
+        check_ridge(self.ridge, self.guard, self.n_folds)
+        if not (self.top_k >= 1 and self.n_hidden >= 1):
+            raise InputError(f"top_k and n_hidden must be at least 1; got {self.top_k!r}, {self.n_hidden!r}")
+        profile = Profile.of(data)
+        # With equal logits everywhere there is nothing to read, and every scale gives the same uniform rows.
+        fit = ScaleFit.of(profile) if profile.spread > 0 else None
+        self.unit_ = float(np.exp(fit.log_scale)) if fit else 1.0
+        raw = top_logits(data.logits, self.unit_, self.top_k)
+        standard = Standard.of(raw, profile.weights)
+        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
+        network = Network(standard(raw), self.n_hidden, self.random_state)
+        if fit is None:
+            self.network_, self.ridge_ = network.start(0.0), np.inf
+            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+        choice = fitted_choice(fit, network, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
+        minimum = ridges.minimum(fit, network, choice.target, choice.ridge)
+        minimum = ridges.finish(fit, network, choice.target, choice.ridge, minimum)
+        self.ridge_, self.network_ = choice.ridge, minimum.x
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
+        warn_unless(converged=minimum.converged, what="parameterised temperature scaling", stacklevel=4)
+        return solve.Solution(
+            str(choice.target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, choice.trials
+        )
+
+    def _scale(self, logits: Floats) -> Vector:
+        standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
+        inputs = standard(top_logits(logits, self.unit_, len(self.low_)))
+        n_hidden = (len(self.network_) - 1) // (2 + len(self.low_))
+        return Network(inputs, n_hidden, 0).scales(self.network_)[0]
+
+
+class Network:
+    """One hidden layer: x = (bias, v, c, W)."""
+
+    def __init__(self, inputs: Vector, n_hidden: int, seed: int) -> None:
+        self.inputs, self.n_hidden, self.seed = inputs, n_hidden, seed
+        self.penalised = np.r_[0.0, np.ones(n_hidden * (2 + inputs.shape[1]))]
+
+    def start(self, log_scale: float) -> Vector:
+        """Temperature scaling: the hidden units are drawn, but nobody listens to them yet."""
+        h, k = self.n_hidden, self.inputs.shape[1]
+        drawn = np.random.default_rng(self.seed).normal(size=h * k) / np.sqrt(k)
+        return np.r_[log_scale, np.zeros(2 * h), drawn]
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """Every sample's scale and its derivatives."""
+        h = self.n_hidden
+        v, c, w = x[1 : 1 + h], x[1 + h : 1 + 2 * h], x[1 + 2 * h :].reshape(h, -1)
+        hidden = np.tanh(w @ self.inputs.T + c[:, None])
+        scale = np.exp(x[0]) * np.exp(np.clip(v @ hidden, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+        back = v[:, None] * (1 - hidden**2)
+        d_w = (back[:, None] * self.inputs.T[None]).reshape(-1, len(scale))
+        return scale, scale * np.vstack([np.ones(len(scale)), hidden, back, d_w])
