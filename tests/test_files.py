@@ -193,6 +193,8 @@ def test_round_trip_is_bit_exact(tmp_path, name):
     np.testing.assert_array_equal(again.predict(Z), cal.predict(Z))
     for parameter in cal.parameters:
         np.testing.assert_array_equal(getattr(again, parameter), getattr(cal, parameter))
+        assert type(getattr(again, parameter)) is type(getattr(cal, parameter))
+        assert np.shape(getattr(again, parameter)) == np.shape(getattr(cal, parameter))
     assert json.dumps(artifact.card_of(path)["evidence"]["trials"]) == json.dumps(list(cal.solution_.trials))
     assert str(again.solution_) == str(cal.solution_)
 

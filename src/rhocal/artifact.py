@@ -66,7 +66,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
 def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
     """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
     for name in calibrator.parameters:
-        tensors[prefix + name] = np.ascontiguousarray(getattr(calibrator, name))
+        tensors[prefix + name] = np.array(getattr(calibrator, name), order="C")
     inside = {name: _describe(getattr(calibrator, name), f"{prefix}{name}.", tensors) for name in calibrator.children}
     return {
         "method": calibrator.name,

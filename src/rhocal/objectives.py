@@ -41,6 +41,11 @@ class Objective(ABC):
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         """The value, and its derivative in each statistic of each sample."""
 
+    @property
+    def takes_from_data(self) -> bool:
+        """Whether ``prepared`` has something to fill in."""
+        return any(type(term).prepared is not Objective.prepared for _, term in self.terms())
+
     def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:  # noqa: ARG002
         """The objective with what it takes from the data (thresholds) filled in, once, before the fit."""
         return self

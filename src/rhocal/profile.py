@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.special import Floats, Vector, rho_norms, row_blocks
+from rhocal.special import Floats, Vector, over_blocks, rho_norms, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 FEW_CLASSES = 64
 """Up to here direct evaluation is as fast as the table."""
 
+SAFE_EXPONENT = 40.0
+"""exp of this, times any number of classes, is far from the ends of single precision."""
+
 HALF_OCTAVE = np.log(2) / 2
 """Distance of two nodes in log σ."""
 
-NODES_EACH_SIDE = 8
-"""The table covers 2^±4 around its centre."""
+NODES_EACH_SIDE = 5
+"""The table covers 2^±2.5 around its centre."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Profile:
     @cached_property
     def spread(self) -> float:
         """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched."""
-        return float(self.weights @ (self.top - self.logits.mean(axis=1, dtype=np.float64)))
+        return float(self.weights @ (self.top - self.logits.mean(axis=1)))
 
     @cached_property
     def runner_up_gap(self) -> Vector:
@@ -123,21 +126,39 @@ class Profile:
         """‖z‖_ρ of every sample for several ρ, of the logits as they are or with their row mean taken away."""
         missing = [rho for rho in rhos if (rho, center) not in self._norms]
         if missing:
-            for rho, column in zip(missing, rho_norms(centred(self.logits, center=center), missing).T, strict=True):
+            for rho, column in zip(missing, rho_norms(self.logits, missing, center=center).T, strict=True):
                 self._norms[rho, center] = np.ascontiguousarray(column)
         return [self._norms[rho, center] for rho in rhos]
 
     def curve(self, scale: Vector) -> Curve:
-        """L, L′, L″ from the logits themselves, in float64."""
+        """L, L′, L″ from the logits themselves.
+
+        With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in float32)
+        is random and averages out over classes and samples.
+        """
         value, first, second = (np.empty(self.n_samples) for _ in range(3))
-        for rows in row_blocks(*self.logits.shape):
-            z = self.logits[rows].astype(np.float64) - self.top[rows, None]
-            e = np.exp(z * scale[rows, None])
-            total = e.sum(axis=1)
-            e *= z
-            mean = e.sum(axis=1) / total
-            value[rows], first[rows] = np.log(total), mean
-            second[rows] = np.maximum(np.einsum("ij,ij->i", e, z) / total - mean**2, 0)
+        dtype = np.dtype(np.float64) if self.n_classes <= FEW_CLASSES else self.logits.dtype
+        ones = np.ones(self.n_classes, dtype)
+
+        def work(rows: slice) -> None:
+            z = self.logits[rows].astype(dtype, copy=False)
+            top, factor = self.top[rows], scale[rows].astype(dtype)
+            # Taking the maximum away keeps exp in range; where it is in range anyway, a third of the work is saved.
+            shift = np.abs(top * factor).max() > SAFE_EXPONENT
+            if shift:
+                z = z - top[:, None].astype(dtype)
+            e = z * (factor[0] if (factor == factor[0]).all() else factor[:, None])
+            np.exp(e, out=e)
+            total = np.vecdot(e, ones).astype(np.float64)
+            mean = np.vecdot(e, z) / total
+            square = np.vecdot(e, z * z) / total
+            first[rows] = mean if shift else mean - top
+            # L at the scale itself, not at the scale rounded to the type of the logits
+            rounded = factor.astype(np.float64)
+            value[rows] = np.log(total) - (0 if shift else rounded * top) + (scale[rows] - rounded) * first[rows]
+            second[rows] = np.maximum(square - mean**2, 0)
+
+        over_blocks(self.logits.shape, work)
         return Curve(value, first, second)
 
 
@@ -162,21 +183,26 @@ class Table:
         n_nodes = 2 * NODES_EACH_SIDE + 1
         log_first = log_scale - NODES_EACH_SIDE * HALF_OCTAVE
         nodes = np.empty((3, n_nodes, profile.n_samples))
-        for rows in row_blocks(profile.n_samples, profile.n_classes):
-            z = profile.logits[rows] - profile.top[rows, None].astype(profile.logits.dtype)
+        top = profile.top.astype(profile.logits.dtype)
+
+        def work(rows: slice) -> None:
+            z = profile.logits[rows] - top[rows, None]
+            squares, ones = z * z, np.ones(z.shape[1], z.dtype)
             for start in (0, 1):
                 e = np.exp(z * z.dtype.type(np.exp(log_first + start * HALF_OCTAVE)))
                 for k in range(start, n_nodes, 2):
                     if k > start:
                         np.square(e, out=e)
                     scale = np.exp(log_first + k * HALF_OCTAVE)
-                    total = e.sum(axis=1)
-                    ez = e * z
-                    mean = ez.sum(axis=1) / total
-                    second = np.maximum(np.einsum("ij,ij->i", ez, z) / total - mean**2, 0)
+                    total = np.vecdot(e, ones).astype(np.float64)
+                    mean = np.vecdot(e, z) / total
+                    second = np.maximum(np.vecdot(e, squares) / total - mean**2, 0)
                     nodes[0, k, rows] = np.log(total)
                     nodes[1, k, rows] = scale * mean
                     nodes[2, k, rows] = scale * (scale * second) + scale * mean
+
+        for block in row_blocks(*profile.logits.shape):  # many short steps: threads would only wait for the lock
+            work(block)
         nodes[1] *= HALF_OCTAVE
         nodes[2] *= HALF_OCTAVE**2
         return cls(profile, log_first, nodes)

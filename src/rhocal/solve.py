@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 ScalarFunction = Callable[[float], tuple[float, float]]
 """x → value, slope."""
+CurvedFunction = Callable[[float], tuple[float, float, float, float]]
+"""log s → value, first and second derivative in s of a function convex in s, and s."""
 VectorFunction = Callable[[Vector], tuple[float, Vector]]
 """x → value, gradient."""
 
 
 DECAY = 0.02
 """Share of the steps of ``sgd`` after which the learning rate has halved."""
+
+ROUNDING = 1e-7
+"""Relative noise of an objective summed in single precision; a value that close above another is not higher."""
 
 FEW_PARAMETERS = 10
 """Up to here ``polish`` takes Newton steps; a larger Hessian costs more than it saves."""
@@ -87,30 +92,73 @@ def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimu
     return Minimum(np.array([root]), fun(root)[0], converged=True, n_evaluations=len(slopes) + 1)
 
 
-def scan(fun: ScalarFunction, low: float, high: float, n_points: int = 49) -> Minimum:
-    """Minimise any smooth function of one variable: look everywhere on a grid, then refine around the best point."""
+def newton(fun: CurvedFunction, start: float, low: float, high: float, last_step: float) -> Minimum:
+    """Minimise a function that is convex in s = e^x with Newton steps in s, none longer than a factor of 2.
+
+    The sign of the slope keeps a bracket around the optimum, so it cannot diverge. The error left after a step is about its
+    square: a ``last_step`` of 3e−4 leaves 1e−7.
+    """
+    x = min(max(start, low), high)
+    below, above = low, high
+    for n in range(1, 101):
+        value, slope, curvature, s = fun(x)
+        below, above = (x, above) if slope < 0 else (below, x)
+        step = -slope / (curvature * s) if curvature * s > 0 else -math.copysign(math.inf, slope) if slope else 0.0
+        moved = min(max(x + math.log1p(min(max(step, -0.5), 1.0)), low), high)
+        if not below <= moved <= above:
+            moved = (below + above) / 2
+        if abs(moved - x) < last_step:
+            ds = s * math.expm1(moved - x)
+            return Minimum(
+                np.array([moved]), value + ds * (slope + ds * curvature / 2), converged=True, n_evaluations=n
+            )
+        x = moved
+    return Minimum(np.array([x]), value, converged=False, n_evaluations=n)
+
+
+def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: float, n_points: int = 25) -> Minimum:
+    """Minimise any smooth function of one variable: look at a grid around the centre, then refine around the best point.
+
+    While the best point is the edge of the grid, the grid moves on beyond it.
+    """
     from scipy.optimize import brentq, minimize_scalar  # noqa: PLC0415
 
-    grid = np.linspace(low, high, n_points)
-    seen = [fun(x) for x in grid]
-    best = int(np.argmin([value for value, _ in seen]))
+    n_evaluations = 0
+    for _ in range(40):
+        grid = np.linspace(max(low, centre - reach), min(high, centre + reach), n_points)
+        seen = [fun(x) for x in grid]
+        n_evaluations += n_points
+        best = int(np.argmin([value for value, _ in seen]))
+        at_bound = grid[best] <= low or grid[best] >= high
+        if 0 < best < n_points - 1 or at_bound:
+            break
+        centre = float(grid[best])
     left, right = max(best - 1, 0), min(best + 1, n_points - 1)
     for a, b in ((left, best), (best, right)):  # a zero of the slope from − to + next to the best point
         if seen[a][1] < 0 < seen[b][1]:
             x, report = brentq(lambda t: fun(t)[1], grid[a], grid[b], xtol=1e-13, full_output=True)
-            return Minimum(np.array([x]), fun(x)[0], converged=True, n_evaluations=n_points + report.function_calls + 1)
+            return Minimum(
+                np.array([x]), fun(x)[0], converged=True, n_evaluations=n_evaluations + report.function_calls + 1
+            )
     result = minimize_scalar(
         lambda t: fun(t)[0], bounds=(grid[left], grid[right]), method="bounded", options={"xatol": 1e-10}
     )
     if result.fun > seen[best][0]:
-        return Minimum(grid[[best]], seen[best][0], converged=True, n_evaluations=n_points + result.nfev)
-    return Minimum(np.array([result.x]), float(result.fun), bool(result.success), n_points + result.nfev)
+        return Minimum(grid[[best]], seen[best][0], converged=True, n_evaluations=n_evaluations + result.nfev)
+    return Minimum(np.array([result.x]), float(result.fun), bool(result.success), n_evaluations + result.nfev)
 
 
 def smooth(
-    fun: VectorFunction, start: Vector, bounds: Sequence[tuple[float, float]] | None = None, max_steps: int = 1000
+    fun: VectorFunction,
+    start: Vector,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    max_steps: int = 1000,
+    tolerance: float = 1e-13,
 ) -> Minimum:
-    """Minimise a smooth function of several variables with L-BFGS-B; never ends above its start."""
+    """Minimise a smooth function of several variables with L-BFGS-B; never ends above its start.
+
+    ``tolerance`` is the relative decrease of the value below which a step is the last.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415
 
     unit = max(abs(fun(start)[0]), 1e-300)  # tolerances below are relative to the value at the start
@@ -125,7 +173,7 @@ def smooth(
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": max_steps, "maxfun": 20 * max_steps, "ftol": 1e-13, "gtol": 1e-9, "maxcor": 20},
+        options={"maxiter": max_steps, "maxfun": 20 * max_steps, "ftol": tolerance, "gtol": 1e-9, "maxcor": 20},
     )
     # A line search that finds nothing lower ends as "abnormal"; that is convergence if the slope is gone as well.
     gradient = np.array(result.jac)
@@ -155,10 +203,12 @@ def polish(
         return Minimum(x, value, minimum.converged, n_evaluations)
     few = len(x) <= FEW_PARAMETERS
     hessian = _hessian(fast, x)[np.ix_(free, free)] if few else np.zeros((0, 0))
-    for _ in range(2 if few else 0):
+    for _ in range(3 if few else 0):
         try:
             step = -np.linalg.solve(hessian, gradient[free])
         except np.linalg.LinAlgError:
+            break
+        if not float(gradient[free] @ step) < 0 or np.abs(step).max() > 0.5:  # not a valley, or not next to it
             break
         trial = x.copy()
         trial[free] += step
@@ -166,12 +216,11 @@ def polish(
             trial = np.clip(trial, [low for low, _ in bounds], [high for _, high in bounds])
         trial_value, trial_gradient = exact(trial)
         n_evaluations += 1
-        if not trial_value <= value:
+        if trial_value > value + ROUNDING * abs(value):
             break
-        small = bool(np.abs(step).max() < 1e-7)
         x, value, gradient = trial, trial_value, trial_gradient
-        if small:
-            return Minimum(x, value, minimum.converged, n_evaluations)
+        if np.abs(step).max() < 1e-3:  # what is left is this times the relative error of the Hessian
+            return Minimum(x, value, converged=True, n_evaluations=n_evaluations)
     rest = smooth(exact, x, bounds, max_steps=200)
     return Minimum(rest.x, rest.value, rest.converged, n_evaluations + rest.n_evaluations)
 

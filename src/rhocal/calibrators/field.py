@@ -10,7 +10,7 @@ from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Standard, raw_features
-from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale_fit import SCALE_RANGE, ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 RIDGES = (np.inf, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 """Strengths of the ridge that cross-validation tries; infinite is plain temperature scaling."""
-
-LARGEST_EXPONENT = 300.0
-"""log σ is kept within ± this of the average sample's: far beyond any use, and nothing overflows while searching."""
 
 
 class FieldScaling(ScaleCalibrator):
@@ -95,7 +92,7 @@ class FieldScaling(ScaleCalibrator):
         raw = raw_features(data.logits, self.unit_, self.features)
         standard = Standard.of(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
-        field = Linear(standard(raw))
+        field = Linear(standard(raw), self.unit_)
         choice = fitted_choice(fit, field, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
         minimum = ridges.minimum(fit, field, choice.target, choice.ridge)
         minimum = ridges.finish(fit, field, choice.target, choice.ridge, minimum)
@@ -109,14 +106,14 @@ class FieldScaling(ScaleCalibrator):
     def _scale(self, logits: Floats) -> Vector:
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
         features = standard(raw_features(logits, self.unit_, self.features))
-        return Linear(features).scales(np.r_[self.bias_, self.weights_])[0]
+        return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
 
 
 class Linear:
     """log σ = x₀ + features · (x₁, x₂, …)."""
 
-    def __init__(self, features: Vector) -> None:
-        self.features = features
+    def __init__(self, features: Vector, unit: float) -> None:
+        self.features, self.unit = features, unit
         self.penalised = np.r_[0.0, np.ones(features.shape[1])]
         self._slopes = np.vstack([np.ones(len(features)), features.T])
 
@@ -126,9 +123,13 @@ class Linear:
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """Every sample's scale and its derivatives."""
-        exponent = np.clip(self.features @ x[1:], -LARGEST_EXPONENT, LARGEST_EXPONENT)
-        scale = np.exp(x[0]) * np.exp(exponent)
+        scale = bounded_scale(x[0] + self.features @ x[1:], self.unit)
         return scale, scale * self._slopes
+
+
+def bounded_scale(log_scale: Vector, unit: float) -> Vector:
+    """Exp of a log scale kept within the range that all scale fits search, around the NLL-optimal one."""
+    return np.asarray(unit * np.exp(np.clip(log_scale - np.log(unit), -np.log(SCALE_RANGE), np.log(SCALE_RANGE))))
 
 
 def fitted_choice(

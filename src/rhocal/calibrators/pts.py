@@ -10,7 +10,7 @@ from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Standard, top_logits
-from rhocal.calibrators.field import LARGEST_EXPONENT, check_ridge, fitted_choice
+from rhocal.calibrators.field import bounded_scale, check_ridge, fitted_choice
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
@@ -87,7 +87,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         raw = top_logits(data.logits, self.unit_, self.top_k)
         standard = Standard.of(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
-        network = Network(standard(raw), self.n_hidden, self.random_state)
+        network = Network(standard(raw), self.unit_, self.n_hidden, self.random_state)
         if fit is None:
             self.network_, self.ridge_ = network.start(0.0), np.inf
             return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
@@ -105,14 +105,14 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
         inputs = standard(top_logits(logits, self.unit_, len(self.low_)))
         n_hidden = (len(self.network_) - 1) // (2 + len(self.low_))
-        return Network(inputs, n_hidden, 0).scales(self.network_)[0]
+        return Network(inputs, self.unit_, n_hidden, 0).scales(self.network_)[0]
 
 
 class Network:
     """One hidden layer: x = (bias, v, c, W)."""
 
-    def __init__(self, inputs: Vector, n_hidden: int, seed: int) -> None:
-        self.inputs, self.n_hidden, self.seed = inputs, n_hidden, seed
+    def __init__(self, inputs: Vector, unit: float, n_hidden: int, seed: int) -> None:
+        self.inputs, self.unit, self.n_hidden, self.seed = inputs, unit, n_hidden, seed
         self.penalised = np.r_[0.0, np.ones(n_hidden * (2 + inputs.shape[1]))]
 
     def start(self, log_scale: float) -> Vector:
@@ -126,7 +126,7 @@ class Network:
         h = self.n_hidden
         v, c, w = x[1 : 1 + h], x[1 + h : 1 + 2 * h], x[1 + 2 * h :].reshape(h, -1)
         hidden = np.tanh(w @ self.inputs.T + c[:, None])
-        scale = np.exp(x[0]) * np.exp(np.clip(v @ hidden, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+        scale = bounded_scale(x[0] + v @ hidden, self.unit)
         back = v[:, None] * (1 - hidden**2)
         d_w = (back[:, None] * self.inputs.T[None]).reshape(-1, len(scale))
         return scale, scale * np.vstack([np.ones(len(scale)), hidden, back, d_w])

@@ -150,12 +150,15 @@ class RhoNormScaling(ScaleCalibrator):
                 for rho, norm in zip(forms, profile.norms(forms, center=self.center), strict=True)
             ]
         )
-        tried = []
+        tried: list[Trial] = []
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
             start = fit.log_scale if self.solver == "sgd" else float(fit.single(ready).x[0])
             for norm in norms:
-                minimum = self._descend(norm, ready) if self.solver == "sgd" else norm.minimum(ready, start)
+                if self.solver == "sgd":
+                    minimum = self._descend(norm, ready)
+                else:
+                    minimum = norm.minimum(ready, start, tried[-1].minimum.x if tried else None)
                 tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
@@ -169,7 +172,7 @@ class RhoNormScaling(ScaleCalibrator):
             str(objectives[best.alpha]),
             minimum.value,
             minimum.converged,
-            fit.n_evaluations + sum(trial.minimum.n_evaluations for trial in tried),
+            fit.nll.n_evaluations + sum(trial.minimum.n_evaluations for trial in tried),
             at_bound,
             tuple(trial.row() for trial in tried),
         )
@@ -177,7 +180,7 @@ class RhoNormScaling(ScaleCalibrator):
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         if self.gamma_ == 0:
             return np.full(len(logits), 1 / self.beta_)
-        norm = rho_norms(centred(logits, center=self.center_), [self.rho_])[:, 0]
+        norm = rho_norms(logits, [self.rho_], center=self.center_)[:, 0]
         return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
 
     def _objectives(self) -> dict[float, Objective]:
@@ -268,9 +271,14 @@ class FixedNorm:
         v, w = x
         return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
 
-    def minimum(self, target: Objective, start: float) -> solve.Minimum:
-        """The best of two descents: from temperature scaling (``start``) and from (almost) pure normalisation."""
-        return _lowest([np.array([start, w]) for w in (1.0, 0.2)], self, target)
+    def minimum(self, target: Objective, start: float, last: Vector | None) -> solve.Minimum:
+        """The best of two descents: from temperature scaling (``start``), and from where the last ρ ended.
+
+        For the first ρ the second is (almost) pure normalisation. If the first ended at temperature scaling, ρ does not
+        matter, and that start is enough.
+        """
+        starts = [np.array([start, 1.0]), np.array([start, 0.2]) if last is None else last]
+        return _lowest(starts, self, target)
 
 
 class LearnedNorm:
@@ -293,7 +301,7 @@ class LearnedNorm:
         """ρ, γ, β."""
         return FixedNorm(self.fit, float(x[2]), rho_norms(self.logits, [x[2]])[:, 0]).parameters(x[:2])
 
-    def minimum(self, target: Objective, start: float) -> solve.Minimum:
+    def minimum(self, target: Objective, start: float, last: Vector | None) -> solve.Minimum:  # noqa: ARG002
         """The best of three descents from different ρ."""
         low, high = self.bounds[2]
         return _lowest([np.array([start, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)], self, target)
@@ -303,12 +311,18 @@ Norm = FixedNorm | LearnedNorm
 
 
 def _lowest(starts: list[Vector], norm: Norm, target: Objective) -> solve.Minimum:
+    # On a table the exact finish does the rest; without one this is the finish.
+    tolerance = 1e-13 if norm.fit.fast is norm.fit.profile else 1e-9
+
     def fun(x: Vector) -> tuple[float, Vector]:
         scale, slopes = norm.scales(x)
         value, slope = norm.fit.evaluate(target, scale)
         return value, slopes @ slope
 
-    return min((solve.smooth(fun, start, norm.bounds) for start in starts), key=lambda minimum: minimum.value)
+    return min(
+        (solve.smooth(fun, start, norm.bounds, tolerance=tolerance) for start in starts),
+        key=lambda minimum: minimum.value,
+    )
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def minimum(
 
 def finish(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, found: solve.Minimum) -> solve.Minimum:
     """The exact optimum next to the one found on the fast profile."""
-    if fit.fast is fit.profile or ridge == np.inf:
+    if ridge == np.inf or (fit.fast is fit.profile and found.converged):
         return found
     exact, fast = (_function(fit, scale_map, target, ridge, exact=exact) for exact in (True, False))
     return solve.polish(exact, fast, found)

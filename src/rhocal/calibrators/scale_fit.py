@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 SCALE_RANGE = 1e6
 """Scales are searched from 1/this to this, in units of 1/spread of the logits."""
 
-SUBSAMPLE = 2000
-"""Samples that place the centre of the table."""
+NEIGHBOURHOOD = 1.3
+"""How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""
+
+SUBSAMPLE = 200_000
+"""Entries of the subsample that finds the neighbourhood of the optimum."""
 
 
 @dataclass(frozen=True)
@@ -34,37 +38,50 @@ class ScaleFit:
     """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
 
     profile: Profile
-    fast: HasCurve
-    log_scale: float
-    """log of the NLL-optimal single scale."""
+    nll: solve.Minimum
+    """The NLL-optimal single scale (x = log scale)."""
     bounds: tuple[float, float]
     """Bounds on log scale."""
-    n_evaluations: int = 0
     kappa: float = 0.0
+    table: Table | None = None
+    """A table already built, for parts of a fit."""
 
     @classmethod
     def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
-        """Find the NLL-optimal temperature; with many classes also build the table around it."""
+        """Find the NLL-optimal temperature: roughly on a subsample, then with exact Newton steps on all samples."""
         bounds = log_scale_bounds(profile)
         start = float(np.clip(-np.log(max(profile.spread, 1e-300)), *bounds))
-        fast: HasCurve = profile
-        if profile.n_classes > FEW_CLASSES:
-            rows = np.random.default_rng(0).choice(profile.n_samples, SUBSAMPLE, p=profile.weights)
-            few = profile.take(rows)
-            start = float(cls(few, few, start, bounds).single(NLL()).x[0])
-            fast = Table.around(profile, start)
-        nll = cls(profile, fast, start, bounds).single(NLL())
-        return cls(profile, fast, float(nll.x[0]), bounds, nll.n_evaluations, kappa)
+        many = profile.n_classes > FEW_CLASSES
+        n_few = max(SUBSAMPLE // profile.n_classes, 200)
+        if many and n_few < profile.n_samples:
+            few = profile.take(np.random.default_rng(0).choice(profile.n_samples, n_few, p=profile.weights))
+            start = float(solve.newton(_nll_curvature(few), start, *bounds, last_step=0.02).x[0])
+        # In single precision steps below 1e−4 are noise; the error is the square of the last step, so it is enough.
+        nll = solve.newton(_nll_curvature(profile), start, *bounds, last_step=3e-4 if many else 1e-7)
+        return cls(profile, nll, bounds, kappa)
+
+    @property
+    def log_scale(self) -> float:
+        """Log of the NLL-optimal single scale."""
+        return float(self.nll.x[0])
+
+    @cached_property
+    def fast(self) -> HasCurve:
+        """What a search evaluates: the profile itself with few classes, else a table around the optimum of NLL."""
+        if self.profile.n_classes <= FEW_CLASSES:
+            return self.profile
+        return self.table or Table.around(self.profile, self.log_scale)
 
     def take(self, rows: NDArray[np.intp]) -> ScaleFit:
         """Some of the samples, with equal weights."""
         profile = self.profile.take(rows)
-        fast: HasCurve = profile if self.fast is self.profile else self.fast.take(rows, profile)  # type: ignore[attr-defined]
-        return replace(self, profile=profile, fast=fast)
+        table = self.fast.take(rows, profile) if isinstance(self.fast, Table) else None
+        return replace(self, profile=profile, table=table)
 
     def weighted(self, weights: Vector) -> ScaleFit:
         """The same samples with other weights (which sum to 1), such as zeros for the fold held out."""
-        return replace(self, profile=replace(self.profile, weights=weights))
+        table = self.fast if isinstance(self.fast, Table) else None
+        return replace(self, profile=replace(self.profile, weights=weights), table=table)
 
     @property
     def facts(self) -> Facts:
@@ -73,6 +90,8 @@ class ScaleFit:
 
     def prepared(self, objective: Objective) -> Objective:
         """The objective with its data-dependent thresholds, taken at the NLL-optimal temperature."""
+        if not objective.takes_from_data:
+            return objective
         scale = np.full(self.profile.n_samples, np.exp(self.log_scale))
         return objective.prepared(
             of_scale(self.profile, self.fast, scale, objective.needs, self.kappa).values, self.facts
@@ -92,17 +111,17 @@ class ScaleFit:
     def single(self, objective: Objective) -> solve.Minimum:
         """The best single scale (x = log scale) under an objective, on the fast profile.
 
-        NLL is convex in the scale. Other objectives are not: the whole range around the NLL optimum is looked at.
+        NLL is convex in the scale. Other objectives are not: the neighbourhood of the NLL optimum is looked at, and what
+        lies beyond it if the best point is at its edge.
         """
 
         def fun(log_scale: float) -> tuple[float, float]:
             value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(log_scale)))
             return value, float(slope.sum()) * float(np.exp(log_scale))
 
-        low, high = self.bounds
         if isinstance(objective, NLL):
-            return solve.convex(fun, self.log_scale, low, high)
-        return solve.scan(fun, max(low, self.log_scale - 3), min(high, self.log_scale + 3))
+            return solve.convex(fun, self.log_scale, *self.bounds)
+        return solve.scan(fun, self.log_scale, NEIGHBOURHOOD, *self.bounds)
 
     def finish(
         self,
@@ -112,7 +131,7 @@ class ScaleFit:
         bounds: list[tuple[float, float]],
     ) -> solve.Minimum:
         """Exact optimum next to the fast one. ``scales`` gives the scales and their derivatives (n_params × n)."""
-        if self.fast is self.profile:
+        if self.fast is self.profile and minimum.converged:
             return minimum
 
         def function(*, exact: bool) -> solve.VectorFunction:
@@ -124,6 +143,18 @@ class ScaleFit:
             return fun
 
         return solve.polish(function(exact=True), function(exact=False), minimum, bounds)
+
+
+def _nll_curvature(profile: Profile) -> solve.CurvedFunction:
+    """Log scale → NLL, its first and second derivative in the *scale*, in which it is convex, and the scale."""
+
+    def fun(log_scale: float) -> tuple[float, float, float, float]:
+        scale = float(np.exp(log_scale))
+        at = profile.curve(np.full(profile.n_samples, scale))
+        w, gap = profile.weights, profile.label_gap
+        return float(w @ (at.value - scale * gap)), float(w @ (at.first - gap)), float(w @ at.second), scale
+
+    return fun
 
 
 def log_scale_bounds(profile: Profile) -> tuple[float, float]:

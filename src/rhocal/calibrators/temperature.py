@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal import solve
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
-from rhocal.objectives import Objective, objective
+from rhocal.objectives import NLL, Objective, objective
 from rhocal.profile import Profile
-from rhocal.solve import Solution
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,29 +48,33 @@ class TemperatureScaling(ScaleCalibrator):
     def __init__(self, objective: str | Objective = "nll") -> None:
         self.objective = objective
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions) -> solve.Solution:
         target = objective(self.objective)
         profile = Profile.of(data)
         if not profile.spread > 0:
             self.temperature_ = 1.0
-            return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleFit.of(profile)
         target = fit.prepared(target)
+        if isinstance(target, NLL):  # already exact
+            return self._keep(fit, fit.nll)
         minimum = fit.single(target)
 
         def scales(x: Vector) -> tuple[Vector, Vector]:
             scale = np.full(profile.n_samples, np.exp(x[0]))
             return scale, scale[None]
 
-        minimum = fit.finish(target, scales, minimum, [fit.bounds])
+        return self._keep(fit, fit.finish(target, scales, minimum, [fit.bounds]))
+
+    def _keep(self, fit: ScaleFit, minimum: solve.Minimum) -> solve.Solution:
         self.temperature_ = float(np.exp(-minimum.x[0]))
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
-        warn_unless(converged=minimum.converged, what="temperature scaling", stacklevel=4)
-        return Solution(
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=6)
+        warn_unless(converged=minimum.converged, what="temperature scaling", stacklevel=6)
+        return solve.Solution(
             str(objective(self.objective)),
             minimum.value,
             minimum.converged,
-            fit.n_evaluations + minimum.n_evaluations,
+            minimum.n_evaluations,
             at_bound,
         )
 

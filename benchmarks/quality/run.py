@@ -1,0 +1,139 @@
+"""Quality side by side: our methods and the structured scalings of probmetrics, on the same splits, in one run.
+
+    make quality        (installs the peers into .venv-bench)
+
+For every network five random halves, or its own tune and test split. `rows.csv` holds a line for each method and split;
+`README.md` is made from it. Finished networks are not run again: delete `rows.csv` to start over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
+
+import numpy as np
+
+import rhocal
+from rhocal.compare import Row, TunedOn, compare, splits
+from rhocal.files import read, write_text
+from rhocal.metrics import METRICS, figures
+from rhocal.predictions import predictions
+
+HERE = Path(__file__).parent
+OURS = ("identity", "temperature", "rho-norm", "field", "auto")
+PEERS = ("svs", "sms")
+MAX_CLASSES_SMS = 200  # a full matrix for more classes does not finish in reasonable time
+
+TWELVE = [
+    *(f"cifar100_{name}" for name in ("resnet20", "resnet56", "vgg16_bn", "mobilenetv2_x1_0", "repvgg_a2")),
+    *(f"cifar100_{name}" for name in ("shufflenetv2_x2_0", "vgglike_playground")),
+    *(f"cifar10_{name}" for name in ("resnet56", "resnet110_ce", "vgg16_bn", "densenet40_ce")),
+    "fashionmnist_densenet",
+]
+
+
+def peer_row(network: str, pair: TunedOn, method: str) -> Row:
+    """One of probmetrics' calibrators, given logits, measured by the same metrics."""
+    import torch  # noqa: PLC0415
+    from probmetrics.calibrators import get_calibrator  # noqa: PLC0415
+    from probmetrics.distributions import CategoricalLogits  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    peer = get_calibrator(method)
+    peer.fit_torch(CategoricalLogits(torch.tensor(pair.tune.logits)), torch.tensor(pair.tune.labels))
+    seconds = time.perf_counter() - start
+    out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
+    measured = figures(predictions(out, pair.test.labels))
+    return Row(network, pair.name, f"probmetrics {method}", measured, seconds, pair.tune.n_samples, pair.test.n_samples)
+
+
+def network_rows(path: Path, n_seeds: int) -> list[dict[str, Any]]:
+    warnings.simplefilter("ignore")
+    rows: list[Row] = []
+    for pair in splits(read(path), n_seeds):
+        rows += compare(path.stem, pair, {name: rhocal.calibrator(name) for name in OURS})
+        for method in PEERS:
+            if method == "sms" and pair.tune.n_classes > MAX_CLASSES_SMS:
+                continue
+            try:
+                rows.append(peer_row(path.stem, pair, method))
+            except Exception as error:  # noqa: BLE001 - a peer's failure is a result, and said in the table
+                print(f"{path.stem}, {pair.name}: probmetrics {method} failed: {error}", file=sys.stderr)
+    return [row.flat() for row in rows]
+
+
+def table(rows: list[dict[str, Any]], networks: list[str]) -> str:
+    """Means over the networks on which every method has a result."""
+
+    def mean(method: str, metric: str, network: str) -> float:
+        return float(np.mean([r[metric] for r in rows if (r["network"], r["method"]) == (network, method)]))
+
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    have = {(row["network"], row["method"]) for row in rows}
+    common = [name for name in networks if all((name, method) in have for method in methods)]
+    lines = [
+        f"Mean over {len(common)} networks.",
+        "",
+        "| method | ECE | AdaECE | NLL | Brier | accuracy | worst NLL / temperature's | fit s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for method in methods:
+        cells = [np.mean([mean(method, metric, name) for name in common]) for metric in
+                 ("ece", "adaptive_ece", "nll", "brier", "accuracy")]  # fmt: skip
+        worst = max(mean(method, "nll", name) / mean("temperature", "nll", name) for name in common)
+        seconds = np.mean([mean(method, "seconds", name) for name in common])
+        lines.append(f"| {method} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {worst:.4f} | {seconds:.2f} |")
+    return "\n".join(lines)
+
+
+def load_rows() -> list[dict[str, Any]]:
+    if not (HERE / "rows.csv").exists():
+        return []
+    with (HERE / "rows.csv").open(newline="") as file:
+        numbers = {*METRICS, "seconds"}
+        return [{k: float(v) if k in numbers else v for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def save_rows(rows: list[dict[str, Any]]) -> None:
+    order = sorted(rows, key=lambda row: (row["network"], row["split"]))
+    lines = [",".join(order[0])]
+    for row in order:
+        cells = (f"{v:.6g}" if isinstance(v, float) else str(v).replace(",", ";") for v in row.values())
+        lines.append(",".join(cells))
+    write_text(HERE / "rows.csv", "\n".join(lines) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logits", type=Path, default=Path("../shared/data/logits"), help="folder of .npz files")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    rows = load_rows()
+    done = {row["network"] for row in rows}
+    paths = [path for path in sorted(args.logits.glob("*.npz")) if path.stem not in done]
+    paths.sort(key=lambda path: (path.stem not in TWELVE, path.stat().st_size))
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=args.seeds), paths), strict=True):
+            rows += found
+            save_rows(rows)
+            print(f"{path.stem}: {len(found)} rows", flush=True)
+    others = sorted({row["network"] for row in rows} - set(TWELVE))
+    text = (HERE / "template.md").read_text()
+    text = text.replace("{TWELVE}", table(rows, TWELVE)).replace("{OTHERS}", table(rows, others))
+    write_text(HERE / "README.md", text)
+
+
+if __name__ == "__main__":
+    main()
