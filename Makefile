@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: demo test lint types pytest defaults clean
+.PHONY: help demo test lint types pytest defaults learning-curve quality bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      install rhocal into $(VENV) and compare all methods on the shipped logits"
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
+	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
+	@echo "make quality   our methods beside probmetrics' on real networks (installs peers into .venv-bench)"
+	@echo "make bench     our speed beside the peers' (installs peers into .venv-bench)"
 	@echo "make clean     remove $(VENV) and everything built"
 
 $(BIN)/python:
@@ -42,7 +45,22 @@ pytest: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 defaults: $(VENV)/.installed-dev
-	$(BIN)/python experiments/defaults/run.py --logits $(LOGITS)
+	$(BIN)/python experiments/defaults/defaults.py --logits $(LOGITS)
+
+learning-curve: $(VENV)/.installed-dev
+	$(BIN)/python experiments/learning_curve/learning_curve.py --logits $(LOGITS)
+
+# Peers live in an environment of their own: they pull in much that rhocal and its tests never need.
+.venv-bench/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+quality: .venv-bench/.installed
+	.venv-bench/bin/python benchmarks/quality/quality.py --logits $(LOGITS)
+
+bench: .venv-bench/.installed
+	.venv-bench/bin/python benchmarks/speed/speed.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -368,7 +368,7 @@ def _report(rows: list[Row], *, output: Path | None, per_network: bool, as_json:
     from rhocal import tables
 
     if output is not None:
-        comparing.write_rows(output, rows)
+        comparing.write_rows(output, [row.flat() for row in rows])
     lines = comparing.summary(rows)
     if as_json:
         _print_json({"summary": lines, "rows": [row.flat() for row in rows]})

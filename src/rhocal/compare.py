@@ -106,9 +106,18 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return lines
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Tidy rows as CSV, whole or not at all."""
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Tidy rows as CSV with six digits, whole or not at all."""
     with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0].flat()))
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row.flat() for row in rows)
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows that ``write_rows`` wrote, metrics and seconds as numbers."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {name: float(value) if name in METRICS or name == "seconds" else value for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]

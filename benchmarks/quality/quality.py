@@ -9,7 +9,6 @@ For every network five random halves, or its own tune and test split. `rows.csv`
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 import time
@@ -24,9 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 import rhocal
-from rhocal.compare import Row, TunedOn, compare, splits
+from rhocal.compare import Row, TunedOn, compare, read_rows, splits, write_rows
 from rhocal.files import read, write_text
-from rhocal.metrics import METRICS, figures
+from rhocal.metrics import figures
 from rhocal.predictions import predictions
 
 HERE = Path(__file__).parent
@@ -93,25 +92,10 @@ def table(rows: list[dict[str, Any]], networks: list[str]) -> str:
                  ("ece", "adaptive_ece", "nll", "brier", "accuracy")]  # fmt: skip
         worst = max(mean(method, "nll", name) / mean("temperature", "nll", name) for name in common)
         seconds = np.mean([mean(method, "seconds", name) for name in common])
-        lines.append(f"| {method} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {worst:.4f} | {seconds:.2f} |")
+        lines.append(
+            f"| {method} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {worst:.4f} | {seconds:.2f} |"
+        )
     return "\n".join(lines)
-
-
-def load_rows() -> list[dict[str, Any]]:
-    if not (HERE / "rows.csv").exists():
-        return []
-    with (HERE / "rows.csv").open(newline="") as file:
-        numbers = {*METRICS, "seconds"}
-        return [{k: float(v) if k in numbers else v for k, v in row.items()} for row in csv.DictReader(file)]
-
-
-def save_rows(rows: list[dict[str, Any]]) -> None:
-    order = sorted(rows, key=lambda row: (row["network"], row["split"]))
-    lines = [",".join(order[0])]
-    for row in order:
-        cells = (f"{v:.6g}" if isinstance(v, float) else str(v).replace(",", ";") for v in row.values())
-        lines.append(",".join(cells))
-    write_text(HERE / "rows.csv", "\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -120,14 +104,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
-    rows = load_rows()
+    rows = read_rows(HERE / "rows.csv") if (HERE / "rows.csv").exists() else []
     done = {row["network"] for row in rows}
     paths = [path for path in sorted(args.logits.glob("*.npz")) if path.stem not in done]
     paths.sort(key=lambda path: (path.stem not in TWELVE, path.stat().st_size))
     with ProcessPoolExecutor(args.jobs) as pool:
         for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=args.seeds), paths), strict=True):
             rows += found
-            save_rows(rows)
+            rows.sort(key=lambda row: (row["network"], row["split"]))
+            write_rows(HERE / "rows.csv", rows)
             print(f"{path.stem}: {len(found)} rows", flush=True)
     others = sorted({row["network"] for row in rows} - set(TWELVE))
     text = (HERE / "template.md").read_text()

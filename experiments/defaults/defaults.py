@@ -1,6 +1,6 @@
 """Choose the defaults of ``RhoNormScaling()`` on evidence, and write that evidence down.
 
-    python experiments/defaults/run.py --logits ../shared/data/logits
+    python experiments/defaults/defaults.py --logits ../shared/data/logits
 
 Every candidate is fitted on 5 random halves of every network (or on the network's own tune split) and measured on the
 rest. Rows go to ``rows.csv``, the table to ``README.md``, both beside this file.
@@ -9,7 +9,6 @@ rest. Rows go to ``rows.csv``, the table to ``README.md``, both beside this file
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -21,9 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 from rhocal import RhoNormScaling, TemperatureScaling
-from rhocal.compare import compare, splits
+from rhocal.compare import compare, read_rows, splits, write_rows
 from rhocal.files import read, write_text
-from rhocal.metrics import METRICS
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
@@ -111,18 +109,11 @@ def measure(logits: Path, n_seeds: int, n_jobs: int) -> None:
             rows += found
             print(f"{len(rows):5} rows, {path.stem}", flush=True)
     rows.sort(key=lambda row: (row["network"], row["split"]))
-    with (HERE / "rows.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    write_rows(HERE / "rows.csv", rows)
 
 
 def render() -> None:
-    with (HERE / "rows.csv").open(newline="") as file:
-        rows: list[dict[str, Any]] = [
-            {name: float(value) if name in METRICS else value for name, value in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    rows = read_rows(HERE / "rows.csv")
     networks = list(dict.fromkeys(row["network"] for row in rows))
     text = (HERE / "template.md").read_text()
     for mark, chosen in (
