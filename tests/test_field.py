@@ -31,7 +31,7 @@ def two_kinds(n=4000, seed=0):
 def test_slopes(make):
     features = np.random.default_rng(0).normal(size=(30, 3))
     scale_map = make(features, 0.5) if make is Linear else make(features, 0.5, 2, 0)
-    x = scale_map.start(0.3) + np.random.default_rng(1).normal(size=len(scale_map.penalised)) * 0.3
+    x = scale_map.start(0.3) + np.random.default_rng(1).normal(size=len(scale_map.start(0.3))) * 0.3
     h = 1e-6
     numeric = [(scale_map.scales(x + h * e)[0] - scale_map.scales(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
     np.testing.assert_allclose(scale_map.scales(x)[1], numeric, rtol=1e-6, atol=1e-9)

@@ -10,7 +10,7 @@ from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Standard, raw_features
-from rhocal.calibrators.scale_fit import SCALE_RANGE, ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from rhocal.predictions import Predictions
     from rhocal.special import Floats, Vector
 
-RIDGES = (np.inf, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""Strengths of the ridge that cross-validation tries; infinite is plain temperature scaling."""
+RIDGES = (np.inf, 500.0, 50.0, 5.0)
+"""Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
+
+FIELD_RANGE = 10.0
+"""No sample's scale is more than this times the NLL-optimal one, nor less than one over this."""
 
 
 class FieldScaling(ScaleCalibrator):
@@ -65,7 +68,7 @@ class FieldScaling(ScaleCalibrator):
 
     def __init__(
         self,
-        objective: str | Objective = "top-brier + 0.03*nll",
+        objective: str | Objective = "top-brier + sce + 0.03*nll",
         *,
         features: Sequence[str] = ("log-norm", "margin", "log-margin"),
         ridge: float | str = "cv",
@@ -94,7 +97,7 @@ class FieldScaling(ScaleCalibrator):
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         field = Linear(standard(raw), self.unit_)
         choice = fitted_choice(fit, field, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
-        minimum = ridges.minimum(fit, field, choice.target, choice.ridge)
+        minimum = ridges.minimum(fit, field, choice.target, choice.ridge, fit.log_scale)
         minimum = ridges.finish(fit, field, choice.target, choice.ridge, minimum)
         self.ridge_, self.bias_, self.weights_ = choice.ridge, float(minimum.x[0]), minimum.x[1:]
         at_bound = bound_reached(self.bias_, fit.bounds, stacklevel=4)
@@ -114,12 +117,11 @@ class Linear:
 
     def __init__(self, features: Vector, unit: float) -> None:
         self.features, self.unit = features, unit
-        self.penalised = np.r_[0.0, np.ones(features.shape[1])]
         self._slopes = np.vstack([np.ones(len(features)), features.T])
 
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling."""
-        return log_scale * (1 - self.penalised)
+        return np.r_[log_scale, np.zeros(self.features.shape[1])]
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """Every sample's scale and its derivatives."""
@@ -128,8 +130,8 @@ class Linear:
 
 
 def bounded_scale(log_scale: Vector, unit: float) -> Vector:
-    """Exp of a log scale kept within the range that all scale fits search, around the NLL-optimal one."""
-    return np.asarray(unit * np.exp(np.clip(log_scale - np.log(unit), -np.log(SCALE_RANGE), np.log(SCALE_RANGE))))
+    """The scale, kept within ``FIELD_RANGE`` of the NLL-optimal one: no sample is that far from the others."""
+    return np.asarray(unit * np.exp(np.clip(log_scale - np.log(unit), -np.log(FIELD_RANGE), np.log(FIELD_RANGE))))
 
 
 def fitted_choice(

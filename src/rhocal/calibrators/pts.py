@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rhocal.predictions import Predictions
     from rhocal.special import Floats, Vector
 
-RIDGES = (np.inf, 1e-2, 1e-4)
-"""Strengths of the ridge that cross-validation tries; infinite is plain temperature scaling."""
+RIDGES = (np.inf, 50.0, 5.0)
+"""Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
 
 
 class ParameterisedTemperatureScaling(ScaleCalibrator):
@@ -58,7 +58,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
 
     def __init__(
         self,
-        objective: str | Objective = "top-brier + 0.03*nll",
+        objective: str | Objective = "top-brier + sce + 0.03*nll",
         *,
         top_k: int = 10,
         n_hidden: int = 5,
@@ -92,7 +92,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
             self.network_, self.ridge_ = network.start(0.0), np.inf
             return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         choice = fitted_choice(fit, network, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
-        minimum = ridges.minimum(fit, network, choice.target, choice.ridge)
+        minimum = ridges.minimum(fit, network, choice.target, choice.ridge, fit.log_scale)
         minimum = ridges.finish(fit, network, choice.target, choice.ridge, minimum)
         self.ridge_, self.network_ = choice.ridge, minimum.x
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
@@ -113,7 +113,6 @@ class Network:
 
     def __init__(self, inputs: Vector, unit: float, n_hidden: int, seed: int) -> None:
         self.inputs, self.unit, self.n_hidden, self.seed = inputs, unit, n_hidden, seed
-        self.penalised = np.r_[0.0, np.ones(n_hidden * (2 + inputs.shape[1]))]
 
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling: the hidden units are drawn, but nobody listens to them yet."""

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 """Weights of NLL that are added to the objective, one after the other, until the guard is content."""
 
+CAUTION = 0.5
+"""Standard errors by which a weaker ridge must be better before it is preferred to a stronger one."""
+
 MAX_STEPS = 200
 
 
 class ScaleMap(Protocol):
     """Scales as functions of parameters; at ``start`` it is temperature scaling."""
 
-    penalised: Vector
-    """1 for the parameters the ridge pulls to 0, else 0. Where they are all 0 the map is temperature scaling."""
-
     def start(self, log_scale: float) -> Vector:
-        """Temperature scaling with this log scale."""
+        """Temperature scaling with this log scale, which is the first parameter; the ridge pulls the others to 0."""
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample, and its derivative in every parameter (n_parameters × n_samples)."""
@@ -45,22 +45,26 @@ class Choice:
 
 
 def minimum(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, start: Vector | None = None
+    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, start: Vector | None = None
 ) -> solve.Minimum:
-    """The minimum of objective + ridge/2·‖penalised parameters‖², on the fast profile. An infinite ridge is temperature."""
+    """The minimum of objective + ridge/(2n)·‖parameters − temperature scaling‖², on the fast profile.
+
+    ``anchor`` is the log scale of that temperature scaling, and what an infinite ridge gives. Divided by the weight n of
+    all samples the ridge is a prior: it matters less the more samples there are.
+    """
     if start is None:
-        start = scale_map.start(float(fit.single(target).x[0]))
+        start = scale_map.start(anchor)
     if ridge == np.inf:
         value, _ = fit.evaluate(target, scale_map.scales(start)[0])
         return solve.Minimum(start, value, converged=True, n_evaluations=1)
-    return solve.smooth(_function(fit, scale_map, target, ridge, exact=False), start, max_steps=MAX_STEPS)
+    return solve.smooth(_function(fit, scale_map, target, ridge, anchor, exact=False), start, max_steps=MAX_STEPS)
 
 
 def finish(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, found: solve.Minimum) -> solve.Minimum:
     """The exact optimum next to the one found on the fast profile."""
     if ridge == np.inf or (fit.fast is fit.profile and found.converged):
         return found
-    exact, fast = (_function(fit, scale_map, target, ridge, exact=exact) for exact in (True, False))
+    exact, fast = (_function(fit, scale_map, target, ridge, fit.log_scale, exact=exact) for exact in (True, False))
     return solve.polish(exact, fast, found)
 
 
@@ -69,8 +73,9 @@ def choose(
 ) -> Choice:
     """The ridge with the lowest held-out objective; NLL is added to the objective while the guard is not content.
 
-    The guard compares held-out NLL with that of temperature scaling: an objective that looks at the top label alone may
-    buy its confidence with the probabilities of the others.
+    A stronger ridge whose held-out objective is within ``CAUTION`` standard errors (over the folds, paired) of the lowest
+    is preferred: with few samples that is temperature scaling. The guard compares held-out NLL with that of temperature
+    scaling: an objective that looks at the top label alone may buy its confidence with the probabilities of the others.
     """
     folds = stratified_folds(fit, n_folds)
     trials: list[dict[str, Any]] = []
@@ -78,7 +83,7 @@ def choose(
         mixed = target + share * NLL() if share else target
         rows = _cross_validate(fit, scale_map, mixed, ridges, folds)
         trials += [{"nll_share": share, **row} for row in rows]
-        best = min(rows, key=lambda row: row["held_out"])
+        best = next(row for row in rows if row["above_lowest"] <= CAUTION * row["standard_error"])
         if best["nll"] <= (1 + guard) * best["nll_temperature"]:
             return Choice(mixed, best["ridge"], tuple(trials))
     return Choice(NLL(), np.inf, tuple(trials))
@@ -100,33 +105,51 @@ def stratified_folds(fit: ScaleFit, n_folds: int) -> Vector:
 def _cross_validate(
     fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], folds: Vector
 ) -> list[dict[str, float]]:
-    rows = [{"ridge": ridge, "held_out": 0.0, "nll": 0.0, "nll_temperature": 0.0} for ridge in ridges]
+    """Held-out figures of every ridge, from the strongest to the weakest."""
     weights = fit.profile.weights
-    for fold in np.unique(folds[weights > 0]):
+    present = np.unique(folds[weights > 0])
+    held_out, nll = np.zeros((2, len(present), len(ridges)))
+    nll_temperature, shares = np.zeros((2, len(present)))
+    for k, fold in enumerate(present):
         outside = np.where(folds == fold, weights, 0)
-        share = float(outside.sum())
-        if share >= 1 - 1e-12:  # a single fold: nothing to learn from
-            return rows[:1]
-        tune, test = fit.weighted((weights - outside) / (1 - share)), fit.weighted(outside / share)
-        plain = scale_map.scales(scale_map.start(float(tune.single(NLL()).x[0])))[0]
-        nll_temperature = test.evaluate(NLL(), plain)[0]
+        shares[k] = outside.sum()
+        if len(present) == 1:  # nothing to learn from
+            return [{"ridge": np.inf, "above_lowest": 0.0, "standard_error": 0.0, "nll": 0.0, "nll_temperature": 0.0}]
+        tune, test = fit.weighted((weights - outside) / (1 - shares[k])), fit.weighted(outside / shares[k])
+        anchor = float(tune.single(NLL()).x[0])
+        nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
         start = None
-        for row in rows:  # from the strongest ridge to the weakest, each starting where the last one ended
-            start = minimum(tune, scale_map, target, row["ridge"], start).x
+        for i, ridge in enumerate(ridges):  # each starts where the one before it ended
+            start = minimum(tune, scale_map, target, ridge, anchor, start).x
             scale = scale_map.scales(start)[0]
-            row["held_out"] += share * test.evaluate(target, scale)[0]
-            row["nll"] += share * test.evaluate(NLL(), scale)[0]
-            row["nll_temperature"] += share * nll_temperature
-    return rows
+            held_out[k, i] = test.evaluate(target, scale)[0]
+            nll[k, i] = test.evaluate(NLL(), scale)[0]
+    mean = shares @ held_out
+    above = held_out - held_out[:, [int(mean.argmin())]]
+    errors = np.sqrt(shares @ (above - shares @ above) ** 2 / (len(present) - 1))
+    return [
+        {
+            "ridge": ridge,
+            "held_out": float(mean[i]),
+            "above_lowest": float(shares @ above[:, i]),
+            "standard_error": float(errors[i]),
+            "nll": float(shares @ nll[:, i]),
+            "nll_temperature": float(shares @ nll_temperature),
+        }
+        for i, ridge in enumerate(ridges)
+    ]
 
 
 def _function(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, *, exact: bool
+    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, *, exact: bool
 ) -> solve.VectorFunction:
+    strength = ridge / fit.profile.total_weight
+    centre = np.r_[anchor, np.zeros(len(scale_map.start(anchor)) - 1)]
+
     def fun(x: Vector) -> tuple[float, Vector]:
         scale, slopes = scale_map.scales(x)
         value, slope = fit.evaluate(target, scale, exact=exact)
-        held = scale_map.penalised * x
-        return value + ridge / 2 * float(held @ held), slopes @ slope + ridge * held
+        away = x - centre
+        return value + strength * float(away @ away) / 2, slopes @ slope + strength * away
 
     return fun

@@ -75,8 +75,6 @@ class LinearProblem:
         self, data: Predictions, profile: Profile, target: Objective, scale: float, ridge: float, kappa: float
     ) -> None:
         assert data.labels is not None
-        # The row mean does not change softmax(a₀·z), but a∘z sees it: without it a and b are better conditioned and a
-        # shift of all logits of a sample changes nothing at the start.
         self.logits = data.logits.astype(np.float64)
         self.labels, self.profile, self.scale, self.kappa = data.labels, profile, scale, kappa
         self.strength = ridge / profile.total_weight
