@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 import rhocal
 from conftest import examples, synthetic
 from rhocal.calibrators import CALIBRATORS
-from rhocal.errors import InputError, NotFittedError, RhocalError, RhocalWarning
+from rhocal.errors import BoundaryWarning, InputError, NotFittedError, RhocalError, RhocalWarning
 
 # Algorithm 1 draws samples; a few steps are enough for laws, which hold for every number of steps.
 QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}}
@@ -232,6 +232,14 @@ def test_wrong_number_of_classes_is_said(name, data):
         cal.predict_proba(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"shape \(1, 4\)"):
         cal.predict_proba(np.zeros(4))
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "pts"])
+def test_warnings_point_at_the_line_that_called_fit(name, data):
+    logits, _ = data
+    with pytest.warns(BoundaryWarning) as caught:
+        make(name).fit(logits, logits.argmax(axis=1))
+    assert {w.filename for w in caught} == {__file__}
 
 
 @every

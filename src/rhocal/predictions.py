@@ -322,5 +322,5 @@ def _suspect_probs(table: Floats, name: str) -> None:
             f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared. "
             "If they are probabilities, say kind='probs'",
             SuspiciousInputWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

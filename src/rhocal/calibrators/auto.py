@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,8 +74,7 @@ class AutoCalibrator(Calibrator):
             for name, make in makers.items()
             if make().keeps_decision or data.n_samples >= SAMPLES_PER_CLASS * data.n_classes
         } or makers
-        trials = self._cross_validate(data, tried) if len(tried) > 1 else [{"method": name} for name in tried]
-        best = _best(trials)
+        best, trials = self._cross_validate(data, tried)
         self.chosen_ = tried[best]().fit_checked(data, "logits")
         inner = self.chosen_.solution_
         skipped = tuple({"method": name, "skipped": "too few samples a class"} for name in makers if name not in tried)
@@ -87,15 +87,19 @@ class AutoCalibrator(Calibrator):
             (*trials, *skipped),
         )
 
-    def _cross_validate(self, data: Predictions, makers: dict[str, Callable[[], Calibrator]]) -> list[dict[str, Any]]:
+    def _cross_validate(
+        self, data: Predictions, makers: dict[str, Callable[[], Calibrator]]
+    ) -> tuple[str, list[dict[str, Any]]]:
+        """The best method and the figures of all; the first one where there is nothing to compare on."""
+        first = next(iter(makers))
         profile = Profile.of(data)
-        if not profile.spread > 0:
-            return [{"method": next(iter(makers))}]
+        if len(makers) == 1 or not profile.spread > 0:
+            return first, [{"method": first}]
         folds = stratified_folds(ScaleFit.of(profile), self.n_folds)
         present = np.unique(folds[profile.weights > 0])
         if len(present) < 2:
-            return [{"method": next(iter(makers))}]
-        trials = []
+            return first, [{"method": first}]
+        scores = []
         for name, make in makers.items():
             held_out = np.zeros_like(data.logits)
             for fold in present:
@@ -104,8 +108,8 @@ class AutoCalibrator(Calibrator):
                     warnings.simplefilter("ignore", RhocalWarning)  # the final fit speaks for itself
                     cal = make().fit_checked(data.take(inside), "logits")
                 held_out[outside] = cal.transform_checked(data.logits[outside])
-            trials.append({"method": name, **_figures(held_out, data, profile)})
-        return trials
+            scores.append(HeldOut.of(name, held_out, data, profile))
+        return _best(scores, profile)
 
     def _transform(self, logits: Floats) -> Floats:
         return self.chosen_.transform_checked(logits)
@@ -117,36 +121,40 @@ class AutoCalibrator(Calibrator):
         return self.chosen_.predicted_checked(logits)
 
 
-def _figures(logits: Floats, data: Predictions, profile: Profile) -> dict[str, Any]:
-    """Held-out NLL of every sample and of all, and ECE with its floor."""
-    assert data.labels is not None
-    log_p = log_softmax(logits.astype(np.float64))
-    nll = -log_p[np.arange(len(log_p)), data.labels]
-    confidence = np.exp(log_p.max(axis=1))
-    correct = (logits.argmax(axis=1) == data.labels).astype(np.float64)
-    ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=profile.weights).error(1)
-    floor = perfect_error(confidence, profile.weights * profile.total_weight, N_BINS)
-    return {"nll": float(profile.weights @ nll), "ece": ece, "floor": floor, "_nll": nll, "_profile": profile}
+@dataclass(frozen=True)
+class HeldOut:
+    """What a method scored on samples it was not fitted on."""
+
+    method: str
+    nll: Vector
+    """Of every sample."""
+    ece: float
+    floor: float
+
+    @classmethod
+    def of(cls, method: str, logits: Floats, data: Predictions, profile: Profile) -> HeldOut:
+        """Measure calibrated logits."""
+        assert data.labels is not None
+        log_p = log_softmax(logits.astype(np.float64)).astype(np.float64, copy=False)
+        confidence = np.exp(log_p.max(axis=1))
+        correct = (logits.argmax(axis=1) == data.labels).astype(np.float64)
+        ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=profile.weights).error(1)
+        floor = perfect_error(confidence, profile.weights * profile.total_weight, N_BINS)
+        return cls(method, -log_p[np.arange(len(log_p)), data.labels], ece, floor)
 
 
-def _best(trials: list[dict[str, Any]]) -> str:
-    """The winner; removes the working columns from the rows."""
-    if len(trials) == 1:
-        return str(trials[0]["method"])
-    lowest = min(trials, key=lambda trial: trial["nll"])
-    tied = []
-    for trial in trials:
-        profile: Profile = trial["_profile"]
-        difference: Vector = trial["_nll"] - lowest["_nll"]
+def _best(scores: list[HeldOut], profile: Profile) -> tuple[str, list[dict[str, Any]]]:
+    """The winner, and a row of evidence for every method."""
+    lowest = min(scores, key=lambda score: float(profile.weights @ score.nll))
+    rows: list[dict[str, Any]] = []
+    for score in scores:
+        difference = score.nll - lowest.nll
         mean = float(profile.weights @ difference)
         error = float(np.sqrt(profile.weights @ (difference - mean) ** 2 / profile.total_weight))
-        trial["tied"] = mean <= error
-        if trial["tied"]:
-            tied.append(trial)
-    best = min(tied, key=lambda trial: trial["ece"] - trial["floor"])
-    for trial in trials:
-        del trial["_nll"], trial["_profile"]
-    return str(best["method"])
+        nll = float(profile.weights @ score.nll)
+        rows.append({"method": score.method, "nll": nll, "ece": score.ece, "floor": score.floor, "tied": mean <= error})
+    best = min((row for row in rows if row["tied"]), key=lambda row: row["ece"] - row["floor"])
+    return str(best["method"]), rows
 
 
 def _maker(name: str) -> Callable[[], Calibrator]:

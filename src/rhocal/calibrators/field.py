@@ -10,8 +10,7 @@ from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Standard, raw_features
-from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
-from rhocal.errors import InputError
+from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
 
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 RIDGES = (np.inf, 500.0, 50.0, 5.0)
 """Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
-
-FIELD_RANGE = 10.0
-"""No sample's scale is more than this times the NLL-optimal one, nor less than one over this."""
 
 
 class FieldScaling(ScaleCalibrator):
@@ -83,7 +79,7 @@ class FieldScaling(ScaleCalibrator):
 
     def _fit(self, data: Predictions) -> solve.Solution:
         target = objective(self.objective)
-        check_ridge(self.ridge, self.guard, self.n_folds)
+        hold = ridges.HoldBack(self.ridge, self.guard, self.n_folds)
         profile = Profile.of(data)
         if not profile.spread > 0:
             none = np.zeros(len(self.features))
@@ -96,15 +92,9 @@ class FieldScaling(ScaleCalibrator):
         standard = Standard.of(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         field = Linear(standard(raw), self.unit_)
-        choice = fitted_choice(fit, field, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
-        minimum = ridges.minimum(fit, field, choice.target, choice.ridge, fit.log_scale)
-        minimum = ridges.finish(fit, field, choice.target, choice.ridge, minimum)
-        self.ridge_, self.bias_, self.weights_ = choice.ridge, float(minimum.x[0]), minimum.x[1:]
-        at_bound = bound_reached(self.bias_, fit.bounds, stacklevel=4)
-        warn_unless(converged=minimum.converged, what="field scaling", stacklevel=4)
-        return solve.Solution(
-            str(choice.target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, choice.trials
-        )
+        x, self.ridge_, solution = ridges.fitted(fit, field, target, RIDGES, hold, "field scaling")
+        self.bias_, self.weights_ = float(x[0]), x[1:]
+        return solution
 
     def _scale(self, logits: Floats) -> Vector:
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
@@ -125,30 +115,5 @@ class Linear:
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """Every sample's scale and its derivatives."""
-        scale = bounded_scale(x[0] + self.features @ x[1:], self.unit)
-        return scale, scale * self._slopes
-
-
-def bounded_scale(log_scale: Vector, unit: float) -> Vector:
-    """The scale, kept within ``FIELD_RANGE`` of the NLL-optimal one: no sample is that far from the others."""
-    return np.asarray(unit * np.exp(np.clip(log_scale - np.log(unit), -np.log(FIELD_RANGE), np.log(FIELD_RANGE))))
-
-
-def fitted_choice(
-    fit: ScaleFit, scale_map: ridges.ScaleMap, target: Objective, tried: Sequence[float], ridge: float | str,
-    guard: float, n_folds: int,
-) -> ridges.Choice:  # fmt: skip
-    """The ridge that was given, or the one cross-validation chooses."""
-    if ridge == "cv":
-        return ridges.choose(fit, scale_map, target, tried, guard, n_folds)
-    return ridges.Choice(target, float(ridge), ())
-
-
-def check_ridge(ridge: float | str, guard: float, n_folds: int) -> None:
-    """Say no to options that mean nothing."""
-    if ridge != "cv" and not (isinstance(ridge, int | float) and ridge >= 0):
-        raise InputError(f"ridge is 'cv' or a number that is not negative; got {ridge!r}")
-    if not guard >= 0:
-        raise InputError(f"guard must not be negative; got {guard!r}")
-    if not n_folds >= 2:
-        raise InputError(f"n_folds must be at least 2; got {n_folds!r}")
+        scale, slope = ridges.bounded_scale(x[0] + self.features @ x[1:], self.unit)
+        return scale, slope * self._slopes

@@ -10,8 +10,7 @@ from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Standard, top_logits
-from rhocal.calibrators.field import bounded_scale, check_ridge, fitted_choice
-from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
@@ -77,7 +76,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
 
     def _fit(self, data: Predictions) -> solve.Solution:
         target = objective(self.objective)
-        check_ridge(self.ridge, self.guard, self.n_folds)
+        hold = ridges.HoldBack(self.ridge, self.guard, self.n_folds)
         if not (self.top_k >= 1 and self.n_hidden >= 1):
             raise InputError(f"top_k and n_hidden must be at least 1; got {self.top_k!r}, {self.n_hidden!r}")
         profile = Profile.of(data)
@@ -91,15 +90,10 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         if fit is None:
             self.network_, self.ridge_ = network.start(0.0), np.inf
             return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
-        choice = fitted_choice(fit, network, fit.prepared(target), RIDGES, self.ridge, self.guard, self.n_folds)
-        minimum = ridges.minimum(fit, network, choice.target, choice.ridge, fit.log_scale)
-        minimum = ridges.finish(fit, network, choice.target, choice.ridge, minimum)
-        self.ridge_, self.network_ = choice.ridge, minimum.x
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
-        warn_unless(converged=minimum.converged, what="parameterised temperature scaling", stacklevel=4)
-        return solve.Solution(
-            str(choice.target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, choice.trials
+        self.network_, self.ridge_, solution = ridges.fitted(
+            fit, network, target, RIDGES, hold, "parameterised temperature scaling"
         )
+        return solution
 
     def _scale(self, logits: Floats) -> Vector:
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
@@ -125,7 +119,7 @@ class Network:
         h = self.n_hidden
         v, c, w = x[1 : 1 + h], x[1 + h : 1 + 2 * h], x[1 + 2 * h :].reshape(h, -1)
         hidden = np.tanh(w @ self.inputs.T + c[:, None])
-        scale = bounded_scale(x[0] + v @ hidden, self.unit)
+        scale, slope = ridges.bounded_scale(x[0] + v @ hidden, self.unit)
         back = v[:, None] * (1 - hidden**2)
         d_w = (back[:, None] * self.inputs.T[None]).reshape(-1, len(scale))
-        return scale, scale * np.vstack([np.ones(len(scale)), hidden, back, d_w])
+        return scale, slope * np.vstack([np.ones(len(scale)), hidden, back, d_w])

@@ -166,8 +166,8 @@ class RhoNormScaling(ScaleCalibrator):
             minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=4)
-        warn_unless(converged=minimum.converged, what="rho-norm scaling", stacklevel=4)
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=5)
+        warn_unless(converged=minimum.converged, what="rho-norm scaling", stacklevel=5)
         return solve.Solution(
             str(objectives[best.alpha]),
             minimum.value,
@@ -274,8 +274,7 @@ class FixedNorm:
     def minimum(self, target: Objective, start: float, last: Vector | None) -> solve.Minimum:
         """The best of two descents: from temperature scaling (``start``), and from where the last ρ ended.
 
-        For the first ρ the second is (almost) pure normalisation. If the first ended at temperature scaling, ρ does not
-        matter, and that start is enough.
+        For the first ρ the second start is (almost) pure normalisation.
         """
         starts = [np.array([start, 1.0]), np.array([start, 0.2]) if last is None else last]
         return _lowest(starts, self, target)

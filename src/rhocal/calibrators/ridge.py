@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.scale_fit import bound_reached, warn_unless
+from rhocal.errors import InputError
 from rhocal.objectives import NLL, Objective
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 
 CAUTION = 0.5
 """Standard errors by which a weaker ridge must be better before it is preferred to a stronger one."""
+
+SCALE_REACH = 10.0
+"""No sample's scale is more than this times the NLL-optimal one, nor less than one over this: none is that different."""
 
 MAX_STEPS = 200
 
@@ -36,12 +41,55 @@ class ScaleMap(Protocol):
 
 
 @dataclass(frozen=True)
+class HoldBack:
+    """How a map is held back, as its options say it."""
+
+    ridge: float | str
+    guard: float
+    n_folds: int
+
+    def __post_init__(self) -> None:
+        if self.ridge != "cv" and not (isinstance(self.ridge, int | float) and self.ridge >= 0):
+            raise InputError(f"ridge is 'cv' or a number that is not negative; got {self.ridge!r}")
+        if not self.guard >= 0:
+            raise InputError(f"guard must not be negative; got {self.guard!r}")
+        if not self.n_folds >= 2:
+            raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
+
+
+@dataclass(frozen=True)
 class Choice:
     """What cross-validation settled on."""
 
     target: Objective
     ridge: float
     trials: tuple[dict[str, Any], ...]
+
+
+def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
+    """The scale and its derivative in log scale, kept within ``SCALE_REACH`` of the NLL-optimal one."""
+    away = log_scale - np.log(unit)
+    scale = np.asarray(unit * np.exp(np.clip(away, -np.log(SCALE_REACH), np.log(SCALE_REACH))))
+    return scale, np.where(np.abs(away) < np.log(SCALE_REACH), scale, 0.0)
+
+
+def fitted(
+    fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack, what: str
+) -> tuple[Vector, float, solve.Solution]:
+    """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``."""
+    target = fit.prepared(target)
+    if isinstance(hold.ridge, str):
+        choice = choose(fit, scale_map, target, tried, hold.guard, hold.n_folds)
+    else:
+        choice = Choice(target, float(hold.ridge), ())
+    found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale)
+    found = finish(fit, scale_map, choice.target, choice.ridge, found)
+    at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=6)
+    warn_unless(converged=found.converged, what=what, stacklevel=6)
+    evidence = solve.Solution(
+        str(choice.target), found.value, found.converged, found.n_evaluations, at_bound, choice.trials
+    )
+    return found.x, choice.ridge, evidence
 
 
 def minimum(

@@ -61,7 +61,7 @@ class VectorScaling(Calibrator):
         problem = LinearProblem(data, profile, objective(self.objective), start, self.ridge, self.kappa)
         minimum = solve.smooth(problem, problem.start())
         self.weight_, self.bias_ = problem.unpack(minimum.x)
-        warn_unless(converged=minimum.converged, what="vector scaling", stacklevel=4)
+        warn_unless(converged=minimum.converged, what="vector scaling", stacklevel=5)
         return solve.Solution(str(objective(self.objective)), minimum.value, minimum.converged, minimum.n_evaluations)
 
     def _transform(self, logits: Floats) -> Floats:
