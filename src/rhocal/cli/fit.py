@@ -1,0 +1,117 @@
+"""`rhocal fit`: a file of logits and labels becomes a saved calibrator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rhocal.cli.desk import (
+    ClassAxis,
+    IgnoreIndex,
+    InputFile,
+    Json,
+    KindOption,
+    LabelsName,
+    LabelsOption,
+    LogitsName,
+    kind_of,
+    print_json,
+    read,
+)
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+
+
+def fit(
+    tune: InputFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
+    method: Annotated[str, typer.Option("-m", "--method", help="A method; `rhocal methods` lists them.")] = "rho-norm",
+    option: Annotated[
+        list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
+    ] = None,
+    kind: KindOption = "logits",
+    labels: LabelsOption = None,
+    logits_name: LogitsName = "logits",
+    labels_name: LabelsName = "labels",
+    ignore_index: IgnoreIndex = None,
+    class_axis: ClassAxis = -1,
+    as_json: Json = False,
+) -> None:
+    """Fit a calibrator on held-out logits and labels, and save it.
+
+    If the file has a tune and a test split, the tune split is used.
+    """
+    from rhocal import metrics, tables
+    from rhocal.calibrators import calibrator
+    from rhocal.predictions import predictions
+
+    contents = read(tune, labels, logits_name, labels_name)
+    split = contents.for_tuning()
+    cal = calibrator(method, **_options(option or []))
+    said: dict[str, Any] = {
+        "kind": kind_of(kind),
+        "ignore_index": ignore_index,
+        "class_axis": class_axis,
+        "classes": contents.classes,
+    }
+    cal.fit(split.logits, split.labels, **said)
+    cal.save(output)
+    data = predictions(split.logits, split.labels, **said)
+    before, after = (
+        metrics.figures(data),
+        metrics.figures(predictions(cal.transform(data.logits, kind="logits"), data.labels)),
+    )
+    document = {
+        "method": method,
+        "output": str(output),
+        "n_samples": data.n_samples,
+        "n_classes": data.n_classes,
+        "n_ignored": data.n_ignored,
+        "n_clipped": data.n_clipped,
+        "parameters": _parameters(cal),
+        "objective": cal.solution_.objective,
+        "value": cal.solution_.value,
+        "converged": cal.solution_.converged,
+        "at_bound": cal.solution_.at_bound,
+        "trials": list(cal.solution_.trials),
+        "tune": {"before": before, "after": after},
+    }
+    if as_json:
+        print_json(document)
+        return
+    screen = tables.console()
+    screen.print(tables.pairs({"method": method, **_parameters(cal), "objective": cal.solution_.objective}, "fitted"))
+    screen.print(
+        tables.figures({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
+    )
+    screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    """NAME=VALUE with VALUE read as JSON where it is JSON, else as text."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"-O takes NAME=VALUE; got {text!r}")
+        try:
+            options[name.strip().replace("-", "_")] = json.loads(value)
+        except ValueError:
+            options[name.strip().replace("-", "_")] = value
+    return options
+
+
+def _parameters(cal: Calibrator) -> dict[str, Any]:
+    """The fitted numbers; of arrays, their shape."""
+    import numpy as np
+
+    found = {}
+    for name in cal.parameters:
+        value = getattr(cal, name)
+        found[name.rstrip("_")] = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
+    return found

@@ -1,0 +1,31 @@
+"""`rhocal methods`: the table of calibrators."""
+
+from __future__ import annotations
+
+from rhocal.cli.desk import Json, print_json
+
+
+def methods_(as_json: Json = False) -> None:
+    """List the methods, with the options that `rhocal fit -O` takes."""
+    from rich.table import Table
+
+    from rhocal import tables
+    from rhocal.calibrators import CALIBRATORS
+
+    listed = [
+        {
+            "method": name,
+            "summary": method.summary,
+            "keeps_decision": method.family.keeps_decision,
+            "options": {key: str(value) for key, value in method.family(**method.options).get_params().items()},
+        }
+        for name, method in CALIBRATORS.items()
+    ]
+    if as_json:
+        print_json({"methods": listed})
+        return
+    table = Table("method", "what it does", "keeps the decision", "options")
+    for line in listed:
+        options = ", ".join(line["options"])  # type: ignore[arg-type]
+        table.add_row(line["method"], line["summary"], "yes" if line["keeps_decision"] else "no", options)  # type: ignore[arg-type]
+    tables.console().print(table)
