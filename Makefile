@@ -12,8 +12,8 @@ help:
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
-	@echo "make quality   our methods beside probmetrics' on real networks (installs peers into .venv-bench)"
-	@echo "make bench     our speed beside the peers' (installs peers into .venv-bench)"
+	@echo "make quality   our methods beside probmetrics' on real networks"
+	@echo "make bench     our speed beside the peers'"
 	@echo "make clean     remove $(VENV) and everything built"
 
 $(BIN)/python:
@@ -50,17 +50,11 @@ defaults: $(VENV)/.installed-dev
 learning-curve: $(VENV)/.installed-dev
 	$(BIN)/python experiments/learning_curve/learning_curve.py --logits $(LOGITS)
 
-# Peers live in an environment of their own: they pull in much that rhocal and its tests never need.
-.venv-bench/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@touch $@
+quality: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/quality/quality.py --logits $(LOGITS)
 
-quality: .venv-bench/.installed
-	.venv-bench/bin/python benchmarks/quality/quality.py --logits $(LOGITS)
-
-bench: .venv-bench/.installed
-	.venv-bench/bin/python benchmarks/speed/speed.py
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/speed/speed.py
 
 clean:
-	rm -rf $(VENV) .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

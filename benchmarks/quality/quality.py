@@ -1,6 +1,6 @@
 """Quality side by side: our methods and the structured scalings of probmetrics, on the same splits, in one run.
 
-    make quality        (installs the peers into .venv-bench)
+    make quality
 
 For every network five random halves, or its own tune and test split. `rows.csv` holds a line for each method and split;
 `README.md` is made from it. Finished networks are not run again: delete `rows.csv` to start over.

@@ -1,6 +1,6 @@
 """Speed side by side: ours and peers, same data, same threads, one run; ratios, not seconds, are what to read.
 
-    make bench          (installs the peers into .venv-bench)
+    make bench
 
 Each cell is the best of several repetitions. Peers fit *temperature scaling* only; ours are temperature and the full
 ρ-Norm fit (nine ρ, selection, exact finish). `README.md` beside this file is written by the run.
