@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from rhocal.errors import InputError, SuspiciousInputWarning
-from rhocal.special import Floats, row_blocks
+from rhocal.special import Floats, over_blocks, row_blocks, row_sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,39 +23,55 @@ Kind = Literal["logits", "probs", "log_probs"]
 SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
 
+_SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
+
 # How far a row of probabilities may be from 1: what rounding each of many entries to that type can add up to.
 SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Checked logits (n_samples × n_classes, float32 or float64) with what is known about them.
+    """Checked scores (n_samples × n_classes, float32 or float64) with what is known about them.
 
     ``labels`` are column numbers; ``classes[labels]`` are the names the caller uses.
     """
 
-    logits: Floats
+    scores: Floats
+    """As they came; ``kind`` says what they are."""
+    kind: Kind
     labels: NDArray[np.intp] | None
     weights: NDArray[np.float64] | None
     classes: NDArray[Any]
-    n_clipped: int = 0
     n_ignored: int = 0
 
     @property
     def n_samples(self) -> int:
         """Number of rows."""
-        return len(self.logits)
+        return len(self.scores)
 
     @property
     def n_classes(self) -> int:
         """Number of columns."""
-        return self.logits.shape[1]
+        return self.scores.shape[1]
+
+    @cached_property
+    def logits(self) -> Floats:
+        """The scores as logits; of probabilities their logarithm, none smaller than that of ``SMALLEST_PROB``."""
+        if self.kind == "logits":
+            return self.scores
+        raised = np.maximum(self.scores, np.asarray(_SMALLEST[self.kind], self.scores.dtype))
+        return np.log(raised) if self.kind == "probs" else raised
+
+    @cached_property
+    def n_clipped(self) -> int:
+        """How many probabilities had to be raised to ``SMALLEST_PROB``."""
+        return 0 if self.kind == "logits" else int(np.count_nonzero(self.scores < _SMALLEST[self.kind]))
 
     def take(self, rows: NDArray[np.intp]) -> Predictions:
         """The same predictions for some of the samples."""
         return replace(
             self,
-            logits=self.logits[rows],
+            scores=self.scores[rows],
             labels=None if self.labels is None else self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
         )
@@ -118,10 +135,9 @@ def predictions(
     codes = None
     if flat is not None:
         codes, names = _codes(flat, names, table.shape[1])
-    logits, n_clipped = _logits(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
-    return Predictions(
-        logits, codes, weights, np.arange(table.shape[1]) if names is None else names, n_clipped, n_ignored
-    )
+    _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
+    names = np.arange(table.shape[1]) if names is None else names
+    return Predictions(table, kind, codes, weights, names, n_ignored)
 
 
 def _floats(values: Any, name: str) -> tuple[Floats, str]:
@@ -263,20 +279,14 @@ def _codes_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> 
     return codes.astype(np.intp), names
 
 
-def _logits(table: Floats, kind: Kind, tolerance: float, name: str) -> tuple[Floats, int]:
-    """Checked logits, and how many probabilities had to be raised to SMALLEST_PROB."""
+def _check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> None:
     _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
     if kind == "logits":
         _suspect_probs(table, name)
-        return table, 0
-    if kind == "probs":
+    elif kind == "probs":
         _check_probs(table, tolerance, name)
     else:
         _check_probs(np.exp(np.minimum(table, 1)), tolerance, f"exp({name})")
-    smallest = SMALLEST_PROB if kind == "probs" else np.log(SMALLEST_PROB)
-    n_clipped = int((table < smallest).sum())
-    raised = np.maximum(table, np.asarray(smallest, table.dtype))
-    return (np.log(raised) if kind == "probs" else raised), n_clipped
 
 
 def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
@@ -300,19 +310,29 @@ def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
 
 
 def _check_probs(table: Floats, tolerance: float, name: str) -> None:
-    if (table < 0).any() or (table > 1 + tolerance).any():
-        row = int(((table < 0) | (table > 1 + tolerance)).any(axis=1).argmax())
+    sums = np.empty(len(table))
+
+    def work(rows: slice) -> None:
+        sums[rows] = row_sum(table[rows])
+        if table[rows].min() < 0:
+            sums[rows] = np.nan
+
+    over_blocks(table.shape, work)
+    away = np.abs(sums - 1)
+    if (away <= tolerance).all():
+        return
+    outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
+    if outside.any():
+        row = int(outside.argmax())
         raise InputError(
             f"{name} must lie between 0 and 1; row {row} goes from {table[row].min():g} to {table[row].max():g}. "
             "If these are logits, say kind='logits'"
         )
-    away = np.abs(table.sum(axis=1, dtype=np.float64) - 1)
-    if (away > tolerance).any():
-        row = int(away.argmax())
-        raise InputError(
-            f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}. "
-            "If these are logits, say kind='logits'"
-        )
+    row = int(away.argmax())
+    raise InputError(
+        f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}. "
+        "If these are logits, say kind='logits'"
+    )
 
 
 def _suspect_probs(table: Floats, name: str) -> None:

@@ -31,11 +31,15 @@ if TYPE_CHECKING:
     from rhocal.profile import Curve, Profile
 
 
+WITH_SECOND = frozenset({"entropy", "kl_to_base"})
+"""Statistics whose slope in the scale takes L″."""
+
+
 class HasCurve(Protocol):
     """A profile, or its table."""
 
-    def curve(self, scale: Vector) -> Curve:
-        """L, L′, L″ at every sample's scale."""
+    def curve(self, scale: Vector, order: int = 2) -> Curve:
+        """L and its derivatives up to an order, at every sample's scale."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def of_scale(
     The plain maximum is smooth here, because a scale never changes the top class; ``kappa`` > 0 smooths it over the two
     largest probabilities all the same, as the paper writes it.
     """
-    at = curves.curve(scale)
+    at = curves.curve(scale, order=1 if WITH_SECOND.isdisjoint(needs) else 2)
     values: dict[str, Vector] = {}
     slopes: dict[str, Vector] = {}
     if "log_label" in needs:
@@ -78,7 +82,7 @@ def of_scale(
         values["entropy"] = at.value - scale * at.first
         slopes["entropy"] = -scale * at.second
     if "sum_squares" in needs:
-        double = curves.curve(2 * scale)
+        double = curves.curve(2 * scale, order=1)
         values["sum_squares"] = np.exp(double.value - 2 * at.value)
         slopes["sum_squares"] = 2 * values["sum_squares"] * (double.first - at.first)
     if "kl_to_base" in needs:

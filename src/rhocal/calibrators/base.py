@@ -14,7 +14,7 @@ import numpy as np
 
 from rhocal.errors import InputError, NotFittedError
 from rhocal.predictions import Kind, Predictions, predictions
-from rhocal.special import Floats, row_blocks, softmax
+from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -126,7 +126,7 @@ class Calibrator(ABC):
         return softmax(self._transform(logits))
 
     def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return self._transform(logits).argmax(axis=1)
+        return row_argmax(self._transform(logits))
 
     # scikit-learn's protocol ---------------------------------------------------------------------------------------
 
@@ -214,25 +214,32 @@ class ScaleCalibrator(Calibrator):
 
     def _probs(self, logits: Floats) -> Floats:
         out = np.empty_like(logits)
-        for rows in row_blocks(*logits.shape):
-            block = logits[rows]
-            p = out[rows]
+        almost = 1 - 8 * np.finfo(logits.dtype).eps
+
+        def work(rows: slice) -> None:
+            block, p = logits[rows], out[rows]
             # The maximum goes first: scaled logits of 1e30 would overflow their differences otherwise.
-            np.subtract(block, block.max(axis=1, keepdims=True), out=p)
-            p *= self._scale(block).astype(block.dtype)[:, None]
-            np.exp(p, out=p)
-            p /= p.sum(axis=1, keepdims=True)
-            _keep_decision(p, block)
+            np.subtract(block, row_max(block)[:, None], out=p)
+            scale = self._scale(block).astype(p.dtype)
+            p *= scale[0] if (scale == scale[0]).all() else scale[:, None]
+            exp_normal(p)
+            # The top class is at exactly 1. Only others that come close to it could be rounded to the same.
+            close = np.count_nonzero(p > almost) > len(p)
+            p /= row_sum(p)[:, None]
+            if close:
+                _keep_decision(p, block)
+
+        over_blocks(logits.shape, work)
         return out
 
     def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return logits.argmax(axis=1)
+        return row_argmax(logits)
 
 
 def _keep_decision(out: Floats, logits: Floats) -> None:
     """Where rounding made two classes equal, lift the one that was ahead (and its ties) by the smallest step there is."""
-    top = logits.argmax(axis=1)
-    rounded = np.flatnonzero(out.argmax(axis=1) != top)
+    top = row_argmax(logits)
+    rounded = np.flatnonzero(row_argmax(out) != top)
     if len(rounded):
         block, chosen = logits[rounded], out[rounded]
         lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))

@@ -13,6 +13,7 @@ from rhocal.calibrators.features import Standard, raw_features
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,5 +116,5 @@ class Linear:
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """Every sample's scale and its derivatives."""
-        scale, slope = ridges.bounded_scale(x[0] + self.features @ x[1:], self.unit)
+        scale, slope = ridges.bounded_scale(dot(self._slopes.T, x), self.unit)
         return scale, slope * self._slopes

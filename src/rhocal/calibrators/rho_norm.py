@@ -14,7 +14,7 @@ from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective, with_batch_size
 from rhocal.profile import Profile, centred
-from rhocal.special import Floats, Vector, rho_norm_slope, rho_norms
+from rhocal.special import Floats, Vector, dot, rho_norm_slope, rho_norms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,12 +153,9 @@ class RhoNormScaling(ScaleCalibrator):
         tried: list[Trial] = []
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
-            start = fit.log_scale if self.solver == "sgd" else float(fit.single(ready).x[0])
+            search = None if self.solver == "sgd" else Search(ready, fit.near(ready))
             for norm in norms:
-                if self.solver == "sgd":
-                    minimum = self._descend(norm, ready)
-                else:
-                    minimum = norm.minimum(ready, start, tried[-1].minimum.x if tried else None)
+                minimum = search.minimum(norm) if search else self._descend(norm, ready)
                 tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
@@ -172,7 +169,7 @@ class RhoNormScaling(ScaleCalibrator):
             str(objectives[best.alpha]),
             minimum.value,
             minimum.converged,
-            fit.nll.n_evaluations + sum(trial.minimum.n_evaluations for trial in tried),
+            sum(trial.minimum.n_evaluations for trial in tried),
             at_bound,
             tuple(trial.row() for trial in tried),
         )
@@ -271,13 +268,9 @@ class FixedNorm:
         v, w = x
         return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
 
-    def minimum(self, target: Objective, start: float, last: Vector | None) -> solve.Minimum:
-        """The best of two descents: from temperature scaling (``start``), and from where the last ρ ended.
-
-        For the first ρ the second start is (almost) pure normalisation.
-        """
-        starts = [np.array([start, 1.0]), np.array([start, 0.2]) if last is None else last]
-        return _lowest(starts, self, target)
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Temperature scaling, and (almost) pure normalisation."""
+        return [np.array([log_scale, 1.0]), np.array([log_scale, 0.2])]
 
 
 class LearnedNorm:
@@ -300,28 +293,45 @@ class LearnedNorm:
         """ρ, γ, β."""
         return FixedNorm(self.fit, float(x[2]), rho_norms(self.logits, [x[2]])[:, 0]).parameters(x[:2])
 
-    def minimum(self, target: Objective, start: float, last: Vector | None) -> solve.Minimum:  # noqa: ARG002
-        """The best of three descents from different ρ."""
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Three different ρ."""
         low, high = self.bounds[2]
-        return _lowest([np.array([start, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)], self, target)
+        return [np.array([log_scale, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)]
 
 
 Norm = FixedNorm | LearnedNorm
 
 
-def _lowest(starts: list[Vector], norm: Norm, target: Objective) -> solve.Minimum:
-    # On a table the exact finish does the rest; without one this is the finish.
-    tolerance = 1e-13 if norm.fit.fast is norm.fit.profile else 1e-9
+class Search:
+    """Descents for one norm after the other: each begins where the last one ended, with the Hessian it had there."""
 
-    def fun(x: Vector) -> tuple[float, Vector]:
-        scale, slopes = norm.scales(x)
-        value, slope = norm.fit.evaluate(target, scale)
-        return value, slopes @ slope
+    def __init__(self, target: Objective, temperature: solve.Minimum) -> None:
+        self.target, self.temperature = target, temperature
+        self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
 
-    return min(
-        (solve.smooth(fun, start, norm.bounds, tolerance=tolerance) for start in starts),
-        key=lambda minimum: minimum.value,
-    )
+    def minimum(self, norm: Norm) -> solve.Minimum:
+        """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too."""
+        cold = norm.starts(float(self.temperature.x[0]))
+        found = []
+        if self.last is not None:
+            found.append(self._descend(norm, self.last[0].x, self.last[1]))
+        if not found or found[0][0].value > self.temperature.value:
+            found += [self._descend(norm, start, None) for start in cold]
+        self.last = min(found, key=lambda pair: pair[0].value)
+        return self.last[0]
+
+    def _descend(
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None
+    ) -> tuple[solve.Minimum, NDArray[np.float64]]:
+        # On a table the exact finish does the rest; without one this is the finish.
+        tolerance = 1e-13 if norm.fit.fast is norm.fit.profile else 1e-9
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            scale, slopes = norm.scales(x)
+            value, slope = norm.fit.evaluate(self.target, scale)
+            return value, dot(slopes, slope)
+
+        return solve.few(fun, start, norm.bounds, hessian, tolerance)
 
 
 @dataclass(frozen=True)

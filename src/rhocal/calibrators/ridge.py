@@ -11,6 +11,7 @@ from rhocal import solve
 from rhocal.calibrators.scale_fit import bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import NLL, Objective
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,6 +199,6 @@ def _function(
         scale, slopes = scale_map.scales(x)
         value, slope = fit.evaluate(target, scale, exact=exact)
         away = x - centre
-        return value + strength * float(away @ away) / 2, slopes @ slope + strength * away
+        return value + strength * float(away @ away) / 2, dot(slopes, slope) + strength * away
 
     return fun

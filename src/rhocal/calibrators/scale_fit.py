@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import solve
+from rhocal.curve_table import Table
 from rhocal.errors import BoundaryWarning, ConvergenceWarning
 from rhocal.objectives import NLL, Objective
-from rhocal.profile import FEW_CLASSES, Profile, Table
+from rhocal.profile import FEW_CLASSES, Profile
+from rhocal.special import dot
 from rhocal.statistics import Facts, HasCurve, of_scale
 
 if TYPE_CHECKING:
@@ -29,8 +31,14 @@ SCALE_RANGE = 1e6
 NEIGHBOURHOOD = 1.3
 """How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""
 
-SUBSAMPLE = 200_000
-"""Entries of the subsample that finds the neighbourhood of the optimum."""
+SUBSAMPLES = (0.01, 0.1)
+"""Shares of the samples that find the neighbourhood of the optimum, one after the other."""
+
+MANY_ENTRIES = 200_000
+"""Entries that a subsample has at least: fewer would save nothing."""
+
+LAST_STEP = 0.01
+"""In log scale. The error left after a step is about its cube."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +46,34 @@ class ScaleFit:
     """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
 
     profile: Profile
-    nll: solve.Minimum
-    """The NLL-optimal single scale (x = log scale)."""
+    rough: float
+    """Log of the NLL-optimal single scale, as far as a share of the samples shows it."""
     bounds: tuple[float, float]
     """Bounds on log scale."""
     kappa: float = 0.0
     table: Table | None = None
     """A table already built, for parts of a fit."""
+    whole: ScaleFit | None = None
+    """What this is a part of."""
 
     @classmethod
     def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
-        """Find the NLL-optimal temperature: roughly on a subsample, then with exact Newton steps on all samples."""
+        """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
         bounds = log_scale_bounds(profile)
         start = float(np.clip(-np.log(max(profile.spread, 1e-300)), *bounds))
-        many = profile.n_classes > FEW_CLASSES
-        n_few = max(SUBSAMPLE // profile.n_classes, 200)
-        if many and n_few < profile.n_samples:
-            few = profile.take(np.random.default_rng(0).choice(profile.n_samples, n_few, p=profile.weights))
-            start = float(solve.newton(_nll_curvature(few), start, *bounds, last_step=0.02).x[0])
-        # In single precision steps below 1e−4 are noise; the error is the square of the last step, so it is enough.
-        nll = solve.newton(_nll_curvature(profile), start, *bounds, last_step=3e-4 if many else 1e-7)
-        return cls(profile, nll, bounds, kappa)
+        for share in SUBSAMPLES:
+            n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
+            if n_few < profile.n_samples / 2:
+                few = profile.take(np.random.default_rng(0).choice(profile.n_samples, n_few, p=profile.weights))
+                start = float(solve.newton(_nll_curvature(few), start, *bounds, last_step=0.1).x[0])
+        return cls(profile, start, bounds, kappa)
+
+    @cached_property
+    def nll(self) -> solve.Minimum:
+        """The NLL-optimal single scale (x = log scale) of all samples, exactly; a part takes it from the whole."""
+        if self.whole is not None:
+            return self.whole.nll
+        return solve.newton(_nll_curvature(self.profile), self.rough, *self.bounds, last_step=LAST_STEP)
 
     @property
     def log_scale(self) -> float:
@@ -70,18 +85,18 @@ class ScaleFit:
         """What a search evaluates: the profile itself with few classes, else a table around the optimum of NLL."""
         if self.profile.n_classes <= FEW_CLASSES:
             return self.profile
-        return self.table or Table.around(self.profile, self.log_scale)
+        return self.table or Table(self.profile, self.rough)
 
     def take(self, rows: NDArray[np.intp]) -> ScaleFit:
         """Some of the samples, with equal weights."""
         profile = self.profile.take(rows)
         table = self.fast.take(rows, profile) if isinstance(self.fast, Table) else None
-        return replace(self, profile=profile, table=table)
+        return replace(self, profile=profile, table=table, whole=self)
 
     def weighted(self, weights: Vector) -> ScaleFit:
         """The same samples with other weights (which sum to 1), such as zeros for the fold held out."""
         table = self.fast if isinstance(self.fast, Table) else None
-        return replace(self, profile=replace(self.profile, weights=weights), table=table)
+        return replace(self, profile=replace(self.profile, weights=weights), table=table, whole=self)
 
     @property
     def facts(self) -> Facts:
@@ -123,6 +138,15 @@ class ScaleFit:
             return solve.convex(fun, self.log_scale, *self.bounds)
         return solve.scan(fun, self.log_scale, NEIGHBOURHOOD, *self.bounds)
 
+    def near(self, objective: Objective) -> solve.Minimum:
+        """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
+            return value, slope.sum(keepdims=True) * np.exp(x)
+
+        return solve.few(fun, np.array([self.rough]), [self.bounds])[0]
+
     def finish(
         self,
         objective: Objective,
@@ -138,7 +162,7 @@ class ScaleFit:
             def fun(x: Vector) -> tuple[float, Vector]:
                 scale, slopes = scales(x)
                 value, slope = self.evaluate(objective, scale, exact=exact)
-                return value, slopes @ slope
+                return value, dot(slopes, slope)
 
             return fun
 
@@ -146,13 +170,15 @@ class ScaleFit:
 
 
 def _nll_curvature(profile: Profile) -> solve.CurvedFunction:
-    """Log scale → NLL, its first and second derivative in the *scale*, in which it is convex, and the scale."""
+    """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
 
-    def fun(log_scale: float) -> tuple[float, float, float, float]:
+    def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
-        at = profile.curve(np.full(profile.n_samples, scale))
+        at = profile.curve(np.full(profile.n_samples, scale), order=3)
         w, gap = profile.weights, profile.label_gap
-        return float(w @ (at.value - scale * gap)), float(w @ (at.first - gap)), float(w @ at.second), scale
+        parts = (at.value - scale * gap, at.first - gap, at.second, at.third)
+        value, slope, second, third = (float(dot(part, w)) for part in parts)
+        return value, slope, second, third, scale
 
     return fun
 
@@ -170,7 +196,7 @@ def log_scale_bounds(profile: Profile) -> tuple[float, float]:
 
         def gap(log_scale: float) -> tuple[float, float]:
             scale = np.full(profile.n_samples, np.exp(log_scale))
-            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale).value)) - wanted
+            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale, order=1).value)) - wanted
 
         high = float(solve.convex(gap, unit, low, high).x[0])
     return low, high

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.special import Vector, log_softmax, row_blocks
+from rhocal.special import Vector, log_softmax, row_argmax, row_blocks, row_sum
 
 if TYPE_CHECKING:
     from rhocal.predictions import Predictions
@@ -28,14 +28,14 @@ class Scored:
         """Softmax once, in float64, and keep four numbers a sample."""
         assert data.labels is not None
         n = data.n_samples
-        predicted = data.logits.argmax(axis=1)
+        predicted = row_argmax(data.logits)
         confidence, log_label, sum_squares = np.empty(n), np.empty(n), np.empty(n)
         for rows in row_blocks(n, data.n_classes):
             log_p = log_softmax(data.logits[rows].astype(np.float64))
             samples = np.arange(len(log_p))
             log_label[rows] = log_p[samples, data.labels[rows]]
             confidence[rows] = np.exp(log_p[samples, predicted[rows]])
-            sum_squares[rows] = np.exp(2 * log_p).sum(axis=1)
+            sum_squares[rows] = row_sum(np.exp(2 * log_p))
         weights = np.ones(n) if data.weights is None else data.weights
         return cls(confidence, (predicted == data.labels).astype(np.float64), log_label, sum_squares, weights)
 
