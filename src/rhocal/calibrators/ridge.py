@@ -16,6 +16,8 @@ from rhocal.special import dot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from rhocal.calibrators.scale_fit import ScaleFit
     from rhocal.special import Vector
 
@@ -29,6 +31,8 @@ SCALE_REACH = 10.0
 """No sample's scale is more than this times the NLL-optimal one, nor less than one over this: none is that different."""
 
 MAX_STEPS = 200
+TOLERANCE = 1e-10
+"""Relative decrease of the objective below which a search on the fast profile stops."""
 
 
 class ScaleMap(Protocol):
@@ -83,7 +87,7 @@ def fitted(
         choice = choose(fit, scale_map, target, tried, hold.guard, hold.n_folds)
     else:
         choice = Choice(target, float(hold.ridge), ())
-    found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale)
+    found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale).minimum
     found = finish(fit, scale_map, choice.target, choice.ridge, found)
     at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=6)
     warn_unless(converged=found.converged, what=what, stacklevel=6)
@@ -93,20 +97,34 @@ def fitted(
     return found.x, choice.ridge, evidence
 
 
+@dataclass(frozen=True)
+class Found:
+    """A minimum, and the Hessian of the objective (without the ridge) there: a similar problem can begin with both."""
+
+    minimum: solve.Minimum
+    hessian: NDArray[np.float64] | None = None
+
+
 def minimum(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, start: Vector | None = None
-) -> solve.Minimum:
+    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, near: Found | None = None
+) -> Found:
     """The minimum of objective + ridge/(2n)·‖parameters − temperature scaling‖², on the fast profile.
 
     ``anchor`` is the log scale of that temperature scaling, and what an infinite ridge gives. Divided by the weight n of
     all samples the ridge is a prior: it matters less the more samples there are.
     """
-    if start is None:
-        start = scale_map.start(anchor)
+    plain = scale_map.start(anchor)
     if ridge == np.inf:
-        value, _ = fit.evaluate(target, scale_map.scales(start)[0])
-        return solve.Minimum(start, value, converged=True, n_evaluations=1)
-    return solve.smooth(_function(fit, scale_map, target, ridge, anchor, exact=False), start, max_steps=MAX_STEPS)
+        value, _ = fit.evaluate(target, scale_map.scales(plain)[0])
+        return Found(solve.Minimum(plain, value, converged=True, n_evaluations=1))
+    fun = _function(fit, scale_map, target, ridge, anchor, exact=False)
+    start = plain if near is None else near.minimum.x
+    if len(start) > solve.FEW_PARAMETERS:
+        return Found(solve.smooth(fun, start, max_steps=MAX_STEPS))
+    strength = ridge / fit.profile.total_weight * np.eye(len(start))
+    hessian = None if near is None or near.hessian is None else near.hessian + strength
+    found, hessian = solve.few(fun, start, [(-np.inf, np.inf)] * len(start), hessian, tolerance=TOLERANCE)
+    return Found(found, hessian - strength)
 
 
 def finish(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, found: solve.Minimum) -> solve.Minimum:
@@ -167,10 +185,10 @@ def _cross_validate(
         tune, test = fit.weighted((weights - outside) / (1 - shares[k])), fit.weighted(outside / shares[k])
         anchor = float(tune.single(NLL()).x[0])
         nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
-        start = None
+        near: Found | None = None
         for i, ridge in enumerate(ridges):  # each starts where the one before it ended
-            start = minimum(tune, scale_map, target, ridge, anchor, start).x
-            scale = scale_map.scales(start)[0]
+            near = minimum(tune, scale_map, target, ridge, anchor, near)
+            scale = scale_map.scales(near.minimum.x)[0]
             held_out[k, i] = test.evaluate(target, scale)[0]
             nll[k, i] = test.evaluate(NLL(), scale)[0]
     mean = shares @ held_out
