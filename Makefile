@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test lint types pytest defaults learning-curve quality bench clean
+.PHONY: help demo test lint types pytest defaults field-defaults learning-curve quality bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      install rhocal into $(VENV) and compare all methods on the shipped logits"
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
+	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
@@ -46,6 +47,9 @@ pytest: $(VENV)/.installed-dev
 
 defaults: $(VENV)/.installed-dev
 	$(BIN)/python experiments/defaults/defaults.py --logits $(LOGITS)
+
+field-defaults: $(VENV)/.installed-dev
+	$(BIN)/python experiments/field/field.py --logits $(LOGITS)
 
 learning-curve: $(VENV)/.installed-dev
 	$(BIN)/python experiments/learning_curve/learning_curve.py --logits $(LOGITS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -46,3 +48,18 @@ def real(name, seed=0):
     half = len(order) // 2
     tune, test = order[:half], order[half:]
     return logits[tune], labels[tune], logits[test], labels[test]
+
+
+def run(*arguments, code=0, cwd=None):
+    """The command line as people run it: a process of its own."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("rhocal"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done

@@ -1,32 +1,14 @@
 """The command line, as people run it: a process of its own."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rhocal
-from conftest import synthetic
+from conftest import run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.metrics import METRICS
-
-
-def run(*arguments, code=0, cwd=None):
-    done = subprocess.run(
-        [Path(sys.executable).with_name("rhocal"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +30,7 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("fit", "apply", "evaluate", "compare", "methods", "demo"):
+    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "demo"):
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 

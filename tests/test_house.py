@@ -15,8 +15,9 @@ SOURCE = Path(rhocal.__file__).parent
 
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
-    "_version", "errors", "special", "bins", "atomic", "predictions", "profile", "curve_table", "statistics",
-    "objectives", "solve", "demo", "calibrators", "artifact", "metrics", "sklearn", "files", "compare", "tables", "cli",
+    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
+    "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "sklearn",
+    "files", "compare", "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}

@@ -109,14 +109,13 @@ def scale_fit(m=4, **options):
 @pytest.mark.parametrize("kappa", [0.0, 0.05])
 @pytest.mark.parametrize("text", TEXTS)
 def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
-    data, fit = scale_fit(kappa=kappa)
+    _, fit = scale_fit(kappa=kappa)
     target = fit.prepared(objective(text))
     (norm,) = fit.profile.norms([1.5], center=True)
-    z = data.logits - data.logits.mean(1, keepdims=True)
     for family, x in (
         (FixedNorm(fit, 1.5, norm), [fit.log_scale + 0.2, 0.4]),
         (FixedNorm(fit, 1.5, norm), [fit.log_scale, 1.0 - 1e-4]),
-        (LearnedNorm(fit, z, [1.0, 3.0]), [fit.log_scale - 0.1, 0.3, 1.7]),
+        (LearnedNorm(fit, [1.0, 3.0], center=False), [fit.log_scale - 0.1, 0.3, 1.7]),
     ):
 
         def fun(x, family=family):

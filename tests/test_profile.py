@@ -29,7 +29,7 @@ def test_confidence_from_the_curve():
     profile = profile_of(7)
     scale = np.random.default_rng(0).uniform(0.1, 2, 300)
     np.testing.assert_allclose(
-        np.exp(-profile.curve(scale).value), softmax(profile.logits * scale[:, None]).max(1), rtol=1e-12
+        np.exp(-profile.curve(scale).value), softmax(profile.passes.logits * scale[:, None]).max(1), rtol=1e-12
     )
 
 

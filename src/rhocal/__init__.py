@@ -24,6 +24,7 @@ from rhocal.calibrators import (
 )
 from rhocal.demo import demo_logits
 from rhocal.objectives import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
+from rhocal.saved_profile import load_profile, profile, save_profile
 
 __all__ = [
     "CALIBRATORS",
@@ -47,6 +48,9 @@ __all__ = [
     "confidence_bounds",
     "demo_logits",
     "load",
+    "load_profile",
     "metrics",
     "objective",
+    "profile",
+    "save_profile",
 ]

@@ -1,11 +1,7 @@
-"""A fitted calibrator on disk: one ``.safetensors`` file, numbers as tensors, the rest as JSON in its header.
-
-Nothing is unpickled, ever. A file is refused if its schema is newer than this library knows.
-"""
+"""A fitted calibrator on disk: one ``.safetensors`` file."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal._version import __version__
-from rhocal.atomic import writing
 from rhocal.calibrators import CALIBRATORS, Calibrator
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError
 from rhocal.objectives import Objective
 from rhocal.solve import Solution
+from rhocal.tensors import Tensors, class_list, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from os import PathLike
-
-Tensors = dict[str, np.ndarray[Any, Any]]
 
 SCHEMA = 1
 FORMAT = "rhocal-calibrator"
@@ -30,26 +24,16 @@ FORMAT = "rhocal-calibrator"
 
 def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     """Write a fitted calibrator. The target appears whole or not at all."""
-    from safetensors.numpy import save_file  # noqa: PLC0415
-
     calibrator._fitted()  # noqa: SLF001
     tensors: Tensors = {}
     card = {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "version": __version__,
-        "classes": _class_list(calibrator),
+        "classes": class_list(calibrator.classes_),
         "kind": calibrator.kind_,
         **_describe(calibrator, "", tensors),
     }
     # A file without tensors is allowed by the format but not by every reader.
     tensors["n_classes"] = np.array(len(calibrator.classes_))
-    try:
-        text = json.dumps(card)
-    except TypeError as error:
-        raise InputError(f"this calibrator cannot be saved: {error}") from error
-    with writing(path) as unfinished:
-        save_file(tensors, unfinished, metadata={"rhocal": text})
+    write_tensors(path, FORMAT, SCHEMA, card, tensors)
 
 
 def load(path: str | PathLike[str]) -> Calibrator:
@@ -66,7 +50,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
 def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
     """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
     for name in calibrator.parameters:
-        tensors[prefix + name] = np.array(getattr(calibrator, name), order="C")
+        tensors[prefix + name] = np.asarray(getattr(calibrator, name))
     inside = {name: _describe(getattr(calibrator, name), f"{prefix}{name}.", tensors) for name in calibrator.children}
     return {
         "method": calibrator.name,
@@ -107,31 +91,10 @@ def card_of(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
-
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as error:
-        raise FileError(f"{path}: not a safetensors file, or damaged: {error}") from error
-    if "rhocal" not in metadata:
-        raise FileError(f"{path}: a safetensors file, but not a rhocal calibrator (it holds {', '.join(tensors)})")
-    try:
-        card = json.loads(metadata["rhocal"])
-        schema = int(card["schema"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path}: damaged, its description cannot be read: {error}") from error
-    if schema > SCHEMA:
-        raise FileError(
-            f"{path}: written by rhocal {card.get('version')} with schema {schema}; this version ({__version__}) reads up "
-            f"to schema {SCHEMA}. Upgrade rhocal"
-        )
-    absent = {"format", "method", "options", "classes", "kind", "evidence"} - card.keys()
-    if absent or card["format"] != FORMAT:
-        raise FileError(f"{path}: damaged, or not a calibrator (missing: {', '.join(sorted(absent)) or 'its format'})")
+    card, tensors = read_tensors(path, FORMAT, SCHEMA, what="calibrator")
+    absent = {"method", "options", "classes", "kind", "evidence"} - card.keys()
+    if absent:
+        raise FileError(f"{path}: damaged, or not a calibrator (missing: {', '.join(sorted(absent))})")
     return card, tensors
 
 
@@ -144,12 +107,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value
-
-
-def _class_list(calibrator: Calibrator) -> list[Any]:
-    classes: list[Any] = calibrator.classes_.tolist()
-    if not all(isinstance(name, str | int | float | bool) for name in classes):
-        raise InputError(
-            f"classes of type {type(classes[0]).__name__} cannot be saved; fit with texts or numbers as classes"
-        )
-    return classes

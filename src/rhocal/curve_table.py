@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from math import factorial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.special import exp_normal, over_blocks, row_sum
+from rhocal.passes import Curve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.profile import Curve, Profile
+    from rhocal.profile import Profile
     from rhocal.special import Vector
 
 HALF_OCTAVE = np.log(2) / 2
@@ -51,10 +52,10 @@ class Table:
         return Table(profile, self.log_centre, {ring: part[:, rows] for ring, part in self.rings.items()})
 
     def curve(self, scale: Vector, order: int = 2) -> Curve:
-        """L and its derivatives up to an order (1 or 2) of every sample at its own scale."""
-        from rhocal.profile import Curve  # noqa: PLC0415 - the profile makes tables
-
+        """L and its derivatives up to an order (1, 2 or 3) of every sample at its own scale."""
         at = (np.log(scale) - self.log_centre) / RING
+        if self.profile.passes is None:
+            return self._within(at, scale, order)
         ring = np.rint(at)
         low, high = int(ring.min()), int(ring.max())
         if low == high:
@@ -68,42 +69,41 @@ class Table:
                 out[:, rows] = self.profile.take(rows).curve(scale[rows], order).orders
         return Curve(tuple(out))
 
+    def _within(self, at: Vector, scale: Vector, order: int) -> Curve:
+        """The curve of a saved table, which has no logits to build further rings from: beyond them, its tangent."""
+        low, high = min(self.rings) - 0.5, max(self.rings) + 0.5
+        inside = np.clip(at, low, high)
+        clipped = np.where(inside == at, scale, np.exp(self.log_centre + RING * inside))
+        ring = np.clip(np.rint(inside), min(self.rings), max(self.rings)).astype(int)
+        out = np.empty((order + 1, len(scale)))
+        for k in np.unique(ring):
+            rows = np.flatnonzero(ring == k)
+            out[:, rows] = _derivatives(self.rings[k][:, rows], 2 * (inside[rows] - k), clipped[rows], order)
+        out[0] += out[1] * (scale - clipped)
+        out[2:, clipped != scale] = 0
+        return Curve(tuple(out))
+
     def _ring(self, ring: int) -> NDArray[np.float64]:
         if ring not in self.rings:
-            self.rings[ring] = _coefficients(self.profile, self.log_centre + ring * RING)
+            self.set_nodes(ring, self.nodes(ring))
         return self.rings[ring]
 
+    def nodes(self, ring: int) -> NDArray[np.float64]:
+        """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring (15 × n_samples)."""
+        scales = np.exp(self.log_centre + ring * RING + HALF_OCTAVE * np.arange(-2, 3))
+        met = self.profile.moments(scales)
+        total, first, second = met
+        first *= scales[:, None] / total  # σ E[z]
+        second *= scales[:, None] ** 2 / total
+        second += first - first**2  # σ² Var[z] + σ E[z] = d²L/d(log σ)²
+        first *= np.log(2)
+        second *= np.log(2) ** 2
+        np.log(total, out=total)
+        return met.reshape(15, -1)
 
-def _coefficients(profile: Profile, log_middle: float) -> NDArray[np.float64]:
-    """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring, and the polynomials through them."""
-    met = np.empty((3, 5, profile.n_samples))
-    scales = np.exp(log_middle + HALF_OCTAVE * np.arange(-2, 3))
-    top = profile.top.astype(profile.logits.dtype)
-
-    def work(rows: slice) -> None:
-        z = profile.logits[rows] - top[rows, None]
-        squares, lowest = z * z, float(z.min())
-        smallest = np.sqrt(np.finfo(z.dtype).tiny) * z.dtype.type(1.01)
-        for first in (0, 1):
-            e = exp_normal(z * z.dtype.type(scales[first]))
-            for k in range(first, 5, 2):
-                if k > first:
-                    if lowest * scales[k - 2] < np.log(smallest):  # its square would be subnormal
-                        np.maximum(e, smallest, out=e)
-                    np.multiply(e, e, out=e)
-                met[0, k, rows] = row_sum(e)
-                met[1, k, rows] = np.vecdot(e, z)
-                met[2, k, rows] = np.vecdot(e, squares)
-
-    over_blocks(profile.logits.shape, work)
-    total, first, second = met
-    first *= scales[:, None] / total  # σ E[z]
-    second *= scales[:, None] ** 2 / total
-    second += first - first**2  # σ² Var[z] + σ E[z] = d²L/d(log σ)²
-    first *= np.log(2)
-    second *= np.log(2) ** 2
-    np.log(total, out=total)
-    return _interpolation() @ met.reshape(15, -1)
+    def set_nodes(self, ring: int, met: NDArray[np.float64]) -> None:
+        """Build a ring from its nodes."""
+        self.rings[ring] = _interpolation() @ met
 
 
 @cache
@@ -115,18 +115,20 @@ def _interpolation() -> NDArray[np.float64]:
 
 
 def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
-    """Value and derivatives in σ of the polynomials at t, by Horner's rule."""
-    value, first, half = c[DEGREE].copy(), np.zeros_like(t), np.zeros_like(t)
+    """Value and derivatives in σ of the polynomials at t, by Horner's rule on all derivatives at once."""
+    taylor = [c[DEGREE].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
     for k in range(DEGREE - 1, -1, -1):
-        if order > 1:
-            half *= t
-            half += first
-        first *= t
-        first += value
-        value *= t
-        value += c[k]
-    np.maximum(value, 0, out=value)  # a rounding error must not make a confidence larger than 1
-    per_log = first / np.log(2)
-    if order == 1:
-        return value, per_log / scale
-    return value, per_log / scale, (2 * half / np.log(2) ** 2 - per_log) / scale / scale
+        for d in range(order, 0, -1):
+            taylor[d] *= t
+            taylor[d] += taylor[d - 1]
+        taylor[0] *= t
+        taylor[0] += c[k]
+    np.maximum(taylor[0], 0, out=taylor[0])  # a rounding error must not make a confidence larger than 1
+    # From derivatives in u = log σ to derivatives in σ: σ L′ = L_u, σ² L″ = L_uu − L_u, σ³ L‴ = L_uuu − 3 L_uu + 2 L_u
+    in_log = [d * factorial(k) / np.log(2) ** k for k, d in enumerate(taylor)]
+    found = [in_log[0], in_log[1] / scale]
+    if order > 1:
+        found.append((in_log[2] - in_log[1]) / scale / scale)
+    if order > 2:
+        found.append((in_log[3] - 3 * in_log[2] + 2 * in_log[1]) / scale / scale / scale)
+    return tuple(found)

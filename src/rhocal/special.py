@@ -206,14 +206,15 @@ def _quarter_power(size: Floats, rho: float) -> Floats:
     return power
 
 
-def rho_norm_slope(z: Floats, rho: float) -> tuple[Vector, Vector]:
-    """‖z‖_ρ of every row and its derivative in ρ.
+def rho_norm_slope(z: Floats, rho: float, *, center: bool = False) -> tuple[Vector, Vector]:
+    """‖z‖_ρ of every row and its derivative in ρ; with the row mean taken away if asked.
 
     With a = |z| / max|z| and S = Σa^ρ: d log‖z‖_ρ / dρ = (Σ a^ρ log a / S) / ρ − log S / ρ².
     """
     norm, slope = np.empty(len(z)), np.empty(len(z))
     for rows in row_blocks(*z.shape):
-        size = np.abs(z[rows]).astype(np.float64, copy=False)
+        block = z[rows].astype(np.float64, copy=False)
+        size = np.abs(block - block.mean(axis=1, keepdims=True) if center else block)
         largest = size.max(axis=1)
         size /= np.where(largest > 0, largest, 1)[:, None]
         logs = np.log(np.maximum(size, np.finfo(np.float64).tiny))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.profile import Curve, Profile
+    from rhocal.passes import Curve
+    from rhocal.profile import Profile
 
 
 WITH_SECOND = frozenset({"entropy", "kl_to_base"})

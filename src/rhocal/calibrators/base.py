@@ -14,6 +14,7 @@ import numpy as np
 
 from rhocal.errors import InputError, NotFittedError
 from rhocal.predictions import Kind, Predictions, predictions
+from rhocal.profile import Profile
 from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
 
 if TYPE_CHECKING:
@@ -195,6 +196,19 @@ class ScaleCalibrator(Calibrator):
     """
 
     keeps_decision = True
+
+    def fit_profile(self, profile: Profile) -> Self:
+        """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
+        self.solution_ = self._fit_profile(profile)
+        self.classes_, self.kind_ = profile.classes, profile.kind
+        return self
+
+    def _fit(self, data: Predictions) -> Solution:
+        return self._fit_profile(Profile.of(data))
+
+    @abstractmethod
+    def _fit_profile(self, profile: Profile) -> Solution:
+        """Set the attributes named in ``parameters``."""
 
     @abstractmethod
     def _scale(self, logits: Floats) -> NDArray[np.float64]:

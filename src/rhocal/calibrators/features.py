@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.special import Floats, Vector, row_blocks
+from rhocal.passes import ArrayPasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rhocal.profile import Profile
+    from rhocal.special import Floats, Vector
 
 SEEN = 0.005
 """Features are clamped between this quantile of the tune set and its mirror: beyond, nothing was learned."""
 
 SOFT_ZERO = 0.1
 """Added before a logarithm, in units of the NLL-optimal temperature: differences below it say nothing."""
+
+
+KNOTS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Of the spline on the margin, in units of the NLL-optimal temperature: odds of 1.6, 2.7, 7, 55 and 3,000 to 1."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +40,17 @@ class Shape:
     """Largest minus second largest."""
 
     @classmethod
+    def of_profile(cls, profile: Profile, unit: float) -> Shape:
+        """What the profile knows already."""
+        (norm,) = profile.norms([2.0], center=True)
+        return cls(unit * norm, unit * (profile.top - profile.mean), -unit * profile.runner_up_gap)
+
+    @classmethod
     def of(cls, logits: Floats, unit: float) -> Shape:
         """Read off the logits, block by block."""
-        n, m = logits.shape
-        norm, top, second = np.empty(n), np.empty(n), np.empty(n)
-        for rows in row_blocks(n, m):
-            z = logits[rows].astype(np.float64)
-            z -= z.mean(axis=1, keepdims=True)
-            norm[rows] = np.sqrt(np.einsum("ij,ij->i", z, z))
-            second[rows], top[rows] = np.partition(z, m - 2, axis=1)[:, m - 2 :].T
-        return cls(unit * norm, unit * top, unit * (top - second))
+        passes = ArrayPasses(logits)
+        top, second = passes.largest(2).T
+        return cls(unit * passes.norms([2.0], center=True)[:, 0], unit * (top - passes.means()), unit * (top - second))
 
 
 FEATURES: dict[str, Callable[[Shape], Vector]] = {
@@ -50,28 +58,23 @@ FEATURES: dict[str, Callable[[Shape], Vector]] = {
     "log-top": lambda shape: np.log(shape.top + SOFT_ZERO),
     "margin": lambda shape: shape.margin,
     "log-margin": lambda shape: np.log(shape.margin + SOFT_ZERO),
+    "margin-spline": lambda shape: np.minimum(shape.margin[:, None], KNOTS),
 }
+"""Name → one number a sample, or several."""
 
 
-def raw_features(logits: Floats, unit: float, names: Sequence[str]) -> Vector:
-    """The named features of every sample, shape (n_samples, n_features)."""
+def raw_features(shape: Shape, names: Sequence[str]) -> Vector:
+    """The named features of every sample, shape (n_samples, n_features); the spline gives one for each of its knots."""
     unknown = [name for name in names if name not in FEATURES]
     if unknown or not names:
         raise InputError(f"features are some of {', '.join(FEATURES)}; got {', '.join(unknown) or 'none'}")
-    shape = Shape.of(logits, unit)
-    return np.stack([FEATURES[name](shape) for name in names], axis=1)
+    return np.column_stack([FEATURES[name](shape) for name in names])
 
 
 def top_logits(logits: Floats, unit: float, k: int) -> Vector:
     """The k largest logits of every sample, largest first, with the row mean taken away; fewer if there are fewer."""
-    n, m = logits.shape
-    k = min(k, m)
-    out = np.empty((n, k))
-    for rows in row_blocks(n, m):
-        z = logits[rows].astype(np.float64)
-        z -= z.mean(axis=1, keepdims=True)
-        out[rows] = -np.sort(-np.partition(z, m - k, axis=1)[:, m - k :], axis=1)
-    return unit * out
+    passes = ArrayPasses(logits)
+    return unit * (passes.largest(k) - passes.means()[:, None])
 
 
 @dataclass(frozen=True)

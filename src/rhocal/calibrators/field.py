@@ -9,16 +9,15 @@ import numpy as np
 from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.features import Standard, raw_features
+from rhocal.calibrators.features import Shape, Standard, raw_features
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.objectives import Objective, objective
-from rhocal.profile import Profile
 from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rhocal.predictions import Predictions
+    from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
 RIDGES = (np.inf, 500.0, 50.0, 5.0)
@@ -39,6 +38,8 @@ class FieldScaling(ScaleCalibrator):
     guard
         With ``ridge="cv"``: by how much held-out NLL may exceed temperature scaling's. While it does, more NLL is added to
         the objective; in the end temperature scaling itself is taken.
+    caution
+        Standard errors by which a weaker ridge must be better in cross-validation before it is preferred to a stronger one.
     n_folds
         Of the cross-validation.
 
@@ -70,26 +71,27 @@ class FieldScaling(ScaleCalibrator):
         features: Sequence[str] = ("log-norm", "margin", "log-margin"),
         ridge: float | str = "cv",
         guard: float = 0.005,
+        caution: float = 0.25,
         n_folds: int = 5,
     ) -> None:
         self.objective = objective
         self.features = features
         self.ridge = ridge
         self.guard = guard
+        self.caution = caution
         self.n_folds = n_folds
 
-    def _fit(self, data: Predictions) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> solve.Solution:
         target = objective(self.objective)
-        hold = ridges.HoldBack(self.ridge, self.guard, self.n_folds)
-        profile = Profile.of(data)
+        hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
         if not profile.spread > 0:
-            none = np.zeros(len(self.features))
+            none = np.zeros(raw_features(Shape.of_profile(profile, 1.0), self.features).shape[1])
             self.unit_, self.bias_, self.ridge_ = 1.0, 0.0, np.inf
             self.weights_, self.low_, self.high_, self.mean_, self.sd_ = none, none, none, none, none + 1
             return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleFit.of(profile)
         self.unit_ = float(np.exp(fit.log_scale))
-        raw = raw_features(data.logits, self.unit_, self.features)
+        raw = raw_features(Shape.of_profile(profile, self.unit_), self.features)
         standard = Standard.of(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         field = Linear(standard(raw), self.unit_)
@@ -99,7 +101,7 @@ class FieldScaling(ScaleCalibrator):
 
     def _scale(self, logits: Floats) -> Vector:
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
-        features = standard(raw_features(logits, self.unit_, self.features))
+        features = standard(raw_features(Shape.of(logits, self.unit_), self.features))
         return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
 
 

@@ -12,7 +12,7 @@ from rhocal.solve import Solution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.predictions import Predictions
+    from rhocal.profile import Profile
     from rhocal.special import Floats
 
 
@@ -22,7 +22,7 @@ class Identity(ScaleCalibrator):
     name = "identity"
     parameters = ()
 
-    def _fit(self, data: Predictions) -> Solution:  # noqa: ARG002
+    def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         return Solution("none", 0.0, converged=True, n_evaluations=0)
 
     def _scale(self, logits: Floats) -> NDArray[np.float64]:

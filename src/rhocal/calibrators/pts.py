@@ -13,10 +13,10 @@ from rhocal.calibrators.features import Standard, top_logits
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
-from rhocal.profile import Profile
+from rhocal.profile import TOP_K
 
 if TYPE_CHECKING:
-    from rhocal.predictions import Predictions
+    from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
 RIDGES = (np.inf, 50.0, 5.0)
@@ -34,7 +34,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         What to minimise; see ``rhocal.objectives``.
     top_k, n_hidden
         Inputs and hidden units of the network.
-    ridge, guard, n_folds
+    ridge, guard, caution, n_folds
         As in ``FieldScaling``; the ridge pulls all weights of the network to 0.
     random_state
         Seed of the first weights W.
@@ -63,6 +63,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         n_hidden: int = 5,
         ridge: float | str = "cv",
         guard: float = 0.005,
+        caution: float = 0.25,
         n_folds: int = 5,
         random_state: int = 0,
     ) -> None:
@@ -71,19 +72,21 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         self.n_hidden = n_hidden
         self.ridge = ridge
         self.guard = guard
+        self.caution = caution
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _fit(self, data: Predictions) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> solve.Solution:
         target = objective(self.objective)
-        hold = ridges.HoldBack(self.ridge, self.guard, self.n_folds)
-        if not (self.top_k >= 1 and self.n_hidden >= 1):
-            raise InputError(f"top_k and n_hidden must be at least 1; got {self.top_k!r}, {self.n_hidden!r}")
-        profile = Profile.of(data)
+        hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
+        if not (1 <= self.top_k <= TOP_K and self.n_hidden >= 1):
+            raise InputError(
+                f"top_k must be 1 to {TOP_K} and n_hidden at least 1; got {self.top_k!r}, {self.n_hidden!r}"
+            )
         # With equal logits everywhere there is nothing to read, and every scale gives the same uniform rows.
         fit = ScaleFit.of(profile) if profile.spread > 0 else None
         self.unit_ = float(np.exp(fit.log_scale)) if fit else 1.0
-        raw = top_logits(data.logits, self.unit_, self.top_k)
+        raw = self.unit_ * (profile.largest[: self.top_k] - profile.mean).T
         standard = Standard.of(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         network = Network(standard(raw), self.unit_, self.n_hidden, self.random_state)

@@ -13,15 +13,14 @@ from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective, with_batch_size
-from rhocal.profile import Profile, centred
-from rhocal.special import Floats, Vector, dot, rho_norm_slope, rho_norms
+from rhocal.special import Floats, Vector, dot, rho_norms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.predictions import Predictions
+    from rhocal.profile import Profile
 
 
 GRID = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
@@ -134,16 +133,15 @@ class RhoNormScaling(ScaleCalibrator):
         """The paper's preset; options given here go before it."""
         return cls(**{**cls.PAPER, **options})
 
-    def _fit(self, data: Predictions) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> solve.Solution:
         objectives, forms = self._objectives(), self._check_options()
-        profile = Profile.of(data)
         self.center_ = self.center
         if not profile.spread > 0:
             self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
             return solve.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleFit.of(profile, kappa=self.kappa or 0.0)
         norms = (
-            [LearnedNorm(fit, centred(data.logits, center=self.center), forms)]
+            [LearnedNorm(fit, forms, center=self.center)]
             if self.rho == "learn"
             else [
                 FixedNorm(fit, rho, norm)
@@ -276,13 +274,13 @@ class FixedNorm:
 class LearnedNorm:
     """The same with ρ as a third coordinate, between the ends of the grid."""
 
-    def __init__(self, fit: ScaleFit, logits: Floats, rhos: Sequence[float]) -> None:
-        self.fit, self.logits = fit, logits
+    def __init__(self, fit: ScaleFit, rhos: Sequence[float], *, center: bool) -> None:
+        self.fit, self.center = fit, center
         self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
-        norm, slope = rho_norm_slope(self.logits, x[2])
+        norm, slope = self.fit.profile.norm_slope(x[2], center=self.center)
         fixed = FixedNorm(self.fit, x[2], norm)
         scale, slopes = fixed.scales(x[:2])
         d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
@@ -291,7 +289,8 @@ class LearnedNorm:
 
     def parameters(self, x: Vector) -> tuple[float, float, float]:
         """ρ, γ, β."""
-        return FixedNorm(self.fit, float(x[2]), rho_norms(self.logits, [x[2]])[:, 0]).parameters(x[:2])
+        norm, _ = self.fit.profile.norm_slope(x[2], center=self.center)
+        return FixedNorm(self.fit, float(x[2]), norm).parameters(x[:2])
 
     def starts(self, log_scale: float) -> list[Vector]:
         """Three different ρ."""

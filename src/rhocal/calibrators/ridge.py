@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 """Weights of NLL that are added to the objective, one after the other, until the guard is content."""
 
-CAUTION = 0.5
-"""Standard errors by which a weaker ridge must be better before it is preferred to a stronger one."""
-
 SCALE_REACH = 10.0
 """No sample's scale is more than this times the NLL-optimal one, nor less than one over this: none is that different."""
 
@@ -51,13 +48,14 @@ class HoldBack:
 
     ridge: float | str
     guard: float
+    caution: float
     n_folds: int
 
     def __post_init__(self) -> None:
         if self.ridge != "cv" and not (isinstance(self.ridge, int | float) and self.ridge >= 0):
             raise InputError(f"ridge is 'cv' or a number that is not negative; got {self.ridge!r}")
-        if not self.guard >= 0:
-            raise InputError(f"guard must not be negative; got {self.guard!r}")
+        if not (self.guard >= 0 and self.caution >= 0):
+            raise InputError(f"guard and caution must not be negative; got {self.guard!r}, {self.caution!r}")
         if not self.n_folds >= 2:
             raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
 
@@ -84,7 +82,7 @@ def fitted(
     """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``."""
     target = fit.prepared(target)
     if isinstance(hold.ridge, str):
-        choice = choose(fit, scale_map, target, tried, hold.guard, hold.n_folds)
+        choice = choose(fit, scale_map, target, tried, hold)
     else:
         choice = Choice(target, float(hold.ridge), ())
     found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale).minimum
@@ -135,23 +133,21 @@ def finish(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, 
     return solve.polish(exact, fast, found)
 
 
-def choose(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], guard: float, n_folds: int
-) -> Choice:
+def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], hold: HoldBack) -> Choice:
     """The ridge with the lowest held-out objective; NLL is added to the objective while the guard is not content.
 
-    A stronger ridge whose held-out objective is within ``CAUTION`` standard errors (over the folds, paired) of the lowest
+    A stronger ridge whose held-out objective is within ``caution`` standard errors (over the folds, paired) of the lowest
     is preferred: with few samples that is temperature scaling. The guard compares held-out NLL with that of temperature
     scaling: an objective that looks at the top label alone may buy its confidence with the probabilities of the others.
     """
-    folds = stratified_folds(fit, n_folds)
+    folds = stratified_folds(fit, hold.n_folds)
     trials: list[dict[str, Any]] = []
     for share in SHARES:
         mixed = target + share * NLL() if share else target
         rows = _cross_validate(fit, scale_map, mixed, ridges, folds)
         trials += [{"nll_share": share, **row} for row in rows]
-        best = next(row for row in rows if row["above_lowest"] <= CAUTION * row["standard_error"])
-        if best["nll"] <= (1 + guard) * best["nll_temperature"]:
+        best = next(row for row in rows if row["above_lowest"] <= hold.caution * row["standard_error"])
+        if best["nll"] <= (1 + hold.guard) * best["nll_temperature"]:
             return Choice(mixed, best["ridge"], tuple(trials))
     return Choice(NLL(), np.inf, tuple(trials))
 

@@ -13,7 +13,7 @@ from rhocal import solve
 from rhocal.curve_table import Table
 from rhocal.errors import BoundaryWarning, ConvergenceWarning
 from rhocal.objectives import NLL, Objective
-from rhocal.profile import FEW_CLASSES, Profile
+from rhocal.passes import FEW_CLASSES
 from rhocal.special import dot
 from rhocal.statistics import Facts, HasCurve, of_scale
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.profile import Profile
     from rhocal.special import Vector
 
 
@@ -82,8 +83,8 @@ class ScaleFit:
 
     @cached_property
     def fast(self) -> HasCurve:
-        """What a search evaluates: the profile itself with few classes, else a table around the optimum of NLL."""
-        if self.profile.n_classes <= FEW_CLASSES:
+        """What a search evaluates: the profile itself with few classes or a saved table, else a table around the optimum."""
+        if self.profile.n_classes <= FEW_CLASSES or self.profile.passes is None:
             return self.profile
         return self.table or Table(self.profile, self.rough)
 

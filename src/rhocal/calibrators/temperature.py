@@ -10,12 +10,11 @@ from rhocal import solve
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import NLL, Objective, objective
-from rhocal.profile import Profile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.predictions import Predictions
+    from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
 
@@ -48,9 +47,8 @@ class TemperatureScaling(ScaleCalibrator):
     def __init__(self, objective: str | Objective = "nll") -> None:
         self.objective = objective
 
-    def _fit(self, data: Predictions) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> solve.Solution:
         target = objective(self.objective)
-        profile = Profile.of(data)
         if not profile.spread > 0:
             self.temperature_ = 1.0
             return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003

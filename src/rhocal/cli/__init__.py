@@ -18,6 +18,7 @@ from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
+from rhocal.cli.profile import profile
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ def root(
 
 
 app.command()(fit)
+app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)

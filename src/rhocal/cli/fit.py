@@ -44,15 +44,20 @@ def fit(
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
 
-    If the file has a tune and a test split, the tune split is used.
+    If the file has a tune and a test split, the tune split is used. The file may also be a profile that `rhocal profile`
+    wrote; then the method must be one that scales the logits of each sample.
     """
-    from rhocal import metrics, tables
+    from rhocal import metrics, saved_profile, tables
     from rhocal.calibrators import calibrator
     from rhocal.predictions import predictions
+    from rhocal.tensors import format_of
 
+    cal = calibrator(method, **_options(option or []))
+    if format_of(tune) == saved_profile.FORMAT:
+        _fit_profile(cal, method, tune, output, as_json=as_json)
+        return
     contents = read(tune, labels, logits_name, labels_name)
     split = contents.for_tuning()
-    cal = calibrator(method, **_options(option or []))
     said: dict[str, Any] = {
         "kind": kind_of(kind),
         "ignore_index": ignore_index,
@@ -67,29 +72,66 @@ def fit(
         metrics.figures(predictions(cal.transform(data.logits, kind="logits"), data.labels)),
     )
     document = {
-        "method": method,
-        "output": str(output),
+        **_fitted(cal, method, output),
         "n_samples": data.n_samples,
         "n_classes": data.n_classes,
         "n_ignored": data.n_ignored,
         "n_clipped": data.n_clipped,
-        "parameters": _parameters(cal),
-        "objective": cal.solution_.objective,
-        "value": cal.solution_.value,
-        "converged": cal.solution_.converged,
-        "at_bound": cal.solution_.at_bound,
-        "trials": list(cal.solution_.trials),
         "tune": {"before": before, "after": after},
     }
     if as_json:
         print_json(document)
         return
     screen = tables.console()
-    screen.print(tables.pairs({"method": method, **_parameters(cal), "objective": cal.solution_.objective}, "fitted"))
+    screen.print(_pairs(cal, method))
     screen.print(
         tables.figures({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
     )
     screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:
+    """Fit on a saved profile."""
+    from rhocal import tables
+    from rhocal.calibrators import ScaleCalibrator
+    from rhocal.saved_profile import load_profile
+
+    if not isinstance(cal, ScaleCalibrator):
+        raise InputError(
+            f"{method} needs the logits; a profile serves methods that multiply a sample's logits by a number: "
+            "temperature, rho-norm, field, smart, pts"
+        )
+    profile = load_profile(source)
+    cal.fit_profile(profile)
+    cal.save(output)
+    if as_json:
+        shape = {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
+        print_json({**_fitted(cal, method, output), **shape})
+        return
+    screen = tables.console()
+    screen.print(_pairs(cal, method))
+    screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _fitted(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
+    """The fit and its evidence."""
+    return {
+        "method": method,
+        "output": str(output),
+        "parameters": _parameters(cal),
+        "objective": cal.solution_.objective,
+        "value": cal.solution_.value,
+        "converged": cal.solution_.converged,
+        "at_bound": cal.solution_.at_bound,
+        "trials": list(cal.solution_.trials),
+    }
+
+
+def _pairs(cal: Calibrator, method: str) -> Any:
+    """The same for people."""
+    from rhocal import tables
+
+    return tables.pairs({"method": method, **_parameters(cal), "objective": cal.solution_.objective}, "fitted")
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

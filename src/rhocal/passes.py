@@ -1,0 +1,171 @@
+"""Passes over the logits: everything that a fit of scales ever reads from them, block by block.
+
+A profile asks for these and nothing else, so logits may lie in memory or come from elsewhere. ``z`` is a row of logits and
+``top`` its largest entry; curves are those of z − top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from rhocal.special import (
+    Floats,
+    Vector,
+    exp_normal,
+    over_blocks,
+    rho_norm_slope,
+    rho_norms,
+    row_blocks,
+    row_means,
+    row_sum,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+FEW_CLASSES = 64
+"""Up to here a curve is evaluated directly, in float64: that is as fast as a table."""
+
+SAFE_EXPONENT = 40.0
+"""exp of this, times any number of classes, is far from the ends of single precision."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """L and its first derivatives of every sample at its own scale, for logits whose largest entry is 0."""
+
+    orders: tuple[Vector, ...]
+    """L, L′, … as far as was asked for."""
+
+    @property
+    def value(self) -> Vector:
+        """L."""
+        return self.orders[0]
+
+    @property
+    def first(self) -> Vector:
+        """L′ = E_p[z]."""
+        return self.orders[1]
+
+    @property
+    def second(self) -> Vector:
+        """L″ = Var_p[z]."""
+        return self.orders[2]
+
+    @property
+    def third(self) -> Vector:
+        """L‴, the third central moment of z."""
+        return self.orders[3]
+
+
+class Passes(Protocol):
+    """What can be read from logits in one pass each."""
+
+    def take(self, rows: NDArray[np.intp]) -> Passes:
+        """The same for some of the samples."""
+
+    def means(self) -> Vector:
+        """Mean logit of every sample."""
+
+    def largest(self, k: int) -> Vector:
+        """The k largest logits of every sample, largest first; fewer if there are fewer (n_samples × k)."""
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        """‖z‖_ρ of every sample for every ρ (n_samples × n_rhos)."""
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        """‖z‖_ρ of every sample and its derivative in ρ."""
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        """L and its derivatives up to an order (1, 2 or 3) at every sample's scale."""
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        """Σe, Σe·z, Σe·z² with e = exp(σ z) for five scales, each √2 times the last (3 × 5 × n_samples)."""
+
+
+@dataclass(frozen=True)
+class ArrayPasses:
+    """Passes over an array in memory, in cache-sized blocks of rows on several threads."""
+
+    logits: Floats
+
+    def take(self, rows: NDArray[np.intp]) -> ArrayPasses:
+        return ArrayPasses(self.logits[rows])
+
+    def means(self) -> Vector:
+        return row_means(self.logits)
+
+    def largest(self, k: int) -> Vector:
+        n, m = self.logits.shape
+        k = min(k, m)
+        found = np.empty((n, k))
+        for rows in row_blocks(n, m):
+            found[rows] = -np.sort(-np.partition(self.logits[rows], m - k, axis=1)[:, m - k :], axis=1)
+        return found
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        return rho_norms(self.logits, rhos, center=center)
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        return rho_norm_slope(self.logits, rho, center=center)
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        """With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in
+        float32) is random and averages out over classes and samples.
+        """  # noqa: D205
+        found = tuple(np.empty(len(scale)) for _ in range(order + 1))
+        dtype = np.dtype(np.float64) if self.logits.shape[1] <= FEW_CLASSES else self.logits.dtype
+        same = bool((scale == scale[0]).all())
+
+        def work(rows: slice) -> None:
+            z = self.logits[rows].astype(dtype, copy=False)
+            high, factor = top[rows], scale[rows].astype(dtype)
+            # Taking the maximum away keeps exp in range; where it is in range anyway, a third of the work is saved.
+            shift = np.abs(high * factor).max() > SAFE_EXPONENT
+            if shift:
+                z = z - high[:, None].astype(dtype)
+            e = exp_normal(z * (factor[0] if same else factor[:, None]))
+            total = row_sum(e).astype(np.float64)
+            moments = [np.vecdot(e, z) / total]
+            for _ in range(order - 1):
+                np.multiply(e, z, out=e)
+                moments.append(np.vecdot(e, z) / total)
+            mean = moments[0]
+            found[1][rows] = first = mean if shift else mean - high
+            # L at the scale itself, not at the scale rounded to the type of the logits
+            rounded = factor.astype(np.float64)
+            found[0][rows] = np.log(total) - (0 if shift else rounded * high) + (scale[rows] - rounded) * first
+            if order > 1:
+                found[2][rows] = np.maximum(moments[1] - mean**2, 0)
+            if order > 2:
+                found[3][rows] = moments[2] - 3 * mean * moments[1] + 2 * mean**3
+
+        over_blocks(self.logits.shape, work)
+        return found
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        found = np.empty((3, 5, len(top)))
+        high = top.astype(self.logits.dtype)
+
+        def work(rows: slice) -> None:
+            z = self.logits[rows] - high[rows, None]
+            squares, lowest = z * z, float(z.min())
+            smallest = np.sqrt(np.finfo(z.dtype).tiny) * z.dtype.type(1.01)
+            for first in (0, 1):
+                e = exp_normal(z * z.dtype.type(scales[first]))
+                for k in range(first, 5, 2):
+                    if k > first:
+                        if lowest * scales[k - 2] < np.log(smallest):  # its square would be subnormal
+                            np.maximum(e, smallest, out=e)
+                        np.multiply(e, e, out=e)
+                    found[0, k, rows] = row_sum(e)
+                    found[1, k, rows] = np.vecdot(e, z)
+                    found[2, k, rows] = np.vecdot(e, squares)
+
+        over_blocks(self.logits.shape, work)
+        return found
