@@ -9,7 +9,11 @@ Each cell is the best of several repetitions. Peers fit *temperature scaling* on
 from __future__ import annotations
 
 import argparse
+import gc
 import platform
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from functools import partial
@@ -17,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import numpy as np
 import torch
 from netcal.scaling import TemperatureScaling as NetcalTemperature
@@ -29,10 +34,14 @@ from sklearn.frozen import FrozenEstimator
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import rhocal
+from rhocal.compare import write_rows
 from rhocal.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -122,59 +131,161 @@ def logsumexp_pass(z: Logits) -> None:
         np.log(np.exp(block - top[:, None]).sum(axis=1)) + top
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(2)
-    shapes = [(5000, 10), (5000, 100), (25_000, 1000)]
+def extra_memory(name: str, n: int, m: int) -> float:
+    """Peak memory of a fit above what was there before it, as a share of the logits, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--memory-of", name, str(n), str(m)], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout.split()[-1])
+
+
+def memory_of(name: str, n: int, m: int) -> float:
+    """What ``extra_memory`` runs: the fit itself, after a small one has loaded everything."""
+    fit = {**OURS, **PEERS}[name]
+    fit(*data(500, m if m < 500 else 400))
+    z, y = data(n, m)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = _status("VmRSS")
+    fit(z, y)
+    return (_status("VmHWM") - before) / z.nbytes
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
+def cost_curves(repeats: int) -> list[dict[str, Any]]:
+    """Seconds as samples and classes grow; ``search`` is the fit without its passes, on a saved profile."""
+    rows: list[dict[str, Any]] = []
+    grid = [(n, 1000) for n in (1000, 2500, 5000, 10_000, 25_000, 50_000)]
+    grid += [(5000, m) for m in (10, 30, 100, 300, 1000, 3000, 10_000)]
+    for n, m in grid:
+        z, y = data(n, m)
+        row: dict[str, Any] = {"n_samples": n, "n_classes": m}
+        row["temperature"] = best_of(repeats, partial(OURS["rhocal temperature"], z, y))
+        row["rho_norm"] = best_of(repeats, partial(OURS["rhocal rho-norm (all)"], z, y))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "profile.safetensors"
+            rhocal.save_profile(rhocal.profile(z, y), path)
+            profile = rhocal.load_profile(path)
+        row["search"] = best_of(repeats, partial(rhocal.RhoNormScaling().fit_profile, profile))
+        print(row, flush=True)
+        rows.append(row)
+    return rows
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for axis, fixed, free in ((axes[0], ("n_classes", 1000), "n_samples"), (axes[1], ("n_samples", 5000), "n_classes")):
+        chosen = sorted((row for row in rows if row[fixed[0]] == fixed[1]), key=lambda row: row[free])
+        for name, mark in (("rho_norm", "o-"), ("temperature", "s--"), ("search", "^:")):
+            label = {"rho_norm": "rho-norm, all", "temperature": "temperature", "search": "rho-norm, after the pass"}[
+                name
+            ]
+            axis.loglog([row[free] for row in chosen], [row[name] for row in chosen], mark, label=label)
+        axis.set_xlabel(free.replace("n_", ""))
+        axis.set_title(f"{fixed[1]:,} {fixed[0].replace('n_', '')}", fontsize=10)
+        axis.grid(visible=True, which="both", alpha=0.2)
+    axes[0].set_ylabel("seconds to fit")
+    axes[0].legend(frameon=False)
+    figure.savefig(HERE / "cost.svg", metadata={"Date": None})
+
+
+def side_by_side(shapes: list[tuple[int, int]], repeats: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of every fit on every shape, and ``predict_proba`` over scipy's softmax."""
     seconds: dict[str, list[float]] = {name: [] for name in ("one logsumexp pass", *OURS, *PEERS)}
     softmaxes = []
     for n, m in shapes:
         z, y = data(n, m)
-        seconds["one logsumexp pass"].append(best_of(args.repeats, partial(logsumexp_pass, z)))
+        seconds["one logsumexp pass"].append(best_of(repeats, partial(logsumexp_pass, z)))
         for name, fit in {**OURS, **PEERS}.items():
-            seconds[name].append(best_of(args.repeats, partial(fit, z, y)))
+            seconds[name].append(best_of(repeats, partial(fit, z, y)))
             print(f"{n} x {m}  {name}: {seconds[name][-1]:.4f} s", flush=True)
         cal = rhocal.TemperatureScaling().fit(z, y)
-        ours = best_of(args.repeats, partial(cal.predict_proba, z))
-        softmaxes.append(ours / best_of(args.repeats, partial(scipy_softmax, z, axis=1)))
+        ours = best_of(3 * repeats, partial(cal.predict_proba, z))
+        softmaxes.append(ours / best_of(3 * repeats, partial(scipy_softmax, z, axis=1)))
+    return seconds, softmaxes
+
+
+def ece_times(repeats: int) -> tuple[float, float]:
+    """Ours and torchmetrics' on 1,000,000 x 10 probabilities."""
     probs = scipy_softmax(data(1_000_000, 10)[0], axis=1)
     labels = np.random.default_rng(1).integers(0, 10, len(probs))
-    ece = best_of(args.repeats, lambda: rhocal.metrics.ece(probs, labels))
-    as_tensors = torch.from_numpy(probs), torch.from_numpy(labels)
-    peer = best_of(
-        args.repeats, lambda: multiclass_calibration_error(*as_tensors, num_classes=10, n_bins=10, norm="l1")
+    tensors = torch.from_numpy(probs), torch.from_numpy(labels)
+    return (
+        best_of(repeats, lambda: rhocal.metrics.ece(probs, labels)),
+        best_of(repeats, lambda: multiclass_calibration_error(*tensors, num_classes=10, n_bins=10, norm="l1")),
     )
+
+
+def markdown(
+    shapes: list[tuple[int, int]],
+    seconds: dict[str, list[float]],
+    softmaxes: list[float],
+    memory: dict[str, float],
+    ece: tuple[float, float],
+) -> str:
     fastest = [min(seconds[name][k] for name in PEERS) for k in range(len(shapes))]
+    head = ["| | " + " | ".join(f"{n:,} × {m:,}" for n, m in shapes) + " |", "|---" * (1 + len(shapes)) + "|"]
+    peers = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "scikit-learn", "probmetrics", "netcal", "torchmetrics")
+    )
     lines = [
         "# Speed, side by side",
         "",
-        f"Made by `make bench`. {platform.machine()}, 2 threads, Python {platform.python_version()}, NumPy {np.__version__}; "
-        + ", ".join(
-            f"{name} {version(name)}" for name in ("torch", "scikit-learn", "probmetrics", "netcal", "torchmetrics")
-        )
-        + ".",
+        (
+            f"Made by `make bench`. {platform.machine()}, 2 threads, Python {platform.python_version()}, NumPy {np.__version__}; "
+            f"{peers}."
+        ),
         "",
         "Seconds to fit, float32, best of several; in brackets how many times faster than the fastest peer's temperature fit.",
         "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation.",
         "",
-        "| | " + " | ".join(f"{n:,} × {m:,}" for n, m in shapes) + " |",
-        "|---" * (1 + len(shapes)) + "|",
+        *head,
     ]
     for name, values in seconds.items():
         cells = [f"{s:.4f} ({fastest[k] / s:.1f}×)" if name in OURS else f"{s:.4f}" for k, s in enumerate(values)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    passes = [seconds["rhocal rho-norm (all)"][k] / seconds["one logsumexp pass"][k] for k in range(len(shapes))]
     lines += [
         "",
-        "| | " + " | ".join(f"{n:,} × {m:,}" for n, m in shapes) + " |",
-        "|---" * (1 + len(shapes)) + "|",
+        *head,
+        "| rho-norm (all), in single-threaded logsumexp passes | " + " | ".join(f"{x:.1f}" for x in passes) + " |",
         "| `predict_proba` / `scipy.special.softmax` | " + " | ".join(f"{ratio:.2f}" for ratio in softmaxes) + " |",
         "",
-        f"ECE of 1,000,000 × 10 probabilities: ours {ece:.3f} s, torchmetrics {peer:.3f} s.",
+        "Peak memory above what was there before the fit, as a share of the logits (25,000 × 1,000):",
+        "",
+        *(f"- {name}: {share:.0%}" for name, share in memory.items()),
+        "",
+        f"ECE of 1,000,000 × 10 probabilities: ours {ece[0]:.3f} s, torchmetrics {ece[1]:.3f} s ({ece[1] / ece[0]:.1f}×).",
+        "",
+        "How the cost grows (`cost.csv`): linearly with samples; after the pass over the logits, not with classes.",
+        "",
+        "![Seconds to fit against samples and against classes](cost.svg)",
     ]
-    write_text(HERE / "README.md", "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory-of", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(2)
+    if args.memory_of:
+        name, n, m = args.memory_of
+        print(memory_of(name, int(n), int(m)))
+        return
+    shapes = [(5000, 10), (5000, 100), (25_000, 1000), (50_000, 1000)]
+    seconds, softmaxes = side_by_side(shapes, args.repeats)
+    memory = {name: extra_memory(name, 25_000, 1000) for name in (*OURS, *PEERS)}
+    rows = cost_curves(args.repeats)
+    write_rows(HERE / "cost.csv", rows)
+    plot(rows)
+    write_text(HERE / "README.md", markdown(shapes, seconds, softmaxes, memory, ece_times(3 * args.repeats)))
 
 
 if __name__ == "__main__":
