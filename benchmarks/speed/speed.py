@@ -236,8 +236,8 @@ def markdown(
         "# Speed, side by side",
         "",
         (
-            f"Made by `make bench`. {platform.machine()}, 2 threads, Python {platform.python_version()}, NumPy {np.__version__}; "
-            f"{peers}."
+            f"Made by `make bench`. {platform.machine()}, 2 threads, Python {platform.python_version()}, "
+            f"NumPy {np.__version__}; {peers}."
         ),
         "",
         "Seconds to fit, float32, best of several; in brackets how many times faster than the fastest peer's temperature fit.",
