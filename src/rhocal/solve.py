@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.special import Vector
+from rhocal.special import Vector, expit, softplus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,6 +118,54 @@ def newton(fun: CurvedFunction, start: float, low: float, high: float, last_step
             return Minimum(np.array([moved]), value, converged=True, n_evaluations=n)
         x = moved
     return Minimum(np.array([x]), value, converged=False, n_evaluations=n)
+
+
+def logistic(
+    features: Vector, target: Vector, weight: Vector, ridge: float = 0.0, toward: Vector | None = None
+) -> Minimum:
+    """Logistic regression with targets in [0, 1], by Newton steps that are halved until they lead down.
+
+    Minimises Σ w (log(1 + e^f) − t·f) + ridge/2·‖x − toward‖² with f = features·x, where features has a row for each x. A
+    direction the data says nothing about (equal scores) stays at 0.
+    """
+    size = np.maximum(np.abs(features).max(axis=1), 1e-300)
+    scaled = features / size[:, None]
+    centre = np.zeros(len(size)) if toward is None else toward * size
+    pull = ridge / size**2
+    total = float(weight.sum())
+
+    def loss(x: Vector) -> tuple[float, Vector]:
+        f = x @ scaled
+        away = x - centre
+        return float(weight @ (softplus(f) - target * f) + away @ (pull * away) / 2), f
+
+    x = np.zeros(len(size))
+    value, f = loss(x)
+    for n in range(1, 101):
+        p = expit(f)
+        gradient = scaled @ (weight * (p - target)) + pull * (x - centre)
+        hessian = (scaled * (weight * p * (1 - p))) @ scaled.T + np.diag(pull)
+        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-14)[0]
+        decrease = -float(gradient @ step)
+        if decrease <= 1e-13 * total:
+            return Minimum(x / size, value / total, converged=True, n_evaluations=n)
+        for _ in range(60):
+            trial, f = loss(x + step)
+            if trial <= value - decrease * 1e-4:
+                break
+            step, decrease = step / 2, decrease / 2
+        else:  # nothing lower along a direction that leads down: what is left is rounding
+            return Minimum(x / size, value / total, converged=True, n_evaluations=n)
+        x, value = x + step, trial
+    return Minimum(x / size, value / total, converged=False, n_evaluations=n)
+
+
+def isotonic(values: Vector, weight: Vector) -> tuple[Vector, NDArray[np.intp]]:
+    """The non-decreasing sequence nearest to the values in weighted least squares, and where its blocks begin (and end)."""
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415
+
+    result = isotonic_regression(values, weights=weight)
+    return np.asarray(result.x), np.asarray(result.blocks, dtype=np.intp)
 
 
 def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: float, n_points: int = 25) -> Minimum:

@@ -8,13 +8,19 @@ from typing import Any
 
 from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.bbq import BayesianBinning
+from rhocal.calibrators.beta import BetaCalibration
 from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
+from rhocal.calibrators.isotonic import IsotonicRegression
+from rhocal.calibrators.platt import PlattScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
+from rhocal.calibrators.spline import SplineCalibration
 from rhocal.calibrators.temperature import TemperatureScaling
 from rhocal.calibrators.vector import VectorScaling
+from rhocal.calibrators.venn_abers import VennAbers
 from rhocal.errors import InputError
 
 
@@ -44,7 +50,16 @@ CALIBRATORS: dict[str, Method] = {
     "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
+    "platt": Method(PlattScaling, "A logistic function of the log-odds of each class"),
+    "beta": Method(BetaCalibration, "Two slopes and a bias for the log-odds of each class"),
+    "isotonic": Method(IsotonicRegression, "The best non-decreasing map of each class's probability"),
+    "centered-isotonic": Method(
+        IsotonicRegression, "The same with one knot in the middle of each step", {"centered": True}
+    ),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
+    "bbq": Method(BayesianBinning, "Equal-mass binnings of each class, averaged by their likelihood"),
+    "spline": Method(SplineCalibration, "The slope of a spline through the cumulative accuracy"),
+    "venn-abers": Method(VennAbers, "Two isotonic regressions of each class, and the interval between them"),
 }
 
 
@@ -72,16 +87,22 @@ def calibrator(name: str, **options: Any) -> Calibrator:
 __all__ = [
     "CALIBRATORS",
     "AutoCalibrator",
+    "BayesianBinning",
+    "BetaCalibration",
     "Calibrator",
     "FieldScaling",
     "HistogramBinning",
     "Identity",
+    "IsotonicRegression",
     "Method",
     "ParameterisedTemperatureScaling",
+    "PlattScaling",
     "RhoNormScaling",
     "ScaleCalibrator",
+    "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbers",
     "calibrator",
     "confidence_bounds",
 ]

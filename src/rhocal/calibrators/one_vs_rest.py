@@ -1,0 +1,161 @@
+"""One binary map for each class, or one for the top class alone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.binary_map import BinaryMap, Fitted, OneSided, Outcomes, field_names, stacked, unstacked
+from rhocal.calibrators.class_scores import ClassScores, Sees
+from rhocal.calibrators.scale_fit import warn_unless
+from rhocal.errors import InputError
+from rhocal.predictions import SMALLEST_PROB
+from rhocal.solve import Solution
+from rhocal.special import Floats, Vector, expit, row_blocks, softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.predictions import Predictions
+
+SCOPES = ("one-vs-rest", "top")
+
+ONE_VS_REST = "one-vs-rest"
+"""The default scope of most methods."""
+
+SMOOTHING = 2.0
+"""Samples that the rule of succession adds; see ``binary_map.smoothed``."""
+
+BLOCK = 1 << 20
+"""Entries mapped at a time: with 1,000 classes the calls of 1,000 maps are then shared by 1,000 samples."""
+
+
+class BinaryCalibrator(Calibrator):
+    """Uses a binary map for many classes. It may change the predicted class.
+
+    With scope ``"one-vs-rest"`` the score of every class goes through a map of its own, and rows are normalised; two
+    classes share one map (p and 1 − p). With scope ``"top"`` one map turns the confidence of the predicted class into the
+    probability that it is right, and the rest is spread over the other classes in proportion.
+    A class that never occurs in the tune set has no map; see ``OneSided``.
+    """
+
+    keeps_decision = False
+    map: ClassVar[type[BinaryMap]]
+    """What it fits."""
+    sees: ClassVar[Sees] = "probs"
+    """What the map is a function of."""
+    mirrored: ClassVar[bool] = True
+    """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
+
+    scope: str
+    top_: bool
+    """Whether the one map is for the top class."""
+    one_sided_: NDArray[np.float64]
+    """The factor of ``OneSided`` for each class that never (or always) occurred, else NaN."""
+
+    @abstractmethod
+    def _fit_map(self, data: Outcomes) -> Fitted:
+        """Fit one map to scores with at least one hit and one miss."""
+
+    def _check(self) -> None:
+        """Refuse options that make no sense."""
+
+    def _fit(self, data: Predictions) -> Solution:
+        assert data.labels is not None
+        if self.scope not in SCOPES:
+            raise InputError(f"scope is one of {', '.join(SCOPES)}; got {self.scope!r}")
+        self._check()
+        self.top_ = self.scope == "top"
+        scores = ClassScores.of(data.logits, self.sees)
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        maps: list[BinaryMap | None] = []
+        factors, trials, values, n_evaluations, converged = [], [], [], 0, True
+        for column in self._columns(data.n_classes):
+            if column is None:
+                outcomes = Outcomes.of(scores.of_top(), scores.predicted == data.labels, weights, 2)
+            else:
+                outcomes = Outcomes.of(scores.of_class(column), data.labels == column, weights, data.n_classes)
+            where = {} if column is None else {"class": column}
+            if outcomes.hits.any() and (outcomes.hits < outcomes.weight).any():
+                fitted = self._fit_map(outcomes)
+                maps.append(fitted.map)
+                factors.append(np.nan)
+                values.append(outcomes.nll(fitted.map(outcomes.score)))
+                trials += [where | dict(row) for row in fitted.trials]
+                converged, n_evaluations = converged and fitted.converged, n_evaluations + fitted.n_evaluations
+            else:
+                one_sided = OneSided.of(self._as_probs(outcomes.score), outcomes)
+                maps.append(None)
+                factors.append(one_sided.factor)
+                trials.append(where | {"one_sided": one_sided.factor})
+        self.one_sided_ = np.array(factors)
+        for name in field_names(self.map):
+            setattr(self, f"{name}_", stacked(maps, name))
+        warn_unless(converged=converged, what=self.name, stacklevel=5)
+        value = float(np.mean(values)) if values else float("nan")
+        return Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
+
+    def _columns(self, n_classes: int) -> Sequence[int | None]:
+        """The class of each map; None for the top class."""
+        if self.top_:
+            return [None]
+        return [1] if n_classes == 2 and self.mirrored else range(n_classes)
+
+    def _maps(self) -> list[BinaryMap]:
+        """The fitted maps, as functions of what they see."""
+        arrays = [getattr(self, f"{name}_") for name in field_names(self.map)]
+        return [
+            unstacked(self.map, arrays, row) if np.isnan(factor) else OneSided(float(factor))
+            for row, factor in enumerate(self.one_sided_)
+        ]
+
+    def _apply(self, one: BinaryMap, score: Vector) -> Vector:
+        return one(self._as_probs(score)) if isinstance(one, OneSided) else one(score)
+
+    def _as_probs(self, score: Vector) -> Vector:
+        return score if self.sees == "probs" else expit(score)
+
+    def _transform(self, logits: Floats) -> Floats:
+        out, maps = np.empty_like(logits), self._maps()
+        for rows in row_blocks(*logits.shape, entries=BLOCK):
+            scores = ClassScores.of(logits[rows], self.sees)
+            if self.top_:
+                p = softmax(logits[rows].astype(np.float64)).astype(np.float64, copy=False)
+                p = with_confidence(p, scores.predicted, self._apply(maps[0], scores.of_top()))
+            else:
+                p = normalised([self._apply(one, scores.of_class(c)) for c, one in self._by_class(maps)])
+            out[rows] = np.log(np.maximum(p, SMALLEST_PROB))
+        return out
+
+    def _by_class(self, maps: list[BinaryMap]) -> list[tuple[int, BinaryMap]]:
+        return [(1, maps[0])] if len(maps) == 1 else list(enumerate(maps))
+
+
+def parameters_of(kind: type[BinaryMap]) -> tuple[str, ...]:
+    """What the artifact of a method with such maps stores."""
+    return ("top_", "one_sided_", *(f"{name}_" for name in field_names(kind)))
+
+
+def normalised(columns: Sequence[Vector]) -> NDArray[np.float64]:
+    """Rows that sum to 1 from the probability of each class on its own (or of the second of two)."""
+    if len(columns) == 1:
+        return np.stack([1 - columns[0], columns[0]], axis=1)
+    p = np.maximum(np.stack(columns, axis=1), SMALLEST_PROB)
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+def with_confidence(probs: NDArray[np.float64], top: NDArray[np.intp], confidence: Vector) -> NDArray[np.float64]:
+    """Probabilities with a new confidence for the top class, the others in the proportions they had."""
+    p, samples = probs.copy(), np.arange(len(probs))
+    p[samples, top] = 0
+    # A confidence of exactly 1 leaves no proportions to go by: the rest is spread evenly.
+    p[p.sum(axis=1) == 0] = 1
+    p[samples, top] = 0
+    p *= ((1 - confidence) / p.sum(axis=1))[:, None]
+    p[samples, top] = confidence
+    return p
