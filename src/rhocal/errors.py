@@ -38,5 +38,9 @@ class BoundaryWarning(RhocalWarning):
     """The data puts the optimum at infinity or at zero; the fit stopped at a stated bound."""
 
 
+class FewSamplesWarning(RhocalWarning):
+    """The tune set is too small for what is fitted on it."""
+
+
 class ConvergenceWarning(RhocalWarning):
     """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.calibrators.binary_map import Fitted, Outcomes, Steps, smoothed
-from rhocal.calibrators.histogram_binning import edges_at, mass_cuts
+from rhocal.calibrators.histogram_binning import edges_at, mass_middles
 from rhocal.calibrators.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 from rhocal.special import Vector, log_gamma
@@ -20,6 +21,9 @@ REACH = 10
 
 LEAST_PER_BIN = 5
 """Samples that a bin holds at least on average."""
+
+TINY = 1e-12
+"""Rounding of sums and of probabilities."""
 
 NEGLIGIBLE = 1e-6
 """Binnings less likely than this times the best are left out of the average."""
@@ -65,60 +69,74 @@ class BayesianBinning(BinaryCalibrator):
     def _fit_map(self, data: Outcomes) -> Fitted:
         root = np.cbrt(data.total)
         most = max(1, int(min(np.ceil(data.total / LEAST_PER_BIN), np.ceil(REACH * root))))
-        binnings = [_Binning(data, b, self.prior) for b in range(max(1, min(most, int(root / REACH))), most + 1)]
-        evidence = log_evidence(binnings)
+        sizes = np.arange(max(1, min(most, int(root / REACH))), most + 1)
+        bins = Bins.of(data, sizes, self.prior)
+        evidence = np.add.reduceat(bins.log_evidence(), bins.first)
         share = np.exp(evidence - evidence.max())
         share = np.where(share < NEGLIGIBLE, 0, share) / share.sum()
-        value = np.zeros(len(data.score))
+        values = bins.values(data.n_classes, self.smoothing)
+        mixed = np.zeros(len(data.score))
         for k in np.flatnonzero(share):
-            value += share[k] * binnings[k].of_scores(data.n_classes, self.smoothing)
-        cuts = np.flatnonzero(np.diff(value)) + 1
-        best = binnings[int(evidence.argmax())]
+            mine = slice(bins.first[k], bins.first[k] + sizes[k])
+            mixed += share[k] * np.repeat(values[mine], bins.end[mine] - bins.begin[mine])
+        cuts = np.flatnonzero(np.diff(mixed)) + 1
+        best = int(evidence.argmax())
         return Fitted(
-            Steps(edges_at(data, cuts), value[np.append(0, cuts)]),
-            n_evaluations=len(binnings),
-            trials=({"n_bins": best.n_bins, "share": float(share.max())},),
+            Steps(edges_at(data, cuts), mixed[np.append(0, cuts)]),
+            n_evaluations=len(sizes),
+            trials=({"n_bins": int(sizes[best]), "share": float(share[best])},),
         )
 
 
-class _Binning:
-    """One equal-mass binning: sums and prior of its bins that are not empty."""
+@dataclass(frozen=True)
+class Bins:
+    """The bins of all binnings, one binning after the other. Empty bins have evidence 1 and no score."""
 
-    def __init__(self, data: Outcomes, n_bins: int, prior: float) -> None:
-        inner = np.unique(mass_cuts(data, n_bins))
-        inner = inner[(inner > 0) & (inner < len(data.score))]
-        begin = np.append(0, inner)
-        self.n_bins, self.counts = n_bins, np.diff(np.append(begin, len(data.score)))
-        self.weight, self.hits = np.add.reduceat(data.weight, begin), np.add.reduceat(data.hits, begin)
-        edges = edges_at(data, inner)
-        edges[-1] = 1
-        middle = (np.append(0, edges[:-1]) + edges) / 2
-        self.worth = prior / n_bins
-        self.alpha = self.worth * np.clip(middle, 1e-12, 1 - 1e-12)
+    first: NDArray[np.intp]
+    """Where each binning begins."""
+    begin: NDArray[np.intp]
+    """The first score of every bin."""
+    end: NDArray[np.intp]
+    """The first score after every bin."""
+    weight: Vector
+    hits: Vector
+    worth: Vector
+    """ν, the prior samples of every bin."""
+    alpha: Vector
 
-    def of_scores(self, n_classes: int, smoothing: float) -> Vector:
-        """The value at every score."""
+    @classmethod
+    def of(cls, data: Outcomes, sizes: NDArray[np.intp], prior: float) -> Bins:
+        """Equal-mass binnings with these numbers of bins; a score goes where the middle of its mass lies."""
+        first = np.append(0, np.cumsum(sizes)[:-1])
+        size = np.repeat(sizes, sizes)
+        number = np.arange(len(size)) - np.repeat(first, sizes)
+        begin = np.searchsorted(mass_middles(data), number / size, side="left")
+        begin[first] = 0
+        end = np.append(begin[1:], 0)
+        end[np.append(first[1:], len(size)) - 1] = len(data.score)
+        weight, hits = (_between(values, begin, end) for values in (data.weight, data.hits))
+        edges = np.concatenate([[0.0], (data.score[1:] + data.score[:-1]) / 2, [1.0]])
+        worth = prior / size
+        return cls(
+            first, begin, end, weight, hits, worth, worth * np.clip((edges[begin] + edges[end]) / 2, TINY, 1 - TINY)
+        )
+
+    def log_evidence(self) -> Vector:
+        """Log of how likely the hits of each bin are."""
+        beta, misses = self.worth - self.alpha, np.maximum(self.weight - self.hits, 0)
+        of_hits = log_gamma(self.hits + self.alpha) - log_gamma(self.alpha)
+        of_misses = log_gamma(misses + beta) - log_gamma(beta)
+        return of_hits + of_misses - (log_gamma(self.weight + self.worth) - log_gamma(self.worth))
+
+    def values(self, n_classes: int, smoothing: float) -> Vector:
+        """The mean of the posterior of each bin; where nobody or everybody hit, no nearer to 0 or 1 than the smoothing."""
         value = (self.hits + self.alpha) / (self.weight + self.worth)
-        none, all_ = self.hits <= 0, self.hits >= self.weight
-        plain = smoothed(self.hits / self.weight, self.weight, n_classes, smoothing)
-        value = np.where(none, np.maximum(value, plain), np.where(all_, np.minimum(value, plain), value))
-        return np.repeat(value, self.counts)
+        low, high = (smoothed(np.full(len(value), end), self.weight, n_classes, smoothing) for end in (0.0, 1.0))
+        none, all_ = self.hits <= TINY * self.weight, self.hits >= (1 - TINY) * self.weight
+        return np.where(none, np.maximum(value, low), np.where(all_, np.minimum(value, high), value))
 
 
-def log_evidence(binnings: list[_Binning]) -> Vector:
-    """Log of how likely the data is under each binning, all bins of all binnings in one go."""
-    sizes = np.array([len(one.weight) for one in binnings])
-    weight, hits, alpha = (
-        np.concatenate([getattr(one, name) for one in binnings]) for name in ("weight", "hits", "alpha")
-    )
-    worth = np.repeat([one.worth for one in binnings], sizes)
-    misses, beta = weight - hits, worth - alpha
-    terms = (
-        log_gamma(worth)
-        - log_gamma(weight + worth)
-        + log_gamma(hits + alpha)
-        - log_gamma(alpha)
-        + log_gamma(misses + beta)
-        - log_gamma(beta)
-    )
-    return np.add.reduceat(terms, np.append(0, np.cumsum(sizes)[:-1]))
+def _between(values: Vector, begin: NDArray[np.intp], end: NDArray[np.intp]) -> Vector:
+    """Sums from begin to before end."""
+    total = np.append(0, np.cumsum(values))
+    return np.maximum(total[end] - total[begin], 0)

@@ -80,10 +80,9 @@ class HistogramBinning(BinaryCalibrator):
         return Fitted(Steps(edges, smoothed(share, weight, data.n_classes, self.smoothing)))
 
 
-def mass_cuts(data: Outcomes, n_bins: int) -> NDArray[np.intp]:
-    """How many scores lie below each inner edge of bins of equal mass; a score goes where the middle of its mass lies."""
-    middle = (np.cumsum(data.weight) - data.weight / 2) / data.total
-    return np.searchsorted(middle, np.arange(1, n_bins) / n_bins, side="left")
+def mass_middles(data: Outcomes) -> Vector:
+    """The share of all mass below each score, and half of its own: a score goes to the bin where this lies."""
+    return (np.cumsum(data.weight) - data.weight / 2) / data.total
 
 
 def edges_at(data: Outcomes, cuts: NDArray[np.intp]) -> Vector:
@@ -93,5 +92,5 @@ def edges_at(data: Outcomes, cuts: NDArray[np.intp]) -> Vector:
 
 def mass_edges(data: Outcomes, n_bins: int) -> Vector:
     """Upper edges of bins of equal mass; with few different scores there are fewer bins."""
-    cuts = np.unique(mass_cuts(data, n_bins))
+    cuts = np.unique(np.searchsorted(mass_middles(data), np.arange(1, n_bins) / n_bins, side="left"))
     return edges_at(data, cuts[(cuts > 0) & (cuts < len(data.score))])

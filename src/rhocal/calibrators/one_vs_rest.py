@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,7 +12,7 @@ from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.binary_map import BinaryMap, Fitted, OneSided, Outcomes, field_names, stacked, unstacked
 from rhocal.calibrators.class_scores import ClassScores, Sees
 from rhocal.calibrators.scale_fit import warn_unless
-from rhocal.errors import InputError
+from rhocal.errors import FewSamplesWarning, InputError
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
 from rhocal.special import Floats, Vector, expit, row_blocks, softmax
@@ -30,6 +31,9 @@ ONE_VS_REST = "one-vs-rest"
 
 SMOOTHING = 2.0
 """Samples that the rule of succession adds; see ``binary_map.smoothed``."""
+
+ENOUGH_PER_CLASS = 10
+"""Tune samples a class below which one-vs-rest warns."""
 
 BLOCK = 1 << 20
 """Entries mapped at a time: with 1,000 classes the calls of 1,000 maps are then shared by 1,000 samples."""
@@ -97,8 +101,18 @@ class BinaryCalibrator(Calibrator):
         for name in field_names(self.map):
             setattr(self, f"{name}_", stacked(maps, name))
         warn_unless(converged=converged, what=self.name, stacklevel=5)
+        self._warn_if_few(float(weights.sum()) / data.n_classes)
         value = float(np.mean(values)) if values else float("nan")
         return Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
+
+    def _warn_if_few(self, samples_per_class: float) -> None:
+        if not self.top_ and samples_per_class < ENOUGH_PER_CLASS:
+            warnings.warn(
+                f"{self.name} fits a map for each class on {samples_per_class:.3g} samples a class; below "
+                f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top' (one map for all), or temperature or field",
+                FewSamplesWarning,
+                stacklevel=5,
+            )
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""
@@ -122,7 +136,7 @@ class BinaryCalibrator(Calibrator):
 
     def _transform(self, logits: Floats) -> Floats:
         out, maps = np.empty_like(logits), self._maps()
-        for rows in row_blocks(*logits.shape, entries=BLOCK):
+        for rows in row_blocks(len(logits), logits.shape[1], BLOCK):
             scores = ClassScores.of(logits[rows], self.sees)
             if self.top_:
                 p = softmax(logits[rows].astype(np.float64)).astype(np.float64, copy=False)

@@ -112,7 +112,8 @@ def fit_correction(data: Outcomes, n_knots: int, smoothing: float) -> Correction
     passed = np.append(0, np.cumsum(data.weight)) / data.total
     difference = np.append(0, np.cumsum(data.hits - data.weight * data.score)) / data.total
     nodes = np.linspace(0, 1, N_NODES)
-    correction = slope_of_spline(n_knots) @ np.interp(nodes, passed, difference)
+    at_knots, slopes = least_squares_spline(n_knots)
+    correction = slopes @ (at_knots @ np.interp(nodes, passed, difference))
     places = np.interp(nodes, (passed[:-1] + passed[1:]) / 2, data.score)
     # Where many samples share one probability several nodes fall on it: their mean correction counts.
     places, inverse, count = np.unique(places, return_inverse=True, return_counts=True)
@@ -122,10 +123,10 @@ def fit_correction(data: Outcomes, n_knots: int, smoothing: float) -> Correction
 
 
 @cache
-def slope_of_spline(n_knots: int) -> NDArray[np.float64]:
-    """The matrix that takes values at the nodes to the slope, there, of the least-squares natural spline."""
+def least_squares_spline(n_knots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices from values at the nodes to the knots of the best natural spline, and from these to its slopes there."""
     values, slopes = natural_spline(n_knots, np.linspace(0, 1, N_NODES))
-    return np.asarray(slopes @ np.linalg.pinv(values))
+    return np.asarray(np.linalg.pinv(values), dtype=np.float64), slopes
 
 
 def natural_spline(n_knots: int, t: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
