@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Sees = Literal["probs", "log-odds"]
 
+DIGITS = 43
+"""Binary digits of a score that are not rounding noise."""
+
 LARGEST = 1e100
 """Log-odds are cut here, so that products with them stay finite."""
 
@@ -51,6 +54,13 @@ class ClassScores:
 
     def of_class(self, column: int) -> Vector:
         """The score of one class in every sample."""
+        return without_noise(self._of_class(column))
+
+    def of_top(self) -> Vector:
+        """The score of the predicted class of every sample."""
+        return without_noise(1 / self.total if self.sees == "probs" else self.top_log_odds)
+
+    def _of_class(self, column: int) -> Vector:
         shifted = self.logits[:, column].astype(np.float64) - self.largest
         if self.sees == "probs":
             return np.exp(shifted) / self.total
@@ -59,6 +69,12 @@ class ClassScores:
         log_p[top] = -1  # replaced below; its own value could be 0
         return np.where(top, self.top_log_odds, log_p - np.log1p(-np.exp(log_p)))
 
-    def of_top(self) -> Vector:
-        """The score of the predicted class of every sample."""
-        return 1 / self.total if self.sees == "probs" else self.top_log_odds
+
+def without_noise(score: Vector) -> Vector:
+    """The score with 43 binary digits (13 decimal ones).
+
+    Equal probabilities differ in their last digits after a logarithm and a softmax. Which of them is then the larger is
+    noise, and nothing may depend on it.
+    """
+    mantissa, exponent = np.frexp(score)
+    return np.ldexp(np.round(mantissa * 2.0**DIGITS) / 2.0**DIGITS, exponent)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rhocal.bins import ON_THE_EDGE
 from rhocal.calibrators.binary_map import Fitted, Outcomes, Steps, smoothed, sums
-from rhocal.calibrators.one_vs_rest import SMOOTHING, BinaryCalibrator, parameters_of
+from rhocal.calibrators.one_vs_rest import SMOOTHING, TOP, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class HistogramBinning(BinaryCalibrator):
         ``"width"``: bins of equal width. ``"mass"``: bins that hold equally many tune samples.
     scope
         ``"top"``: bins of the largest probability, as in the paper; the rest of the mass is spread over the other classes
-        in proportion. ``"one-vs-rest"``: bins of every class's probability, rows normalised afterwards.
+        in proportion. ``"top-capped"``: the same, but no other class gets more than the predicted one.
+        ``"one-vs-rest"``: bins of every class's probability, rows normalised afterwards.
     smoothing
         How many samples the rule of succession adds to a bin without a hit, or without a miss; 0 for none.
 
@@ -52,7 +53,7 @@ class HistogramBinning(BinaryCalibrator):
     edges_: NDArray[np.float64]
 
     def __init__(
-        self, n_bins: int = 10, *, binning: str = "width", scope: str = "top", smoothing: float = SMOOTHING
+        self, n_bins: int = 10, *, binning: str = "width", scope: str = TOP, smoothing: float = SMOOTHING
     ) -> None:
         self.n_bins = n_bins
         self.binning = binning

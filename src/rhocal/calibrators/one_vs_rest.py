@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
     from rhocal.predictions import Predictions
 
-SCOPES = ("one-vs-rest", "top")
-
-ONE_VS_REST = "one-vs-rest"
-"""The default scope of most methods."""
+ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = ("one-vs-rest", "top", "top-capped")
 
 SMOOTHING = 2.0
 """Samples that the rule of succession adds; see ``binary_map.smoothed``."""
 
 ENOUGH_PER_CLASS = 10
 """Tune samples a class below which one-vs-rest warns."""
+
+BEHIND = 1e-6
+"""How far behind the top class, relatively, a capped class stays: visible in single precision."""
 
 BLOCK = 1 << 20
 """Entries mapped at a time: with 1,000 classes the calls of 1,000 maps are then shared by 1,000 samples."""
@@ -44,7 +44,8 @@ class BinaryCalibrator(Calibrator):
 
     With scope ``"one-vs-rest"`` the score of every class goes through a map of its own, and rows are normalised; two
     classes share one map (p and 1 − p). With scope ``"top"`` one map turns the confidence of the predicted class into the
-    probability that it is right, and the rest is spread over the other classes in proportion.
+    probability that it is right, and the rest is spread over the other classes in proportion. With ``"top-capped"`` no
+    other class gets more than the predicted one: the decision stays wherever the confidence is above 1/n_classes.
     A class that never occurs in the tune set has no map; see ``OneSided``.
     """
 
@@ -57,8 +58,8 @@ class BinaryCalibrator(Calibrator):
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
 
     scope: str
-    top_: bool
-    """Whether the one map is for the top class."""
+    scope_: int
+    """The scope that was fitted, by its place in ``SCOPES``."""
     one_sided_: NDArray[np.float64]
     """The factor of ``OneSided`` for each class that never (or always) occurred, else NaN."""
 
@@ -74,7 +75,7 @@ class BinaryCalibrator(Calibrator):
         if self.scope not in SCOPES:
             raise InputError(f"scope is one of {', '.join(SCOPES)}; got {self.scope!r}")
         self._check()
-        self.top_ = self.scope == "top"
+        self.scope_ = SCOPES.index(self.scope)
         scores = ClassScores.of(data.logits, self.sees)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         maps: list[BinaryMap | None] = []
@@ -101,22 +102,28 @@ class BinaryCalibrator(Calibrator):
         for name in field_names(self.map):
             setattr(self, f"{name}_", stacked(maps, name))
         warn_unless(converged=converged, what=self.name, stacklevel=5)
-        self._warn_if_few(float(weights.sum()) / data.n_classes)
+        if data.n_classes > 2:
+            self._warn_if_few(float(weights.sum()) / data.n_classes)
         value = float(np.mean(values)) if values else float("nan")
         return Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
 
+    @property
+    def _of_top(self) -> bool:
+        """Whether the one map is for the top class."""
+        return SCOPES[self.scope_] != ONE_VS_REST
+
     def _warn_if_few(self, samples_per_class: float) -> None:
-        if not self.top_ and samples_per_class < ENOUGH_PER_CLASS:
+        if not self._of_top and samples_per_class < ENOUGH_PER_CLASS:
             warnings.warn(
                 f"{self.name} fits a map for each class on {samples_per_class:.3g} samples a class; below "
-                f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top' (one map for all), or temperature or field",
+                f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top-capped' (one map for all), or temperature or field",
                 FewSamplesWarning,
                 stacklevel=5,
             )
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""
-        if self.top_:
+        if self._of_top:
             return [None]
         return [1] if n_classes == 2 and self.mirrored else range(n_classes)
 
@@ -138,9 +145,12 @@ class BinaryCalibrator(Calibrator):
         out, maps = np.empty_like(logits), self._maps()
         for rows in row_blocks(len(logits), logits.shape[1], BLOCK):
             scores = ClassScores.of(logits[rows], self.sees)
-            if self.top_:
+            if self._of_top:
                 p = softmax(logits[rows].astype(np.float64)).astype(np.float64, copy=False)
-                p = with_confidence(p, scores.predicted, self._apply(maps[0], scores.of_top()))
+                confidence = self._apply(maps[0], scores.of_top())
+                p = with_confidence(p, scores.predicted, confidence)
+                if SCOPES[self.scope_] == TOP_CAPPED:
+                    cap_others(p, scores.predicted, confidence)
             else:
                 p = normalised([self._apply(one, scores.of_class(c)) for c, one in self._by_class(maps)])
             out[rows] = np.log(np.maximum(p, SMALLEST_PROB))
@@ -152,7 +162,7 @@ class BinaryCalibrator(Calibrator):
 
 def parameters_of(kind: type[BinaryMap]) -> tuple[str, ...]:
     """What the artifact of a method with such maps stores."""
-    return ("top_", "one_sided_", *(f"{name}_" for name in field_names(kind)))
+    return ("scope_", "one_sided_", *(f"{name}_" for name in field_names(kind)))
 
 
 def normalised(columns: Sequence[Vector]) -> NDArray[np.float64]:
@@ -173,3 +183,24 @@ def with_confidence(probs: NDArray[np.float64], top: NDArray[np.intp], confidenc
     p *= ((1 - confidence) / p.sum(axis=1))[:, None]
     p[samples, top] = confidence
     return p
+
+
+def cap_others(p: NDArray[np.float64], top: NDArray[np.intp], confidence: Vector) -> None:
+    """Let no class be ahead of the top class, in place: what is cut off goes to those below the cap, in proportion.
+
+    Rows where that cannot be (a confidence of 1/n_classes or less) stay as they are.
+    """
+    cap = (1 - BEHIND) * confidence
+    ahead = (p > cap[:, None]).sum(axis=1) > 1
+    rows = np.flatnonzero(ahead & (cap * (p.shape[1] - 1) >= 1 - confidence))
+    mine, most, rest = (np.arange(len(rows)), top[rows]), cap[rows, None], 1 - confidence[rows, None]
+    q = np.maximum(p[rows], SMALLEST_PROB)
+    q[mine] = 0
+    full = np.zeros(q.shape, dtype=bool)
+    while (over := (q > most) & ~full).any():
+        full |= over
+        free = np.where(full, 0, q)
+        room = rest - most * full.sum(axis=1, keepdims=True)
+        q = np.where(full, most, free * room / np.maximum(free.sum(axis=1, keepdims=True), SMALLEST_PROB))
+    q[mine] = confidence[rows]
+    p[rows] = q

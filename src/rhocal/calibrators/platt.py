@@ -36,7 +36,7 @@ class PlattScaling(BinaryCalibrator):
     Parameters
     ----------
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"``: one map for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.binary_map import BinaryMap, Fitted, Outcomes, smoothed
-from rhocal.calibrators.one_vs_rest import SMOOTHING, BinaryCalibrator, parameters_of
+from rhocal.calibrators.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class SplineCalibration(BinaryCalibrator):
     n_folds
         Of the cross-validation.
     scope
-        ``"top"``: one map for the confidence, as in the paper. ``"one-vs-rest"``: a map for each class, rows normalised.
+        ``"top-capped"`` or ``"top"``: one map for the confidence, as in the paper. ``"one-vs-rest"``: a map for each class,
+        rows normalised.
     smoothing
         The sum is kept away from 0 and 1 by the rule of succession for as many samples as there are for each knot.
 
@@ -73,7 +74,7 @@ class SplineCalibration(BinaryCalibrator):
         n_knots: int | Sequence[int] = (3, 4, 6, 8, 11, 15),
         *,
         n_folds: int = 5,
-        scope: str = "top",
+        scope: str = TOP_CAPPED,
         smoothing: float = SMOOTHING,
     ) -> None:
         self.n_knots = n_knots

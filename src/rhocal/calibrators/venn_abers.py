@@ -54,7 +54,7 @@ class VennAbers(BinaryCalibrator):
     Parameters
     ----------
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"``: one map for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
 
     Attributes
     ----------
@@ -86,12 +86,12 @@ class VennAbers(BinaryCalibrator):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """p₀ and p₁ of every class, each of shape (n_samples, n_classes), before rows are normalised.
 
-        With scope ``"top"``: of the predicted class, shape (n_samples,). A class that never occurred in the tune set has no
-        interval: both are its probability.
+        With one map for the confidence: of the predicted class, shape (n_samples,). A class that never occurred in the tune
+        set has no interval: both are its probability.
         """
         checked = self._border(logits, kind, class_axis).logits
         scores, maps = ClassScores.of(checked, self.sees), self._maps()
-        if self.top_:
+        if self._of_top:
             return self._bounds(maps[0], scores.of_top())
         both = [self._bounds(one, scores.of_class(column)) for column, one in self._by_class(maps)]
         if len(both) == 1:
