@@ -64,8 +64,10 @@ class ClassScores:
         shifted = self.logits[:, column].astype(np.float64) - self.largest
         if self.sees == "probs":
             return np.exp(shifted) / self.total
-        log_p = np.maximum(shifted - np.log(self.total), -LARGEST)
         top = self.predicted == column
+        if self.logits.shape[1] == 2:
+            return np.where(top, self.top_log_odds, -self.top_log_odds)
+        log_p = np.maximum(shifted - np.log(self.total), -LARGEST)
         log_p[top] = -1  # replaced below; its own value could be 0
         return np.where(top, self.top_log_odds, log_p - np.log1p(-np.exp(log_p)))
 
