@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.binary_map import Fitted, Outcomes, Steps, smoothed
+from rhocal.calibrators.binary_map import FINEST, Fitted, Outcomes, Steps, smoothed
 from rhocal.calibrators.histogram_binning import edges_at, mass_middles
 from rhocal.calibrators.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
@@ -79,7 +79,7 @@ class BayesianBinning(BinaryCalibrator):
         for k in np.flatnonzero(share):
             mine = slice(bins.first[k], bins.first[k] + sizes[k])
             mixed += share[k] * np.repeat(values[mine], bins.end[mine] - bins.begin[mine])
-        cuts = np.flatnonzero(np.diff(mixed)) + 1
+        cuts = np.flatnonzero(np.diff(np.floor(mixed / FINEST))) + 1
         best = int(evidence.argmax())
         return Fitted(
             Steps(edges_at(data, cuts), mixed[np.append(0, cuts)]),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from rhocal.special import Vector
 
+FINEST = 1e-6
+"""Neighbouring entries of a table whose probabilities agree to this may be one, or 1,000 classes would store the tune set."""
+
 
 @dataclass(frozen=True)
 class Outcomes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary_map import BinaryMap, Fitted, OneSided, Outcomes
+from rhocal.calibrators.binary_map import FINEST, BinaryMap, Fitted, OneSided, Outcomes
 from rhocal.calibrators.class_scores import ClassScores
 from rhocal.calibrators.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from rhocal.predictions import Kind
     from rhocal.special import Vector
-
-FINEST = 1e-6
-"""Neighbouring scores whose probabilities differ by less share an entry, or 1,000 classes would store the tune set."""
 
 
 @dataclass(frozen=True)
