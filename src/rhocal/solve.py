@@ -128,7 +128,8 @@ def logistic(
     Minimises Σ w (log(1 + e^f) − t·f) + ridge/2·‖x − toward‖² with f = features·x, where features has a row for each x. A
     direction the data says nothing about (equal scores) stays at 0.
     """
-    size = np.maximum(np.abs(features).max(axis=1), 1e-300)
+    size = np.abs(features).max(axis=1)
+    size = np.where(size > 1e-100, size, 1)
     scaled = features / size[:, None]
     centre = np.zeros(len(size)) if toward is None else toward * size
     pull = ridge / size**2
@@ -145,7 +146,8 @@ def logistic(
         p = expit(f)
         gradient = scaled @ (weight * (p - target)) + pull * (x - centre)
         hessian = (scaled * (weight * p * (1 - p))) @ scaled.T + np.diag(pull)
-        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-14)[0]
+        unit = 1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))  # so that rcond compares like with like
+        step = -unit * np.linalg.lstsq(hessian * np.outer(unit, unit), unit * gradient, rcond=1e-14)[0]
         decrease = -float(gradient @ step)
         if decrease <= 1e-13 * total:
             return Minimum(x / size, value / total, converged=True, n_evaluations=n)

@@ -68,7 +68,7 @@ class BayesianBinning(BinaryCalibrator):
 
     def _fit_map(self, data: Outcomes) -> Fitted:
         root = np.cbrt(data.total)
-        most = max(1, int(min(np.ceil(data.total / LEAST_PER_BIN), np.ceil(REACH * root))))
+        most = max(1, int(min(np.ceil(data.total / LEAST_PER_BIN), np.ceil(REACH * root), len(data.score))))
         sizes = np.arange(max(1, min(most, int(root / REACH))), most + 1)
         bins = Bins.of(data, sizes, self.prior)
         evidence = np.add.reduceat(bins.log_evidence(), bins.first)

@@ -146,9 +146,8 @@ class BinaryCalibrator(Calibrator):
         for rows in row_blocks(len(logits), logits.shape[1], BLOCK):
             scores = ClassScores.of(logits[rows], self.sees)
             if self._of_top:
-                p = softmax(logits[rows].astype(np.float64)).astype(np.float64, copy=False)
                 confidence = self._apply(maps[0], scores.of_top())
-                p = with_confidence(p, scores.predicted, confidence)
+                p = with_confidence(logits[rows], scores.predicted, confidence)
                 if SCOPES[self.scope_] == TOP_CAPPED:
                     cap_others(p, scores.predicted, confidence)
             else:
@@ -173,14 +172,14 @@ def normalised(columns: Sequence[Vector]) -> NDArray[np.float64]:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def with_confidence(probs: NDArray[np.float64], top: NDArray[np.intp], confidence: Vector) -> NDArray[np.float64]:
-    """Probabilities with a new confidence for the top class, the others in the proportions they had."""
-    p, samples = probs.copy(), np.arange(len(probs))
-    p[samples, top] = 0
-    # A confidence of exactly 1 leaves no proportions to go by: the rest is spread evenly.
-    p[p.sum(axis=1) == 0] = 1
-    p[samples, top] = 0
-    p *= ((1 - confidence) / p.sum(axis=1))[:, None]
+def with_confidence(logits: Floats, top: NDArray[np.intp], confidence: Vector) -> NDArray[np.float64]:
+    """Probabilities with a given confidence of the top class, the others in the proportions they have among themselves.
+
+    Those are a softmax without the top class: divided by the rest of the whole row, which may be 1e-300, they would overflow.
+    """
+    z, samples = logits.astype(np.float64), np.arange(len(logits))
+    z[samples, top] = -np.inf
+    p = softmax(z).astype(np.float64, copy=False) * (1 - confidence)[:, None]
     p[samples, top] = confidence
     return p
 
