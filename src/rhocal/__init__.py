@@ -23,22 +23,39 @@ from rhocal.calibrators import (
     confidence_bounds,
 )
 from rhocal.demo import demo_logits
-from rhocal.objectives import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
+from rhocal.objectives import (
+    KL,
+    MMCE,
+    NLL,
+    SCE,
+    AvUC,
+    Brier,
+    Focal,
+    LabelSmoothing,
+    SoftBinnedECE,
+    SoftECE,
+    TopBrier,
+    objective,
+)
 
 __all__ = [
     "CALIBRATORS",
     "KL",
+    "MMCE",
     "NLL",
     "SCE",
     "AutoCalibrator",
     "AvUC",
     "Brier",
     "FieldScaling",
+    "Focal",
     "HistogramBinning",
     "Identity",
+    "LabelSmoothing",
     "ParameterisedTemperatureScaling",
     "RhoNormScaling",
     "SoftBinnedECE",
+    "SoftECE",
     "TemperatureScaling",
     "TopBrier",
     "VectorScaling",

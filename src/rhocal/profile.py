@@ -118,6 +118,11 @@ class Profile:
         return second - self.top
 
     @cached_property
+    def mean_gap(self) -> Vector:
+        """Mean logit of a sample minus the largest."""
+        return self.logits.mean(axis=1, dtype=np.float64) - self.top
+
+    @cached_property
     def base(self) -> Curve:
         """The curve at scale 1: the uncalibrated distribution."""
         return self.curve(np.ones(self.n_samples))
