@@ -12,6 +12,7 @@ from rhocal.artifact import load
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
+    EnsembleTemperatureScaling,
     FieldScaling,
     HistogramBinning,
     Identity,
@@ -47,6 +48,7 @@ __all__ = [
     "AutoCalibrator",
     "AvUC",
     "Brier",
+    "EnsembleTemperatureScaling",
     "FieldScaling",
     "Focal",
     "HistogramBinning",

@@ -8,6 +8,7 @@ from typing import Any
 
 from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.ets import EnsembleTemperatureScaling
 from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
@@ -42,6 +43,7 @@ CALIBRATORS: dict[str, Method] = {
         {"features": ("margin", "log-margin"), "objective": "sb-ece"},
     ),
     "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
+    "ets": Method(EnsembleTemperatureScaling, "A mixture of temperature scaling, the network itself and no knowledge"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
@@ -73,6 +75,7 @@ __all__ = [
     "CALIBRATORS",
     "AutoCalibrator",
     "Calibrator",
+    "EnsembleTemperatureScaling",
     "FieldScaling",
     "HistogramBinning",
     "Identity",

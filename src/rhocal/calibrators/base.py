@@ -209,7 +209,7 @@ class ScaleCalibrator(Calibrator):
         for rows in row_blocks(*logits.shape):
             block = logits[rows]
             np.multiply(block, self._scale(block).astype(block.dtype)[:, None], out=out[rows])
-            _keep_decision(out[rows], block)
+            keep_decision(out[rows], block)
         return out
 
     def _probs(self, logits: Floats) -> Floats:
@@ -222,14 +222,14 @@ class ScaleCalibrator(Calibrator):
             p *= self._scale(block).astype(block.dtype)[:, None]
             np.exp(p, out=p)
             p /= p.sum(axis=1, keepdims=True)
-            _keep_decision(p, block)
+            keep_decision(p, block)
         return out
 
     def _predicted(self, logits: Floats) -> NDArray[np.intp]:
         return logits.argmax(axis=1)
 
 
-def _keep_decision(out: Floats, logits: Floats) -> None:
+def keep_decision(out: Floats, logits: Floats) -> None:
     """Where rounding made two classes equal, lift the one that was ahead (and its ties) by the smallest step there is."""
     top = logits.argmax(axis=1)
     rounded = np.flatnonzero(out.argmax(axis=1) != top)
