@@ -13,6 +13,7 @@ from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
 from rhocal.calibrators.iop import IntraOrderPreserving
+from rhocal.calibrators.polynomial import PolynomialScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
 from rhocal.calibrators.temperature import TemperatureScaling
@@ -46,6 +47,7 @@ CALIBRATORS: dict[str, Method] = {
     "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
     "ets": Method(EnsembleTemperatureScaling, "A mixture of temperature scaling, the network itself and no knowledge"),
     "iop": Method(IntraOrderPreserving, "One increasing function for all logits"),
+    "polynomial": Method(PolynomialScaling, "An increasing polynomial from scores to probabilities"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
@@ -84,6 +86,7 @@ __all__ = [
     "IntraOrderPreserving",
     "Method",
     "ParameterisedTemperatureScaling",
+    "PolynomialScaling",
     "RhoNormScaling",
     "ScaleCalibrator",
     "TemperatureScaling",
