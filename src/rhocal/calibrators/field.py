@@ -113,7 +113,7 @@ class Linear:
         """Temperature scaling."""
         return np.r_[log_scale, np.zeros(self.features.shape[1])]
 
-    def scales(self, x: Vector) -> tuple[Vector, Vector]:
-        """Every sample's scale and its derivatives."""
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+        """Every sample's scale, and the way back to the parameters."""
         scale, slope = ridges.bounded_scale(x[0] + self.features @ x[1:], self.unit)
-        return scale, slope * self._slopes
+        return scale, lambda outer: np.asarray(self._slopes @ (slope * outer))

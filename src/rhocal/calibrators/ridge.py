@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,13 @@ SCALE_REACH = 10.0
 
 MAX_STEPS = 200
 
+CHOOSING = 1e-7
+"""Relative decrease at which fits inside cross-validation stop: far below the differences they are compared by."""
+
+
+Pull = Callable[["Vector"], "Vector"]
+"""A slope in every sample's scale → a slope in every parameter."""
+
 
 class ScaleMap(Protocol):
     """Scales as functions of parameters; at ``start`` it is temperature scaling."""
@@ -36,8 +44,8 @@ class ScaleMap(Protocol):
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling with this log scale, which is the first parameter; the ridge pulls the others to 0."""
 
-    def scales(self, x: Vector) -> tuple[Vector, Vector]:
-        """The scale of every sample, and its derivative in every parameter (n_parameters × n_samples)."""
+    def scales(self, x: Vector) -> tuple[Vector, Pull]:
+        """The scale of every sample, and how a slope in every scale becomes one in every parameter."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,8 @@ class Choice:
     target: Objective
     ridge: float
     trials: tuple[dict[str, Any], ...]
+    score: tuple[float, float] = (np.inf, np.inf)
+    """How much NLL the guard asked for, and the held-out objective: what maps are compared by, lower is better."""
 
 
 def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
@@ -74,14 +84,21 @@ def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
 
 
 def fitted(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack, what: str
+    fit: ScaleFit,
+    scale_map: ScaleMap,
+    target: Objective,
+    tried: Sequence[float],
+    hold: HoldBack,
+    what: str,
+    choice: Choice | None = None,
 ) -> tuple[Vector, float, solve.Solution]:
-    """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``."""
+    """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``.
+
+    ``choice`` is what cross-validation said, if it was asked before.
+    """
     target = fit.prepared(target)
-    if isinstance(hold.ridge, str):
-        choice = choose(fit, scale_map, target, tried, hold.guard, hold.n_folds)
-    else:
-        choice = Choice(target, float(hold.ridge), ())
+    if choice is None:
+        choice = settled(fit, scale_map, target, tried, hold)
     found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale)
     found = finish(fit, scale_map, choice.target, choice.ridge, found)
     at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=6)
@@ -92,8 +109,21 @@ def fitted(
     return found.x, choice.ridge, evidence
 
 
+def settled(fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack) -> Choice:
+    """The ridge that was given, or what cross-validation says."""
+    if isinstance(hold.ridge, str):
+        return choose(fit, scale_map, target, tried, hold.guard, hold.n_folds)
+    return Choice(target, float(hold.ridge), ())
+
+
 def minimum(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, start: Vector | None = None
+    fit: ScaleFit,
+    scale_map: ScaleMap,
+    target: Objective,
+    ridge: float,
+    anchor: float,
+    start: Vector | None = None,
+    tolerance: float = 1e-13,
 ) -> solve.Minimum:
     """The minimum of objective + ridge/(2n)·‖parameters − temperature scaling‖², on the fast profile.
 
@@ -105,7 +135,8 @@ def minimum(
     if ridge == np.inf:
         value, _ = fit.evaluate(target, scale_map.scales(start)[0])
         return solve.Minimum(start, value, converged=True, n_evaluations=1)
-    return solve.smooth(_function(fit, scale_map, target, ridge, anchor, exact=False), start, max_steps=MAX_STEPS)
+    fun = _function(fit, scale_map, target, ridge, anchor, exact=False)
+    return solve.smooth(fun, start, max_steps=MAX_STEPS, tolerance=tolerance)
 
 
 def finish(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, found: solve.Minimum) -> solve.Minimum:
@@ -133,7 +164,7 @@ def choose(
         trials += [{"nll_share": share, **row} for row in rows]
         best = next(row for row in rows if row["above_lowest"] <= CAUTION * row["standard_error"])
         if best["nll"] <= (1 + guard) * best["nll_temperature"]:
-            return Choice(mixed, best["ridge"], tuple(trials))
+            return Choice(mixed, best["ridge"], tuple(trials), (share, best.get("held_out", 0.0)))
     return Choice(NLL(), np.inf, tuple(trials))
 
 
@@ -168,7 +199,7 @@ def _cross_validate(
         nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
         start = None
         for i, ridge in enumerate(ridges):  # each starts where the one before it ended
-            start = minimum(tune, scale_map, target, ridge, anchor, start).x
+            start = minimum(tune, scale_map, target, ridge, anchor, start, CHOOSING).x
             scale = scale_map.scales(start)[0]
             held_out[k, i] = test.evaluate(target, scale)[0]
             nll[k, i] = test.evaluate(NLL(), scale)[0]
@@ -195,9 +226,9 @@ def _function(
     centre = np.r_[anchor, np.zeros(len(scale_map.start(anchor)) - 1)]
 
     def fun(x: Vector) -> tuple[float, Vector]:
-        scale, slopes = scale_map.scales(x)
+        scale, pull = scale_map.scales(x)
         value, slope = fit.evaluate(target, scale, exact=exact)
         away = x - centre
-        return value + strength * float(away @ away) / 2, slopes @ slope + strength * away
+        return value + strength * float(away @ away) / 2, pull(slope) + strength * away
 
     return fun
