@@ -13,6 +13,7 @@ from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
 from rhocal.calibrators.iop import IntraOrderPreserving
+from rhocal.calibrators.multi_domain import MultiDomainTemperatureScaling
 from rhocal.calibrators.polynomial import PolynomialScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
@@ -48,6 +49,7 @@ CALIBRATORS: dict[str, Method] = {
     "ets": Method(EnsembleTemperatureScaling, "A mixture of temperature scaling, the network itself and no knowledge"),
     "iop": Method(IntraOrderPreserving, "One increasing function for all logits"),
     "polynomial": Method(PolynomialScaling, "An increasing polynomial from scores to probabilities"),
+    "multi-domain": Method(MultiDomainTemperatureScaling, "A temperature for each known domain (groups)"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
@@ -85,6 +87,7 @@ __all__ = [
     "Identity",
     "IntraOrderPreserving",
     "Method",
+    "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
     "PolynomialScaling",
     "RhoNormScaling",

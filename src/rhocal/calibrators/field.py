@@ -68,7 +68,7 @@ class FieldScaling(ScaleCalibrator):
         *,
         features: Sequence[str] = ("log-norm", "margin", "log-margin"),
         ridge: float | str = "cv",
-        guard: float = 0.005,
+        guard: float = ridges.GUARD,
         n_folds: int = 5,
     ) -> None:
         self.objective = objective

@@ -68,7 +68,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         top_k: int = 10,
         n_hidden: int | str = "cv",
         ridge: float | str = "cv",
-        guard: float = 0.005,
+        guard: float = ridges.GUARD,
         n_folds: int = 5,
         random_state: int = 0,
     ) -> None:

@@ -25,6 +25,9 @@ SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 CAUTION = 0.5
 """Standard errors by which a weaker ridge must be better before it is preferred to a stronger one."""
 
+GUARD = 0.005
+"""By how much held-out NLL may exceed temperature scaling's, relatively, unless an option says otherwise."""
+
 SCALE_REACH = 10.0
 """No sample's scale is more than this times the NLL-optimal one, nor less than one over this: none is that different."""
 
