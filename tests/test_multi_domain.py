@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from conftest import synthetic
+from conftest import real, synthetic
 from rhocal import MultiDomainTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.multi_domain import Domains
@@ -84,6 +84,26 @@ def test_a_small_domain_is_pulled_to_the_common_temperature():
 
 def cal_common(logits, labels):
     return TemperatureScaling().fit(logits, labels).temperature_
+
+
+def test_real_networks_as_domains():
+    """Known networks are calibrated as if alone; of one left out, nothing known but its logits, the NLL is far lower."""
+    names = ["vgg16_bn", "resnet56", "repvgg_a2", "shufflenetv2_x2_0", "resnet50_brier"]
+    networks = {name: real(f"cifar100_{name}") for name in names}
+
+    def pooled(kept):
+        parts = [(networks[name][0][:1500], networks[name][1][:1500], np.full(1500, name)) for name in kept]
+        return (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    cal, common, predicted = fitted(*pooled(names)), [], []
+    for name in names:
+        tune, tune_labels, z, y = networks[name]
+        own = TemperatureScaling().fit(tune[:1500], tune_labels[:1500]).predict_proba(z)
+        assert metrics.nll(cal.predict_proba(z, groups=np.full(len(y), name)), y) < metrics.nll(own, y) * 1.002
+        logits, labels, groups = pooled(other for other in names if other != name)
+        common.append(metrics.nll(TemperatureScaling().fit(logits, labels).predict_proba(z), y))
+        predicted.append(metrics.nll(fitted(logits, labels, groups).predict_proba(z), y))
+    assert np.mean(predicted) < np.mean(common) - 0.05
 
 
 @pytest.mark.parametrize("objective", ["nll", "sce + 0.03*nll"])

@@ -19,6 +19,7 @@ from rhocal import (
     SoftECE,
     TemperatureScaling,
     TopBrier,
+    calibrator,
     objective,
 )
 from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
@@ -316,3 +317,22 @@ def test_what_soft_ece_learns_is_written_down():
     assert text.startswith("soft-ece(width=")
     cal = TemperatureScaling(objective="soft-ece").fit(data.logits, data.labels)
     assert cal.solution_.objective == "soft-ece"
+
+
+@pytest.mark.parametrize("text", ["focal", "label-smoothing", "mmce", "soft-ece"])
+@pytest.mark.parametrize("name", ["temperature", "ets", "iop", "rho-norm"])
+def test_a_fit_is_lower_on_its_own_objective_than_one_on_nll(name, text):
+    """The new objectives with families that nothing holds back from them."""
+    logits, labels = synthetic(500, 4)
+    options = {"ridge": 1e-3} if name == "iop" else {}
+    data = predictions(logits, labels)
+    fit = ScaleFit.of(Profile.of(data))
+    target = fit.prepared(objective(text))
+
+    def value(cal):
+        stats = of_logits(cal.transform(logits), labels, log_softmax(logits), target.needs, 1e-7)
+        return target.evaluate(stats.values, Facts(stats.correct, fit.profile.weights, 4))[0]
+
+    own, other = (calibrator(name, objective=o, **options).fit(logits, labels) for o in (target, "nll"))
+    assert own.solution_.converged
+    assert value(own) < value(other)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import solve
-from rhocal.calibrators.order import OrderCalibrator
+from rhocal.calibrators.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 MOST_UNIFORM = 0.999
 """Largest weight of the uniform distribution: alone it would forget the order of the classes."""
 
-SMALLEST = float(np.finfo(np.float64).tiny)
-"""No probability of the mixture is below this: its logarithm stays finite."""
-
 STARTS = ((0.0, 0.05, 0.05), (0.4, 0.05, 0.2), (-0.4, 0.3, 0.01))
 """Log scale above temperature scaling's, and the two shares, from which the fit starts; the lowest end counts."""
-
-KAPPA = 1e-7
-"""Smoothing of the maximum where statistics are taken from logits: none to speak of, the top class cannot change."""
 
 
 class EnsembleTemperatureScaling(OrderCalibrator):

@@ -8,7 +8,7 @@ import numpy as np
 
 from rhocal import solve
 from rhocal.calibrators.held_out import cautious, folds_of, thinned
-from rhocal.calibrators.order import OrderCalibrator
+from rhocal.calibrators.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.ridge import HoldBack
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import Objective, objective
@@ -34,9 +34,6 @@ SLOPES = (0.02, 20.0)
 
 CHOOSING, FITTING = 300_000, 5_000_000
 """Entries of the logits used to choose the ridge and to fit; of more, rows at regular ranks of confidence are taken."""
-
-KAPPA = 1e-7
-"""Smoothing of the maximum: none to speak of, the top class cannot change."""
 
 
 class IntraOrderPreserving(OrderCalibrator):

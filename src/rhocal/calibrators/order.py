@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+KAPPA = 1e-7
+"""Smoothing of the maximum where statistics are taken from logits: none to speak of, the top class cannot change."""
+
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""No probability is below this where its logarithm is taken: that stays finite."""
+
+
 class OrderCalibrator(Calibrator):
     """Maps every row of logits so that a larger logit never becomes a smaller one (intra order-preserving).
 

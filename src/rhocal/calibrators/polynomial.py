@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal import solve
 from rhocal.calibrators.held_out import cautious, folds_of
-from rhocal.calibrators.order import OrderCalibrator, keep_order
+from rhocal.calibrators.order import SMALLEST, OrderCalibrator, keep_order
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached
 from rhocal.errors import InputError
 from rhocal.profile import Profile
@@ -25,9 +25,6 @@ DEGREES = (1, 2, 3, 5, 8)
 
 STRICTLY = 0.02
 """Smallest increment of a coefficient, in units of the straight line's: the slope is nowhere 0, so the order stays."""
-
-SMALLEST = float(np.finfo(np.float64).tiny)
-"""No probability is below this: its logarithm stays finite."""
 
 EVERYTHING = 1 << 62
 """Cross-validation costs two passes over the logits; no row is left out."""
