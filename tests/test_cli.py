@@ -151,3 +151,24 @@ def test_demo(tmp_path):
     logits, labels = rhocal.demo_logits("test")
     assert rhocal.metrics.ece(cal.predict_proba(logits), labels) < 0.02
     assert rhocal.metrics.ece(logits, labels, kind="logits") > 0.04
+
+
+def test_domains_come_from_a_file_of_their_own(folder):
+    logits, labels = synthetic(400, 4, dtype=np.float32)
+    logits[200:] *= 3
+    groups = np.repeat(["day", "night"], 200)
+    np.savez(folder / "rooms.npz", logits=logits, labels=labels)
+    np.save(folder / "groups.npy", groups)
+    (folder / "groups.csv").write_text("\n".join(["groups", *groups]) + "\n")
+    target = folder / "rooms.safetensors"
+    run("fit", folder / "rooms.npz", "-m", "multi-domain", "--groups", folder / "groups.csv", "-o", target)
+    cal = rhocal.load(target)
+    assert cal.domains_.tolist() == ["day", "night"]
+    run("apply", target, folder / "rooms.npz", "--groups", folder / "groups.npy", "-o", folder / "out.npz")
+    expected = cal.predict_proba(logits, groups=groups)
+    np.testing.assert_array_equal(np.load(folder / "out.npz")["probs"], expected)
+    done = run("evaluate", folder / "rooms.npz", "-c", target, "--groups", folder / "groups.npy", "--json")
+    figures = json.loads(done.stdout)["figures"]["multi-domain"]
+    assert np.isclose(figures["nll"], rhocal.metrics.nll(expected, labels), rtol=1e-5)
+    refused = run("fit", folder / "rooms.npz", "-m", "field", "--groups", folder / "groups.npy", "-o", target, code=2)
+    assert "knows no domains" in refused.stderr

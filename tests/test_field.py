@@ -9,7 +9,7 @@ from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling
 from rhocal.bins import BinSums, perfect_error
 from rhocal.calibrators.features import Standard
 from rhocal.calibrators.field import Linear
-from rhocal.calibrators.pts import Network
+from rhocal.calibrators.pts import WIDTHS, Network
 from rhocal.calibrators.ridge import stratified_folds
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
@@ -34,7 +34,9 @@ def test_slopes(make):
     x = scale_map.start(0.3) + np.random.default_rng(1).normal(size=len(scale_map.start(0.3))) * 0.3
     h = 1e-6
     numeric = [(scale_map.scales(x + h * e)[0] - scale_map.scales(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
-    np.testing.assert_allclose(scale_map.scales(x)[1], numeric, rtol=1e-6, atol=1e-9)
+    outer = np.random.default_rng(2).normal(size=(4, 30))
+    pulled = [scale_map.scales(x)[1](row) for row in outer]
+    np.testing.assert_allclose(pulled, outer @ np.transpose(numeric), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("make", [Linear, Network])
@@ -190,3 +192,20 @@ def test_the_floor_is_what_a_perfect_model_scores():
     confidence = rng.uniform(0.3, 1, 5000)
     drawn = [BinSums.of(confidence, (rng.random(5000) < confidence) * 1.0, n_bins=10).error(1) for _ in range(200)]
     assert np.isclose(perfect_error(confidence, np.ones(5000), 10), np.mean(drawn), rtol=0.03)
+
+
+def test_the_width_of_the_network_is_chosen():
+    logits, labels, _ = two_kinds(1500)
+    cal = ParameterisedTemperatureScaling().fit(logits, labels)
+    assert {row["n_hidden"] for row in cal.solution_.trials} == set(WIDTHS)
+    width = (len(cal.network_) - 1) // (2 + len(cal.low_))
+    lowest = min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials if row["n_hidden"] == width)
+    assert lowest <= min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials)
+    fixed = ParameterisedTemperatureScaling(n_hidden=width).fit(logits, labels)
+    np.testing.assert_array_equal(fixed.predict_proba(logits), cal.predict_proba(logits))
+
+
+@pytest.mark.parametrize("n_hidden", [0, 2.5, "many"])
+def test_a_bad_width_is_said(n_hidden):
+    with pytest.raises(InputError, match="n_hidden is 'cv' or a whole number"):
+        ParameterisedTemperatureScaling(n_hidden=n_hidden).fit(*synthetic(50, 3))

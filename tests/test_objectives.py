@@ -6,7 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import synthetic
-from rhocal import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
+from rhocal import (
+    KL,
+    MMCE,
+    NLL,
+    SCE,
+    AvUC,
+    Brier,
+    Focal,
+    LabelSmoothing,
+    SoftBinnedECE,
+    SoftECE,
+    TemperatureScaling,
+    TopBrier,
+    calibrator,
+    objective,
+)
 from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.calibrators.vector import LinearProblem
@@ -24,6 +39,9 @@ TEXTS = [
     "kl(reduction=sum)",
     "sce + 0.01*kl",
     "nll + avuc",
+    "focal(gamma=0.5)",
+    "label-smoothing(epsilon=0.3) + mmce(width=0.05)",
+    "soft-ece(width=0.03)",
     "sce(batch_size=8) + 0.1*nll + 2.0*sb-ece(n_bins=5)",
 ]
 
@@ -60,6 +78,11 @@ def test_spelling_is_free(text):
         ("1.2.3*nll", "not a number"),
         ("avuc(width=0)", "width must be positive"),
         ("sb-ece(n_bins=0)", "n_bins"),
+        ("soft-ece(width=0)", "width > 0"),
+        ("mmce(width=0.001)", "at least 0.002"),
+        ("mmce(width=wide)", "cannot take"),
+        ("focal(gamma=-1)", "gamma must be"),
+        ("label-smoothing(epsilon=1)", "below 1"),
     ],
 )
 def test_bad_text_is_explained(text, message):
@@ -169,9 +192,20 @@ def value(text, base=1.0):
         ("sce", 0.25**2 + 0.1225 / 128),
         ("sce(batch_size=inf)", 0.25**2),
         ("kl", 0.0),
+        ("focal", -(0.6**2 * np.log(0.4) + 0.1**2 * np.log(0.9)) / 2),
+        ("focal(gamma=0)", -(np.log(0.4) + np.log(0.9)) / 2),
+        (
+            "label-smoothing(epsilon=0.2)",
+            -0.8 * (np.log(0.4) + np.log(0.9)) / 2 - 0.2 * (np.log(0.6 * 0.4) + np.log(0.9 * 0.1)) / 4,
+        ),
+        # two samples: d = −.6 and .1 at confidences .6 and .9, so k = exp(−.3/.4)
+        ("mmce", np.sqrt(0.6**2 + 0.1**2 - 2 * 0.6 * 0.1 * np.exp(-0.3 / 0.4)) / 2),
+        # degrees of membership are those of sb-ece with temperature 2·width²
+        ("soft-ece(width=0.1) + 0.0*nll", lambda: value("sb-ece(temperature=0.02)")),
     ],
 )
 def test_by_hand(text, expected):
+    expected = expected() if callable(expected) else expected
     assert np.isclose(value(text), expected, rtol=1e-12, atol=1e-15)
 
 
@@ -206,3 +240,98 @@ def test_expected_sce_is_the_mean_over_drawn_batches():
     d = fit.profile.correct - fit.confidence(scale)
     drawn = rng.choice(d, (200_000, 16), p=fit.profile.weights).mean(1) ** 2
     assert abs(drawn.mean() - exact) < 4 * drawn.std() / np.sqrt(len(drawn))
+
+
+# The new ones, seen from outside ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [0.4, 0.01])
+def test_mmce_is_the_double_sum(width):
+    """The running sums against the n × n matrix, weights and ties included."""
+    rng = np.random.default_rng(0)
+    c, correct, w = np.round(rng.random(300), 2), rng.integers(0, 2, 300).astype(float), rng.random(300)
+    w /= w.sum()
+    a = w * (correct - c)
+    direct = np.sqrt(a @ np.exp(-np.abs(c[:, None] - c) / width) @ a)
+    assert np.isclose(MMCE(width).evaluate({"confidence": c}, Facts(correct, w, 3))[0], direct, rtol=1e-12)
+
+
+def test_mmce_agrees_with_netcal():
+    """netcal 1.4.0: exp(−2.5 |a − b|) and 1/n², the same number."""
+    from netcal.metrics import MMCE as Peer  # noqa: N811
+
+    logits, labels = synthetic(500, 5)
+    p = np.exp(log_softmax(logits))
+    facts = Facts((p.argmax(1) == labels).astype(float), np.full(500, 1 / 500), 5)
+    assert np.isclose(MMCE().evaluate({"confidence": p.max(1)}, facts)[0], Peer().measure(p, labels), rtol=1e-10)
+
+
+def test_mmce_of_a_large_set_needs_no_matrix():
+    """200,000 samples: a matrix would take 320 GB."""
+    rng = np.random.default_rng(0)
+    c = rng.random(200_000)
+    correct = (rng.random(len(c)) < c).astype(float)
+    found, slopes = MMCE().evaluate({"confidence": c}, Facts(correct, np.full(len(c), 1 / len(c)), 2))
+    assert found < 0.003  # perfectly calibrated: of the order of 1/sqrt(n)
+    assert np.isfinite(slopes["confidence"]).all()
+
+
+def test_label_smoothing_agrees_with_torch():
+    """torch 2's cross_entropy has the same definition, ε spread over all classes."""
+    import torch
+
+    data, fit = scale_fit()
+    scale = np.full(data.n_samples, 0.7)
+    peer = torch.nn.functional.cross_entropy(
+        torch.tensor(0.7 * data.logits), torch.tensor(data.labels), label_smoothing=0.15, reduction="none"
+    )
+    assert np.isclose(fit.evaluate(LabelSmoothing(0.15), scale)[0], fit.profile.weights @ peer.numpy(), rtol=1e-12)
+
+
+@given(st.floats(0, 5), st.lists(st.floats(-40, 0), min_size=1, max_size=5))
+def test_focal_is_finite_everywhere(gamma, log_p):
+    n = len(log_p)
+    found, slopes = Focal(gamma).evaluate({"log_label": np.array(log_p)}, Facts(np.ones(n), np.full(n, 1 / n), 2))
+    assert found >= 0
+    assert (slopes["log_label"] <= 0).all()  # more for the label is never worse
+
+
+def test_soft_ece_learns_wide_bins_from_noise_and_narrow_ones_from_structure():
+    rng = np.random.default_rng(0)
+    c = rng.uniform(0.3, 1, 20_000)
+    weights = np.full(len(c), 1 / len(c))
+
+    def width(truth):
+        correct = (rng.random(len(c)) < truth).astype(float)
+        return SoftECE().prepared({"confidence": c}, Facts(correct, weights, 3)).width
+
+    assert width(c - 0.1) >= 0.15  # the same gap everywhere: the more samples share a bin the better
+    assert width(np.clip(c + 0.15 * np.sin(c * 30), 0, 1)) <= 0.05
+    assert SoftECE(width=0.07).prepared({}, None).width == 0.07
+
+
+def test_what_soft_ece_learns_is_written_down():
+    data, fit = scale_fit()
+    text = str(fit.prepared(objective("soft-ece")))
+    assert text.startswith("soft-ece(width=")
+    cal = TemperatureScaling(objective="soft-ece").fit(data.logits, data.labels)
+    assert cal.solution_.objective == "soft-ece"
+
+
+@pytest.mark.parametrize("text", ["focal", "label-smoothing", "mmce", "soft-ece"])
+@pytest.mark.parametrize("name", ["temperature", "ets", "iop", "rho-norm"])
+def test_a_fit_is_lower_on_its_own_objective_than_one_on_nll(name, text):
+    """The new objectives with families that nothing holds back from them."""
+    logits, labels = synthetic(500, 4)
+    options = {"ridge": 1e-3} if name == "iop" else {}
+    data = predictions(logits, labels)
+    fit = ScaleFit.of(Profile.of(data))
+    target = fit.prepared(objective(text))
+
+    def value(cal):
+        stats = of_logits(cal.transform(logits), labels, log_softmax(logits), target.needs, 1e-7)
+        return target.evaluate(stats.values, Facts(stats.correct, fit.profile.weights, 4))[0]
+
+    own, other = (calibrator(name, objective=o, **options).fit(logits, labels) for o in (target, "nll"))
+    assert own.solution_.converged
+    assert value(own) < value(other)

@@ -51,11 +51,13 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
     """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
     for name in calibrator.parameters:
         tensors[prefix + name] = np.asarray(getattr(calibrator, name))
+    words = {name: getattr(calibrator, name).tolist() for name in calibrator.words}
     inside = {name: _describe(getattr(calibrator, name), f"{prefix}{name}.", tensors) for name in calibrator.children}
     return {
         "method": calibrator.name,
         "options": {name: _plain(value) for name, value in calibrator.get_params().items()},
         "evidence": asdict(calibrator.solution_),
+        **({"words": words} if words else {}),
         **({"inside": inside} if inside else {}),
     }
 
@@ -76,6 +78,8 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str,
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
         value = tensors[prefix + name]
         setattr(calibrator, name, value.item() if value.ndim == 0 else value)
+    for name in family.words:
+        setattr(calibrator, name, np.array(about["words"][name]))
     for name in family.children:
         setattr(calibrator, name, _build(about["inside"][name], f"{prefix}{name}.", tensors, card))
     calibrator.classes_ = np.asarray(card["classes"])

@@ -71,7 +71,7 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
     names = names or Names()
     arrays = _read_arrays(path, names)
     found = ", ".join(f"{name} {np.shape(value)}" for name, value in arrays.items()) or "nothing"
-    given = None if labels is None else _only_array(labels)
+    given = None if labels is None else only_array(labels, "labels")
 
     def split(suffix: str) -> Split | None:
         logits = arrays.get(names.logits + suffix)
@@ -112,13 +112,13 @@ def _read_arrays(path: Path, names: Names) -> Arrays:
     return reader(path, names)
 
 
-def _only_array(path: Path) -> Any:
-    """The labels of a file that holds nothing else."""
-    arrays = _read_arrays(path, Names(logits="labels"))
-    if "labels" in arrays:
-        return arrays["labels"]
+def only_array(path: Path, name: str) -> Any:
+    """The labels (or groups) of a file that holds nothing else, or the array of that name."""
+    arrays = _read_arrays(path, Names(name, name))
+    if name in arrays:
+        return arrays[name]
     if len(arrays) != 1:
-        raise FileError(f"{path}: expected labels only; found {', '.join(arrays) or 'nothing'}")
+        raise FileError(f"{path}: expected {name} only; found {', '.join(arrays) or 'nothing'}")
     return next(iter(arrays.values()))
 
 

@@ -43,6 +43,8 @@ class Predictions:
     weights: NDArray[np.float64] | None
     classes: NDArray[Any]
     n_ignored: int = 0
+    groups: NDArray[Any] | None = None
+    """The domain of every sample, if said."""
 
     @property
     def n_samples(self) -> int:
@@ -74,6 +76,7 @@ class Predictions:
             scores=self.scores[rows],
             labels=None if self.labels is None else self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
+            groups=None if self.groups is None else self.groups[rows],
         )
 
 
@@ -86,6 +89,7 @@ def predictions(
     kind: Kind = "logits",
     ignore_index: int | None = None,
     class_axis: int = -1,
+    groups: Any = None,
     name: str = "logits",
 ) -> Predictions:
     """Check outside data and freeze it.
@@ -108,6 +112,8 @@ def predictions(
         Samples with this label are left out (−100 for tokens and pixels).
     class_axis
         The axis of the classes, 1 for (N, C, H, W).
+    groups
+        The domain of each sample: texts or whole numbers.
     name
         How messages call ``values``.
     """
@@ -118,6 +124,7 @@ def predictions(
     names = None if classes is None else _class_names(classes, table.shape[1])
     flat = None if labels is None else _flat(labels, "labels", len(table), name)
     weights = None if sample_weight is None else _weights(sample_weight, len(table), name)
+    domains = None if groups is None else _groups(groups, len(table), name)
 
     n_ignored = 0
     if ignore_index is not None and flat is not None:
@@ -126,6 +133,7 @@ def predictions(
         if n_ignored:
             table, flat = table[kept], flat[kept]
             weights = None if weights is None else weights[kept]
+            domains = None if domains is None else domains[kept]
     if len(table) == 0:
         reason = f"every one of the {n_ignored} labels is ignore_index={ignore_index}" if n_ignored else "it is empty"
         raise InputError(f"{name} has no samples: {reason}")
@@ -136,8 +144,8 @@ def predictions(
     if flat is not None:
         codes, names = _codes(flat, names, table.shape[1])
     _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
-    names = np.arange(table.shape[1]) if names is None else names
-    return Predictions(table, kind, codes, weights, names, n_ignored)
+    columns = np.arange(table.shape[1]) if names is None else names
+    return Predictions(table, kind, codes, weights, columns, n_ignored, domains)
 
 
 def _floats(values: Any, name: str) -> tuple[Floats, str]:
@@ -216,6 +224,22 @@ def _weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
             f"{weights[row]:g} at row {row}"
         )
     return weights
+
+
+def _groups(values: Any, n: int, name: str) -> NDArray[Any]:
+    """Texts or whole numbers, one for each sample."""
+    flat = _flat(values, "groups", n, name)
+    if flat.dtype.kind == "O" and all(isinstance(group, str) for group in flat):
+        flat = flat.astype(str)
+    if flat.dtype.kind == "O" and all(isinstance(group, int | np.integer) for group in flat):
+        flat = flat.astype(np.int64)
+    if flat.dtype.kind == "f" and (np.isfinite(flat) & (flat == np.round(flat))).all():
+        flat = flat.astype(np.int64)
+    if flat.dtype.kind not in "iubU":
+        raise InputError(
+            f"groups must be texts or whole numbers, one for each sample and none missing; got dtype {flat.dtype}"
+        )
+    return flat if flat.dtype.kind == "U" else flat.astype(np.int64)
 
 
 def _class_names(classes: Any, m: int) -> NDArray[Any]:

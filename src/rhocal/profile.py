@@ -129,6 +129,11 @@ class Profile:
         return self._read("runner_up_gap", lambda passes: passes.largest(2)[:, 1] - self.top)
 
     @property
+    def mean_gap(self) -> Vector:
+        """Mean logit of a sample minus the largest."""
+        return self.mean - self.top
+
+    @property
     def base(self) -> Curve:
         """The curve at scale 1: the uncalibrated distribution."""
         ones = np.ones(self.n_samples)

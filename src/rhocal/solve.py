@@ -294,6 +294,37 @@ def _updated(hessian: NDArray[np.float64], step: Vector, change: Vector) -> NDAr
     return np.asarray(hessian + np.outer(change, change) / (step @ change) - np.outer(along, along) / (step @ along))
 
 
+def quadratic(gram: Vector, linear: Vector, low: Vector, total: float) -> Vector:
+    """Minimise ½ xᵀ gram x − linearᵀ x where x ≥ low and Σx ≤ total: a small convex problem, solved exactly.
+
+    The bound on the sum has a multiplier μ ≥ 0 under which the sum falls as μ grows; non-negative least squares does the
+    rest.
+
+    >>> quadratic(np.eye(2), np.array([0.5, 3.0]), np.zeros(2), 1.0).round(9).tolist()
+    [0.0, 1.0]
+    """
+    from scipy.optimize import brentq, nnls  # noqa: PLC0415
+
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > 1e-14 * max(float(values[-1]), 1e-300)
+    root = np.sqrt(values[kept])
+    matrix = root[:, None] * vectors[:, kept].T
+    rest = linear - gram @ low
+
+    def solution(multiplier: float) -> Vector:
+        return low + nnls(matrix, vectors[:, kept].T @ (rest - multiplier) / root)[0]
+
+    def excess(multiplier: float) -> float:
+        return float(solution(multiplier).sum()) - total
+
+    if excess(0.0) <= 0:
+        return solution(0.0)
+    most = float(np.abs(rest).max()) + 1.0  # here no entry leaves its lower bound
+    if excess(most) > 0:
+        return low
+    return solution(brentq(excess, 0.0, most, xtol=1e-15, rtol=4 * np.finfo(float).eps))
+
+
 def polish(
     exact: VectorFunction, fast: VectorFunction, minimum: Minimum, bounds: Sequence[tuple[float, float]] | None = None
 ) -> Minimum:

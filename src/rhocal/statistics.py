@@ -1,10 +1,11 @@
-"""What objectives see of a sample: six numbers, and how they move with its scale or with its logits.
+"""What objectives see of a sample: seven numbers, and how they move with its scale or with its logits.
 
 An objective is a function of these numbers; a family of calibrators moves them through scales or through logits. So each
 objective is written once and serves every family.
 
 ==============  ==============================================
 log_label       log p_y, the log-probability of the label
+mean_log        mean_j log p_j, the mean log-probability of all classes
 confidence      the largest probability
 entropy         −Σ p log p
 sum_squares     Σ p²
@@ -74,6 +75,9 @@ def of_scale(
     if "log_label" in needs:
         values["log_label"] = scale * profile.label_gap - at.value
         slopes["log_label"] = profile.label_gap - at.first
+    if "mean_log" in needs:  # linear in the scale but for L, as the label's
+        values["mean_log"] = scale * profile.mean_gap - at.value
+        slopes["mean_log"] = profile.mean_gap - at.first
     if "confidence" in needs:  # the logits are shifted so that the largest is 0
         values["confidence"] = np.exp(-at.value)
         slopes["confidence"] = -values["confidence"] * at.first
@@ -155,6 +159,7 @@ class _Softmax:
 
 _VALUES: dict[str, Callable[[_Softmax], Vector]] = {
     "log_label": lambda at: at.log_p[np.arange(len(at.labels)), at.labels],
+    "mean_log": lambda at: at.log_p.mean(axis=1),
     "confidence": lambda at: at.top[0],
     "entropy": lambda at: -np.einsum("ij,ij->i", at.p, at.log_p),
     "sum_squares": lambda at: np.einsum("ij,ij->i", at.p, at.p),
@@ -165,6 +170,7 @@ _VALUES: dict[str, Callable[[_Softmax], Vector]] = {
 # p_j · ∂statistic/∂p_j (constants that the projection removes are left out)
 _WEIGHTED_SLOPES: dict[str, Callable[[_Softmax], Floats]] = {
     "log_label": lambda at: at.one_hot,
+    "mean_log": lambda at: np.full_like(at.p, 1 / at.p.shape[1]),
     "confidence": lambda at: at.p * at.top[1],
     "entropy": lambda at: -at.p * at.log_p,
     "sum_squares": lambda at: 2 * at.p**2,

@@ -10,11 +10,15 @@ from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.bbq import BayesianBinning
 from rhocal.calibrators.beta import BetaCalibration
+from rhocal.calibrators.ets import EnsembleTemperatureScaling
 from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
+from rhocal.calibrators.iop import IntraOrderPreserving
 from rhocal.calibrators.isotonic import IsotonicRegression
+from rhocal.calibrators.multi_domain import MultiDomainTemperatureScaling
 from rhocal.calibrators.platt import PlattScaling
+from rhocal.calibrators.polynomial import PolynomialScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
 from rhocal.calibrators.spline import SplineCalibration
@@ -48,6 +52,10 @@ CALIBRATORS: dict[str, Method] = {
         {"features": ("margin", "log-margin"), "objective": "sb-ece"},
     ),
     "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
+    "ets": Method(EnsembleTemperatureScaling, "A mixture of temperature scaling, the network itself and no knowledge"),
+    "iop": Method(IntraOrderPreserving, "One increasing function for all logits"),
+    "polynomial": Method(PolynomialScaling, "An increasing polynomial from scores to probabilities"),
+    "multi-domain": Method(MultiDomainTemperatureScaling, "A temperature for each known domain (groups)"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
     "platt": Method(PlattScaling, "A logistic function of the log-odds of each class"),
@@ -90,13 +98,17 @@ __all__ = [
     "BayesianBinning",
     "BetaCalibration",
     "Calibrator",
+    "EnsembleTemperatureScaling",
     "FieldScaling",
     "HistogramBinning",
     "Identity",
+    "IntraOrderPreserving",
     "IsotonicRegression",
     "Method",
+    "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
     "PlattScaling",
+    "PolynomialScaling",
     "RhoNormScaling",
     "ScaleCalibrator",
     "SplineCalibration",

@@ -18,6 +18,7 @@ from rhocal.profile import Profile
 from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -34,6 +35,12 @@ class Calibrator(ABC):
     """Whether the predicted class can never change."""
     parameters: ClassVar[tuple[str, ...]]
     """The fitted numbers and arrays, as attributes; what an artifact stores."""
+
+    words: ClassVar[tuple[str, ...]] = ()
+    """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
+
+    takes_groups: ClassVar[bool] = False
+    """Whether it looks at the domain of a sample (``groups``)."""
 
     children: ClassVar[tuple[str, ...]] = ()
     """The fitted calibrators it is made of, as attributes."""
@@ -52,11 +59,14 @@ class Calibrator(ABC):
         kind: Kind = "logits",
         ignore_index: int | None = None,
         class_axis: int = -1,
+        groups: Any = None,
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
         See ``rhocal.predictions`` for what is accepted. ``kind`` is remembered and used by ``predict_proba`` too.
+        ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
         """
+        self._refuse(groups)
         data = predictions(
             logits,
             _required(labels),
@@ -65,22 +75,27 @@ class Calibrator(ABC):
             kind=kind,
             ignore_index=ignore_index,
             class_axis=class_axis,
+            groups=groups,
         )
         return self.fit_checked(data, kind)
 
-    def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
+    def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns)."""
-        data = self._border(logits, kind, class_axis)
-        return _in_shape(self.transform_checked(data.logits), logits, class_axis)
+        data = self._border(logits, kind, class_axis, groups)
+        return _in_shape(self._transform_of(data), logits, class_axis)
 
-    def predict_proba(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> Floats:
+    def predict_proba(
+        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
+    ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
-        data = self._border(logits, kind, class_axis)
-        return _in_shape(self.probs_checked(data.logits), logits, class_axis)
+        data = self._border(logits, kind, class_axis, groups)
+        return _in_shape(self._probs_of(data), logits, class_axis)
 
-    def predict(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[Any]:
+    def predict(
+        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
+    ) -> NDArray[Any]:
         """The predicted class of every sample, as a value of ``classes_``."""
-        data = self._border(logits, kind, class_axis)
+        data = self._border(logits, kind, class_axis, groups)
         predicted = self.classes_[self.predicted_checked(data.logits)]
         shape = np.shape(logits)
         if len(shape) > 2:
@@ -122,6 +137,13 @@ class Calibrator(ABC):
     @abstractmethod
     def _transform(self, logits: Floats) -> Floats:
         """Calibrated logits of checked logits, in a new array."""
+
+    def _transform_of(self, data: Predictions) -> Floats:
+        """Calibrated logits; a family that takes groups finds them here."""
+        return self.transform_checked(data.logits)
+
+    def _probs_of(self, data: Predictions) -> Floats:
+        return self.probs_checked(data.logits)
 
     def _probs(self, logits: Floats) -> Floats:
         return softmax(self._transform(logits))
@@ -177,7 +199,12 @@ class Calibrator(ABC):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
         return self
 
-    def _border(self, logits: Any, kind: Kind | None, class_axis: int) -> Predictions:
+    def _refuse(self, groups: Any) -> None:
+        if groups is not None and not self.takes_groups:
+            raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
+
+    def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
+        self._refuse(groups)
         classes = self._fitted().classes_
         n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
         if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:
@@ -185,7 +212,7 @@ class Calibrator(ABC):
                 f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(self).__name__} was fitted "
                 f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
             )
-        return predictions(logits, kind=kind or self.kind_, class_axis=class_axis)
+        return predictions(logits, kind=kind or self.kind_, class_axis=class_axis, groups=groups)
 
 
 class ScaleCalibrator(Calibrator):
@@ -206,9 +233,9 @@ class ScaleCalibrator(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         return self._fit_profile(Profile.of(data))
 
-    @abstractmethod
-    def _fit_profile(self, profile: Profile) -> Solution:
+    def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         """Set the attributes named in ``parameters``."""
+        raise InputError(f"{type(self).__name__} cannot be fitted on a profile; it needs the logits themselves")
 
     @abstractmethod
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
@@ -219,38 +246,48 @@ class ScaleCalibrator(Calibrator):
         return self._scale(self._border(logits, kind, class_axis).logits)
 
     def _transform(self, logits: Floats) -> Floats:
-        out = np.empty_like(logits)
-        for rows in row_blocks(*logits.shape):
-            block = logits[rows]
-            np.multiply(block, self._scale(block).astype(block.dtype)[:, None], out=out[rows])
-            _keep_decision(out[rows], block)
-        return out
+        return scaled(logits, lambda rows: self._scale(logits[rows]))
 
     def _probs(self, logits: Floats) -> Floats:
-        out = np.empty_like(logits)
-        almost = 1 - 8 * np.finfo(logits.dtype).eps
-
-        def work(rows: slice) -> None:
-            block, p = logits[rows], out[rows]
-            # The maximum goes first: scaled logits of 1e30 would overflow their differences otherwise.
-            np.subtract(block, row_max(block)[:, None], out=p)
-            scale = self._scale(block).astype(p.dtype)
-            p *= scale[0] if (scale == scale[0]).all() else scale[:, None]
-            exp_normal(p)
-            # The top class is at exactly 1. Only others that come close to it could be rounded to the same.
-            close = np.count_nonzero(p > almost) > len(p)
-            p /= row_sum(p)[:, None]
-            if close:
-                _keep_decision(p, block)
-
-        over_blocks(logits.shape, work)
-        return out
+        return scaled_probs(logits, lambda rows: self._scale(logits[rows]))
 
     def _predicted(self, logits: Floats) -> NDArray[np.intp]:
         return row_argmax(logits)
 
 
-def _keep_decision(out: Floats, logits: Floats) -> None:
+def scaled(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
+    """Every sample's logits times its scale, block by block."""
+    out = np.empty_like(logits)
+    for rows in row_blocks(*logits.shape):
+        block = logits[rows]
+        np.multiply(block, scale_of(rows).astype(block.dtype)[:, None], out=out[rows])
+        keep_decision(out[rows], block)
+    return out
+
+
+def scaled_probs(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
+    """Softmax of every sample's logits times its scale, block by block."""
+    out = np.empty_like(logits)
+    almost = 1 - 8 * np.finfo(logits.dtype).eps
+
+    def work(rows: slice) -> None:
+        block, p = logits[rows], out[rows]
+        # The maximum goes first: scaled logits of 1e30 would overflow their differences otherwise.
+        np.subtract(block, row_max(block)[:, None], out=p)
+        scale = scale_of(rows).astype(p.dtype)
+        p *= scale[0] if (scale == scale[0]).all() else scale[:, None]
+        exp_normal(p)
+        # The top class is at exactly 1. Only others that come close to it could be rounded to the same.
+        close = np.count_nonzero(p > almost) > len(p)
+        p /= row_sum(p)[:, None]
+        if close:
+            keep_decision(p, block)
+
+    over_blocks(logits.shape, work)
+    return out
+
+
+def keep_decision(out: Floats, logits: Floats) -> None:
     """Where rounding made two classes equal, lift the one that was ahead (and its ties) by the smallest step there is."""
     top = row_argmax(logits)
     rounded = np.flatnonzero(row_argmax(out) != top)

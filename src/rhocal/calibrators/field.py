@@ -70,8 +70,8 @@ class FieldScaling(ScaleCalibrator):
         *,
         features: Sequence[str] = ("log-norm", "margin", "log-margin"),
         ridge: float | str = "cv",
-        guard: float = 0.005,
-        caution: float = 0.25,
+        guard: float = ridges.GUARD,
+        caution: float = ridges.CAUTION,
         n_folds: int = 5,
     ) -> None:
         self.objective = objective
@@ -116,7 +116,7 @@ class Linear:
         """Temperature scaling."""
         return np.r_[log_scale, np.zeros(self.features.shape[1])]
 
-    def scales(self, x: Vector) -> tuple[Vector, Vector]:
-        """Every sample's scale and its derivatives."""
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+        """Every sample's scale, and the way back to the parameters."""
         scale, slope = ridges.bounded_scale(dot(self._slopes.T, x), self.unit)
-        return scale, slope * self._slopes
+        return scale, lambda outer: dot(self._slopes, slope * outer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +12,6 @@ from rhocal import solve
 from rhocal.calibrators.scale_fit import bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import NLL, Objective
-from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +24,25 @@ if TYPE_CHECKING:
 SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 """Weights of NLL that are added to the objective, one after the other, until the guard is content."""
 
+CAUTION = 0.25
+"""Standard errors by which a weaker ridge must be better before it is preferred, unless an option says otherwise."""
+
+GUARD = 0.005
+"""By how much held-out NLL may exceed temperature scaling's, relatively, unless an option says otherwise."""
+
 SCALE_REACH = 10.0
 """No sample's scale is more than this times the NLL-optimal one, nor less than one over this: none is that different."""
 
 MAX_STEPS = 200
-TOLERANCE = 1e-10
+TOLERANCE = 1e-12
 """Relative decrease of the objective below which a search on the fast profile stops."""
+
+CHOOSING = 1e-7
+"""Relative decrease at which fits inside cross-validation stop: far below the differences they are compared by."""
+
+
+Pull = Callable[["Vector"], "Vector"]
+"""A slope in every sample's scale → a slope in every parameter."""
 
 
 class ScaleMap(Protocol):
@@ -38,8 +51,8 @@ class ScaleMap(Protocol):
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling with this log scale, which is the first parameter; the ridge pulls the others to 0."""
 
-    def scales(self, x: Vector) -> tuple[Vector, Vector]:
-        """The scale of every sample, and its derivative in every parameter (n_parameters × n_samples)."""
+    def scales(self, x: Vector) -> tuple[Vector, Pull]:
+        """The scale of every sample, and how a slope in every scale becomes one in every parameter."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,8 @@ class Choice:
     target: Objective
     ridge: float
     trials: tuple[dict[str, Any], ...]
+    score: tuple[float, float] = (np.inf, np.inf)
+    """How much NLL the guard asked for, and the held-out objective: what maps are compared by, lower is better."""
 
 
 def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
@@ -77,14 +92,21 @@ def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
 
 
 def fitted(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack, what: str
+    fit: ScaleFit,
+    scale_map: ScaleMap,
+    target: Objective,
+    tried: Sequence[float],
+    hold: HoldBack,
+    what: str,
+    choice: Choice | None = None,
 ) -> tuple[Vector, float, solve.Solution]:
-    """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``."""
+    """The parameters, the ridge and the evidence of a map fitted with the ridge given, or the one chosen from ``tried``.
+
+    ``choice`` is what cross-validation said, if it was asked before.
+    """
     target = fit.prepared(target)
-    if isinstance(hold.ridge, str):
-        choice = choose(fit, scale_map, target, tried, hold)
-    else:
-        choice = Choice(target, float(hold.ridge), ())
+    if choice is None:
+        choice = settled(fit, scale_map, target, tried, hold)
     found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale).minimum
     found = finish(fit, scale_map, choice.target, choice.ridge, found)
     at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=6)
@@ -93,6 +115,13 @@ def fitted(
         str(choice.target), found.value, found.converged, found.n_evaluations, at_bound, choice.trials
     )
     return found.x, choice.ridge, evidence
+
+
+def settled(fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack) -> Choice:
+    """The ridge that was given, or what cross-validation says."""
+    if isinstance(hold.ridge, str):
+        return choose(fit, scale_map, target, tried, hold)
+    return Choice(target, float(hold.ridge), ())
 
 
 @dataclass(frozen=True)
@@ -104,7 +133,13 @@ class Found:
 
 
 def minimum(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, near: Found | None = None
+    fit: ScaleFit,
+    scale_map: ScaleMap,
+    target: Objective,
+    ridge: float,
+    anchor: float,
+    near: Found | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Found:
     """The minimum of objective + ridge/(2n)·‖parameters − temperature scaling‖², on the fast profile.
 
@@ -118,10 +153,10 @@ def minimum(
     fun = _function(fit, scale_map, target, ridge, anchor, exact=False)
     start = plain if near is None else near.minimum.x
     if len(start) > solve.FEW_PARAMETERS:
-        return Found(solve.smooth(fun, start, max_steps=MAX_STEPS))
+        return Found(solve.smooth(fun, start, max_steps=MAX_STEPS, tolerance=tolerance))
     strength = ridge / fit.profile.total_weight * np.eye(len(start))
     hessian = None if near is None or near.hessian is None else near.hessian + strength
-    found, hessian = solve.few(fun, start, [(-np.inf, np.inf)] * len(start), hessian, tolerance=TOLERANCE)
+    found, hessian = solve.few(fun, start, [(-np.inf, np.inf)] * len(start), hessian, tolerance=tolerance)
     return Found(found, hessian - strength)
 
 
@@ -148,7 +183,7 @@ def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequen
         trials += [{"nll_share": share, **row} for row in rows]
         best = next(row for row in rows if row["above_lowest"] <= hold.caution * row["standard_error"])
         if best["nll"] <= (1 + hold.guard) * best["nll_temperature"]:
-            return Choice(mixed, best["ridge"], tuple(trials))
+            return Choice(mixed, best["ridge"], tuple(trials), (share, best.get("held_out", 0.0)))
     return Choice(NLL(), np.inf, tuple(trials))
 
 
@@ -183,7 +218,7 @@ def _cross_validate(
         nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
         near: Found | None = None
         for i, ridge in enumerate(ridges):  # each starts where the one before it ended
-            near = minimum(tune, scale_map, target, ridge, anchor, near)
+            near = minimum(tune, scale_map, target, ridge, anchor, near, CHOOSING)
             scale = scale_map.scales(near.minimum.x)[0]
             held_out[k, i] = test.evaluate(target, scale)[0]
             nll[k, i] = test.evaluate(NLL(), scale)[0]
@@ -210,9 +245,9 @@ def _function(
     centre = np.r_[anchor, np.zeros(len(scale_map.start(anchor)) - 1)]
 
     def fun(x: Vector) -> tuple[float, Vector]:
-        scale, slopes = scale_map.scales(x)
+        scale, pull = scale_map.scales(x)
         value, slope = fit.evaluate(target, scale, exact=exact)
         away = x - centre
-        return value + strength * float(away @ away) / 2, dot(slopes, slope) + strength * away
+        return value + strength * float(away @ away) / 2, pull(slope) + strength * away
 
     return fun

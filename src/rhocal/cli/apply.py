@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import ClassAxis, InputFile, Json, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.desk import (
+    ClassAxis,
+    GroupsOption,
+    InputFile,
+    Json,
+    LabelsName,
+    LogitsName,
+    groups_of,
+    kind_of,
+    print_json,
+    read,
+)
 from rhocal.errors import InputError
 
 
@@ -22,6 +33,7 @@ def apply_(
     logits_name: LogitsName = "logits",
     labels_name: LabelsName = "labels",
     class_axis: ClassAxis = -1,
+    groups: GroupsOption = None,
     as_json: Json = False,
 ) -> None:
     """Calibrate a file of logits: probabilities, predicted class and confidence of every sample.
@@ -37,7 +49,11 @@ def apply_(
         raise InputError(f"--write is probs or logits; got {what!r}")
     cal = load(artifact)
     split = read(source, None, logits_name, labels_name).for_testing()
-    said: dict[str, Any] = {"kind": None if kind is None else kind_of(kind), "class_axis": class_axis}
+    said: dict[str, Any] = {
+        "kind": None if kind is None else kind_of(kind),
+        "class_axis": class_axis,
+        "groups": groups_of(groups),
+    }
     probs = cal.predict_proba(split.logits, **said)
     arrays = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
     arrays["predicted"] = cal.predict(split.logits, **said)

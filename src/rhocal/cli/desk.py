@@ -24,6 +24,9 @@ LogitsName = Annotated[str, typer.Option("--logits-name", help="The name of the 
 LabelsName = Annotated[str, typer.Option("--labels-name", help="The name of the array or column of labels.")]
 IgnoreIndex = Annotated[int | None, typer.Option("--ignore-index", help="Leave out samples with this label (-100).")]
 ClassAxis = Annotated[int, typer.Option("--class-axis", help="The axis of the classes, 1 for (N, C, H, W).")]
+GroupsOption = Annotated[
+    Path | None, typer.Option("--groups", help="A file with the domain of every sample, for multi-domain.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
@@ -32,6 +35,13 @@ def read(path: Path, labels: Path | None, logits_name: str, labels_name: str) ->
     from rhocal import files
 
     return files.read(path, files.Names(logits_name, labels_name), labels)
+
+
+def groups_of(path: Path | None) -> Any:
+    """The domain of every sample, if a file with them was named."""
+    from rhocal import files
+
+    return None if path is None else files.only_array(path, "groups")
 
 
 def with_labels(contents: Contents) -> Split:

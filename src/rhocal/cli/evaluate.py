@@ -9,6 +9,7 @@ import typer
 
 from rhocal.cli.desk import (
     ClassAxis,
+    GroupsOption,
     IgnoreIndex,
     InputFile,
     Json,
@@ -16,6 +17,7 @@ from rhocal.cli.desk import (
     LabelsName,
     LabelsOption,
     LogitsName,
+    groups_of,
     kind_of,
     print_json,
     read,
@@ -32,6 +34,7 @@ def evaluate(
     labels_name: LabelsName = "labels",
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
+    groups: GroupsOption = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -52,10 +55,12 @@ def evaluate(
         kind=kind_of(kind),
         ignore_index=ignore_index,
         class_axis=class_axis,
+        groups=groups_of(groups),
     )
     columns = {"as it is": metrics.figures(data)}
     if cal is not None:
-        columns[cal.name] = metrics.figures(predictions(cal.transform(data.logits, kind="logits"), data.labels))
+        calibrated = cal.transform(data.logits, kind="logits", groups=data.groups)
+        columns[cal.name] = metrics.figures(predictions(calibrated, data.labels))
     if as_json:
         print_json({"n_samples": data.n_samples, "n_classes": data.n_classes, "figures": columns})
         return

@@ -10,6 +10,7 @@ import typer
 
 from rhocal.cli.desk import (
     ClassAxis,
+    GroupsOption,
     IgnoreIndex,
     InputFile,
     Json,
@@ -17,6 +18,7 @@ from rhocal.cli.desk import (
     LabelsName,
     LabelsOption,
     LogitsName,
+    groups_of,
     kind_of,
     print_json,
     read,
@@ -40,6 +42,7 @@ def fit(
     labels_name: LabelsName = "labels",
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
+    groups: GroupsOption = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
@@ -63,13 +66,14 @@ def fit(
         "ignore_index": ignore_index,
         "class_axis": class_axis,
         "classes": contents.classes,
+        "groups": groups_of(groups),
     }
     cal.fit(split.logits, split.labels, **said)
     cal.save(output)
     data = predictions(split.logits, split.labels, **said)
     before, after = (
         metrics.figures(data),
-        metrics.figures(predictions(cal.transform(data.logits, kind="logits"), data.labels)),
+        metrics.figures(predictions(cal.transform(data.logits, kind="logits", groups=data.groups), data.labels)),
     )
     document = {
         **_fitted(cal, method, output),

@@ -1,0 +1,76 @@
+"""Objectives of the label's log-probability: NLL, and its focal and label-smoothed variants."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.objectives.base import Single, Slopes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.special import Vector
+    from rhocal.statistics import Facts
+
+
+@dataclass(frozen=True, repr=False)
+class NLL(Single):
+    """Negative log-likelihood: −mean log p_y."""
+
+    name = "nll"
+    looks_at = frozenset({"log_label"})
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        return -float(facts.weights @ values["log_label"]), {"log_label": -facts.weights}
+
+
+@dataclass(frozen=True, repr=False)
+class Focal(Single):
+    """Focal loss (Lin et al. 2017): −mean (1 − p_y)^gamma · log p_y. Samples already right count less.
+
+    ``gamma=0`` is NLL. It is not a proper score: its optimum is less confident than the truth, the more so the larger
+    gamma.
+    """
+
+    gamma: float = 2.0
+    name = "focal"
+    looks_at = frozenset({"log_label"})
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma < math.inf:
+            raise InputError(f"focal: gamma must be finite and not negative; got {self.gamma!r}")
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        log_p = np.minimum(values["log_label"], 0)  # rounding may leave 1e−17 above
+        rest = -np.expm1(log_p)
+        ease = rest**self.gamma
+        # d/dlog p of −(1 − p)^γ log p; where p = 1 the second term is 0 · (1 − p)^γ/(1 − p) · log p, and −log p ≈ 1 − p
+        ratio = np.divide(log_p, rest, out=np.full_like(rest, -1.0), where=rest > 0)
+        slope = -ease + self.gamma * np.exp(log_p) * ease * ratio
+        return -float(facts.weights @ (ease * log_p)), {"log_label": facts.weights * slope}
+
+
+@dataclass(frozen=True, repr=False)
+class LabelSmoothing(Single):
+    """NLL against smoothed labels (Szegedy et al. 2016): −mean of (1 − epsilon)·log p_y + epsilon·mean_j log p_j.
+
+    It is not a proper score: it pulls every prediction toward the uniform distribution. ``epsilon=0`` is NLL.
+    """
+
+    epsilon: float = 0.1
+    name = "label-smoothing"
+    looks_at = frozenset({"log_label", "mean_log"})
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < 1:
+            raise InputError(f"label-smoothing: epsilon must be at least 0 and below 1; got {self.epsilon!r}")
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        e, w = self.epsilon, facts.weights
+        value = -float(w @ ((1 - e) * values["log_label"] + e * values["mean_log"]))
+        return value, {"log_label": -(1 - e) * w, "mean_log": -e * w}

@@ -1,0 +1,43 @@
+"""Square calibration error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rhocal.errors import InputError
+from rhocal.objectives.base import Objective, Single, Slopes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.special import Vector
+    from rhocal.statistics import Facts
+
+
+@dataclass(frozen=True, repr=False)
+class SCE(Single):
+    """Square calibration error of a random mini-batch taken as one bin (paper, Eq. 3), in expectation over the draw.
+
+    With d = correct − confidence and a batch D of ``batch_size`` draws with replacement,
+    E[(mean_D d)²] = mean(d)² + Var(d) / batch_size. The second term makes the parameters identifiable: the first alone
+    is zero on a whole curve. ``batch_size=inf`` leaves the first alone, which on one drawn batch is the paper's loss.
+    """
+
+    batch_size: float = 128
+    name = "sce"
+    looks_at = frozenset({"confidence"})
+
+    def __post_init__(self) -> None:
+        if not self.batch_size >= 1:
+            raise InputError(f"sce: batch_size must be at least 1; got {self.batch_size!r}")
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        d = facts.correct - values["confidence"]
+        mean = float(facts.weights @ d)
+        value = mean**2 + float(facts.weights @ (d - mean) ** 2) / self.batch_size
+        return value, {"confidence": -2 * facts.weights * (mean + (d - mean) / self.batch_size)}
+
+    def on_batch(self) -> Objective:
+        return SCE(math.inf)

@@ -1,0 +1,119 @@
+"""Calibration errors over bins without hard edges."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.objectives.base import Objective, Single, Slopes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.special import Vector
+    from rhocal.statistics import Facts
+
+WIDTHS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25)
+"""Widths that ``SoftECE`` chooses from, in confidence."""
+
+N_FOLDS = 5
+"""Parts in which samples are left out while it chooses."""
+
+
+@dataclass(frozen=True, repr=False)
+class SoftBinnedECE(Single):
+    """Soft-binned calibration error (Karandikar et al. 2021), ℓ2: sqrt(Σ_b share_b · gap_b²).
+
+    A sample belongs to bin b to the degree softmax_b(−(confidence − centre_b)² / temperature).
+    """
+
+    n_bins: int = 15
+    temperature: float = 0.01
+    name = "sb-ece"
+    looks_at = frozenset({"confidence"})
+
+    def __post_init__(self) -> None:
+        if self.n_bins < 1 or not self.temperature > 0:
+            raise InputError(f"sb-ece: n_bins ≥ 1 and temperature > 0; got {self.n_bins!r}, {self.temperature!r}")
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        return soft_error(values["confidence"], facts, self.n_bins, self.temperature)
+
+
+@dataclass(frozen=True, repr=False)
+class SoftECE(Single):
+    """Soft-binned calibration error whose width is learned from the data: 15 bins, degree ∝ exp(−(c − centre)² / 2 width²).
+
+    The narrow bins of a hard ECE chase noise, wide ones see nothing. Unless given, ``width`` is the one of ``WIDTHS`` whose
+    bins best predict the correctness of samples that were not counted in them, when the fit starts (at the NLL-optimal
+    temperature). It cannot be a free parameter of the fit itself: the widest bins always have the smallest error.
+    """
+
+    width: float | None = None
+    n_bins: int = 15
+    name = "soft-ece"
+    looks_at = frozenset({"confidence"})
+
+    def __post_init__(self) -> None:
+        if self.n_bins < 1 or not (self.width is None or self.width > 0):
+            raise InputError(f"soft-ece: n_bins ≥ 1 and width > 0; got {self.n_bins!r}, {self.width!r}")
+
+    def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
+        if self.width is not None:
+            return self
+        errors = [_held_out(values["confidence"], facts, self.n_bins, 2 * width**2) for width in WIDTHS]
+        return replace(self, width=WIDTHS[int(np.argmin(errors))])
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        width = WIDTHS[-1] if self.width is None else self.width
+        return soft_error(values["confidence"], facts, self.n_bins, 2 * width**2)
+
+
+def soft_error(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> tuple[float, Slopes]:
+    """sqrt(Σ_b share_b · gap_b²) and its slope in the confidences."""
+    d = facts.correct - confidence
+    away = confidence[:, None] - _centres(n_bins)
+    u = _degrees(confidence, n_bins, temperature)
+    h = -2 * away / temperature
+    du = u * (h - (u * h).sum(axis=1, keepdims=True))
+    share = facts.weights @ u
+    gap = (facts.weights * d) @ u / np.maximum(share, 1e-300)
+    square = float(share @ gap**2)
+    # Σ_b D_b²/S_b with D = Σ w u d, S = Σ w u
+    slope = facts.weights * (2 * d * (du @ gap) - 2 * (u @ gap) - du @ gap**2)
+    root = math.sqrt(square)
+    return root, {"confidence": slope / (2 * max(root, 1e-9))}
+
+
+def _centres(n_bins: int) -> Vector:
+    return (np.arange(n_bins) + 0.5) / n_bins
+
+
+def _degrees(confidence: Vector, n_bins: int, temperature: float) -> Vector:
+    """To which degree each sample belongs to each bin."""
+    u = -((confidence[:, None] - _centres(n_bins)) ** 2) / temperature
+    u = np.exp(u - u.max(axis=1, keepdims=True))
+    return np.asarray(u / u.sum(axis=1, keepdims=True))
+
+
+def _held_out(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> float:
+    """Mean square error of predicting correctness by the gaps of the bins, each sample left out of its own prediction.
+
+    Samples are left out by the rank of their confidence, counted round: copies of a sample leave together, and the order of
+    the samples does not matter.
+    """
+    u = _degrees(confidence, n_bins, temperature)
+    present = facts.weights > 0
+    folds = np.searchsorted(np.unique(confidence[present]), confidence) % N_FOLDS
+    d = facts.correct - confidence
+    total = 0.0
+    for fold in range(N_FOLDS):
+        out = folds == fold
+        w = np.where(out, 0.0, facts.weights)
+        gap = (w * d) @ u / np.maximum(w @ u, 1e-12)
+        total += float(facts.weights[out] @ (d[out] - u[out] @ gap) ** 2)
+    return total
