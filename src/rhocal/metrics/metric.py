@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rhocal.special import Vector
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Metric:
     """A metric of one set of predictions with labels; calling it checks its input and gives the figure.
 
@@ -47,6 +47,9 @@ class Metric:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", inspect.getdoc(self.value))  # `help` and editors show the formula's
+
+    def __repr__(self) -> str:
+        return f"rhocal.metrics.{self.name}{inspect.signature(self)}"
 
     @property
     def summary(self) -> str:

@@ -58,7 +58,7 @@ def _sum_squares(scored: Scored) -> Vector:
     return scored.over_classes(lambda p: np.einsum("ij,ij->i", p, p))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scored:
     """Samples as metrics look at them: a few numbers each, and their probabilities in blocks for those that need all.
 
