@@ -2,16 +2,15 @@
 
 Where they disagree, and why:
 
-=======================  ================================================================================================
-torchmetrics 1.9.0       a confidence of exactly 1.0 has a bin of its own (.525 where ten bins (lo, hi] give .475)
-uncertainty-calibration  a probability up to 1e−7 above an edge is above it; we take it for single-precision noise
-uncertainty-calibration  its area over coverage is a mean over the n coverages k/n; ours is the integral over all coverages
-relplot 1.0.3            finds the bandwidth to 2^−10 on a mesh of 200 points; we solve the fixed point (they agree to 1 %)
-relplot 1.0.3            confidences within 1e−3 of 1 count half: its reflection drops the copy of the last grid point
-mapie 1.6.0              ``num_bins`` counts the edges of uniform bins: 11 of theirs are 10 bins
-mapie 1.6.0              KS and Kuiper are in units of their standard deviation, on confidences with noise of 1e−8; Kuiper's path
-                         does not start at 0
-=======================  ================================================================================================
+===================  ====================================================================================================
+torchmetrics 1.9.0   a confidence of exactly 1.0 has a bin of its own (.525 where ten bins (lo, hi] give .475)
+uncertainty-         a probability up to 1e−7 above an edge is above it; we take it for single-precision noise. Its area
+calibration 0.1.4    over coverage is a mean over the n coverages k/n; ours is the integral over all coverages
+relplot 1.0.3        finds the bandwidth to 2^−10 on a mesh of 200 points; we solve the fixed point (they agree to 1 %).
+                     Confidences within 1e−3 of 1 count half: its reflection drops the copy of the last grid point
+mapie 1.6.0          ``num_bins`` counts the edges of uniform bins: 11 of theirs are 10 bins. KS and Kuiper are in units of
+                     their standard deviation, on confidences with noise of 1e−8; Kuiper's path does not start at 0
+===================  ====================================================================================================
 """
 
 import warnings

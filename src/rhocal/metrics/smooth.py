@@ -150,15 +150,13 @@ def _local_line(ranked: BinSums, x: Vector, point: float, span: float) -> float:
     order = np.argsort(away, kind="stable")
     reach = np.searchsorted(np.cumsum(ranked.weight[order]), span * ranked.weight.sum() * (1 - 1e-12))
     width = away[order[min(int(reach), len(x) - 1)]]
-    near = away < width if width > 0 else away <= 0
-    if not near.any():
-        near = away <= away.min()
-    closeness = (1 - (away[near] / width) ** 3) ** 3 if width > 0 else np.ones(int(near.sum()))
-    w, t = ranked.weight[near] * closeness, x[near] - point
-    y = ranked.accuracy[near]
+    near = np.maximum(1 - (away / width) ** 3, 0) ** 3 if width > 0 else (away <= 0).astype(np.float64)
+    if not near.any():  # the two nearest are equally far, and at the end of the reach
+        near = (away <= away.min() * (1 + 1e-9)).astype(np.float64)
+    w, t, y = ranked.weight * near, x - point, ranked.accuracy
     total, first, second = w.sum(), w @ t, w @ t**2
     spread = second * total - first**2
-    if spread <= 1e-10 * total**2 * max(width, 1e-6) ** 2:  # one place only: a line has no slope there
+    if spread <= 1e-10 * (total * max(width, 1e-6)) ** 2:  # one place only: a line has no slope there
         height = w @ y / total
     else:
         height = (second * (w @ y) - first * (w @ (t * y))) / spread
