@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -220,3 +221,18 @@ def test_the_document_tells_what_the_table_tells():
             metric.reference,
         )
     assert all(f"`{name}`" in text for name in OTHERS)
+
+
+@every
+def test_picked_samples_are_those_samples(name):
+    """Whoever picks the same rows of every field, or changes weights, gets the metric of those samples."""
+    data = predictions(*synthetic(400, 4), sample_weight=np.random.default_rng(0).integers(1, 3, 400))
+    rows = np.random.default_rng(1).permutation(400)[:300]
+    expected = METRICS[name].value(Scored.of(data.take(rows)))
+    scored = Scored.of(data)
+    by_fields = replace(scored, **{field.name: getattr(scored, field.name)[rows] for field in fields(scored)})
+    assert np.isclose(METRICS[name].value(by_fields), expected, rtol=1e-12)
+    assert np.isclose(METRICS[name].value(scored.take(rows)), expected, rtol=1e-12)
+    weights = np.zeros(400)
+    weights[rows] = data.weights[rows]
+    assert np.isclose(METRICS[name].value(replace(scored, weights=weights)), expected, rtol=1e-9)

@@ -94,7 +94,7 @@ def tace(scored: Scored, *, n_bins: int = N_BINS, threshold: float = 0.01, min_l
     errors = np.full(scored.source.n_classes, np.nan)
     for k, labels in enumerate(add_up(scored.labels, scored.weights, len(errors))):
         one = scored.one_class(k)
-        seen = one.where((one.confidence >= threshold) & (one.weights > 0))
+        seen = one.take((one.confidence >= threshold) & (one.weights > 0))
         if len(seen.confidence) and labels >= min_labels:
             errors[k] = equal_mass_error(seen, n_bins=n_bins)
     return _mean(errors, 1, min_labels)

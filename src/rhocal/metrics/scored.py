@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -18,40 +18,41 @@ if TYPE_CHECKING:
 
     from rhocal.predictions import Predictions
 
+T = TypeVar("T")
+
 NOT_YET: Any = object()
 """Stands for a field that was not given and will be computed when asked for."""
 
 
-class Lazy:
+class Lazy(Generic[T]):
     """A field of a dataclass that may be given, and else is computed from the data when first read.
 
     Dataclasses hand the value given to ``__init__`` to ``__set__``, and ask ``__get__`` for the default. So ``replace``
     and plain construction work as with any dataclass.
     """
 
-    def __init__(self, compute: Callable[[Scored], Vector]) -> None:
+    def __init__(self, compute: Callable[[Scored], T]) -> None:
         self.compute = compute
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, scored: Scored | None, owner: type | None = None) -> Vector:
+    def __get__(self, scored: Scored | None, owner: type | None = None) -> T:
         if scored is None:
-            return NOT_YET
+            return cast("T", NOT_YET)
         known = scored.__dict__
         if self.name not in known:
             known[self.name] = self.compute(scored)
-        return known[self.name]
+        return cast("T", known[self.name])
 
-    def __set__(self, scored: Scored, value: Vector) -> None:
+    def __set__(self, scored: Scored, value: T) -> None:
         if value is not NOT_YET:
             scored.__dict__[self.name] = value
 
 
 def _weights(scored: Scored) -> Vector:
-    if scored.data is None:
-        return np.ones(len(scored.confidence))
-    return np.ones(scored.data.n_samples) if scored.data.weights is None else scored.data.weights
+    weights = scored.source.weights if scored.knows_all else None
+    return np.ones(scored.n_samples) if weights is None else weights
 
 
 def _sum_squares(scored: Scored) -> Vector:
@@ -65,12 +66,17 @@ class Scored:
     The logits are kept, never a table of probabilities: 1,000,000 × 1,000 costs no more than the logits themselves.
     """
 
-    confidence: Lazy = Lazy(lambda scored: np.exp(-scored.log_total))
-    correct: Lazy = Lazy(lambda scored: (scored.predicted == scored.labels).astype(np.float64))
-    log_label: Lazy = Lazy(lambda scored: scored.label_gap - scored.log_total)
-    sum_squares: Lazy = Lazy(_sum_squares)
-    weights: Lazy = Lazy(_weights)
-    data: Predictions | None = None
+    confidence: Lazy[Vector] = Lazy(lambda scored: np.exp(-scored.log_total))
+    correct: Lazy[Vector] = Lazy(lambda scored: (scored.predicted == scored.labels).astype(np.float64))
+    log_label: Lazy[Vector] = Lazy(lambda scored: scored.label_gap - scored.log_total)
+    sum_squares: Lazy[Vector] = Lazy(_sum_squares)
+    weights: Lazy[Vector] = Lazy(_weights)
+    rows: Lazy[NDArray[np.intp]] = Lazy(lambda scored: np.arange(scored.n_samples))
+    """Which rows of the predictions the samples are: whoever picks samples picks these along with the other fields."""
+    data: InitVar[Predictions | None] = None
+
+    def __post_init__(self, data: Predictions | None) -> None:
+        self.__dict__["data"] = data
 
     @classmethod
     def of(cls, data: Predictions) -> Scored:
@@ -79,13 +85,27 @@ class Scored:
         return cls(data=data)
 
     @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return self.source.n_samples if self.knows_all else len(self.confidence)
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the probability of every class is known, or confidence and correctness only."""
+        return self.__dict__["data"] is not None
+
+    @cached_property
     def source(self) -> Predictions:
-        """The predictions, where they are known."""
-        if self.data is None:
+        """The predictions of these samples, where they are known."""
+        data: Predictions | None = self.__dict__["data"]
+        if data is None:
             raise AttributeError(
-                "these samples know confidence and correctness only, not the probability of every class"
+                "these samples know confidence and correctness only, not the probability of each class"
             )
-        return self.data
+        rows: NDArray[np.intp] | None = self.__dict__.get("rows")
+        if rows is None or np.array_equal(rows, np.arange(data.n_samples)):
+            return data
+        return data.take(rows)
 
     @property
     def labels(self) -> NDArray[np.intp]:
@@ -173,6 +193,8 @@ class Scored:
         log_p = self.source.logits[:, k] - (self.top + self.log_total)
         return Scored(confidence=np.exp(log_p), correct=(self.labels == k).astype(np.float64), weights=self.weights)
 
-    def where(self, kept: NDArray[np.bool_]) -> Scored:
-        """Some of the samples, as confidence and correctness."""
-        return Scored(confidence=self.confidence[kept], correct=self.correct[kept], weights=self.weights[kept])
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Scored:
+        """Some of the samples."""
+        if self.knows_all:
+            return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        return Scored(confidence=self.confidence[rows], correct=self.correct[rows], weights=self.weights[rows])
