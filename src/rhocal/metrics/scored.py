@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -195,6 +195,7 @@ class Scored:
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Scored:
         """Some of the samples."""
+        known = {field.name: self.__dict__[field.name][rows] for field in fields(self) if field.name in self.__dict__}
         if self.knows_all:
-            return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-        return Scored(confidence=self.confidence[rows], correct=self.correct[rows], weights=self.weights[rows])
+            known["rows"] = self.rows[rows]
+        return Scored(data=self.__dict__["data"], **known)
