@@ -31,7 +31,9 @@ def states_of(share):
 
 
 def test_what_streams():
-    assert SKETCHED == ["adaptive_ece", "ks", "kuiper", "aurc", "auroc"]
+    assert SKETCHED == [
+        "adaptive_ece", "adaptive_mce", "adaptive_rmsce", "ks", "kuiper", "aurc", "e_aurc", "auroc", "coverage_at_risk",
+    ]  # fmt: skip
     for name, metric in METRICS.items():
         assert bool(metric.why_not) == (metric.sums is None), name
 
@@ -113,7 +115,7 @@ def test_the_bound_of_the_sketch_holds(n, m, scale, seed, n_bins):
     weights = np.random.default_rng(seed).integers(1, 4, n)
     data = Scored.of(predictions(logits, labels, sample_weight=weights))
     for name in SKETCHED:
-        options = {"n_bins": n_bins} if name == "adaptive_ece" else {}
+        options = {"n_bins": n_bins} if name.startswith("adaptive") else {}
         state = METRICS[name].sketch(data, **options)
         exact = METRICS[name].value(data, **options)
         if np.isfinite(exact):
@@ -125,7 +127,10 @@ def test_the_sketch_is_sharp_on_real_networks(name):
     """The bounds, on 10,000 images: what the documentation states."""
     logits, labels, test_logits, test_labels = real(name)
     data = Scored.of(predictions(np.r_[logits, test_logits], np.r_[labels, test_labels]))
-    for metric, bound in (("adaptive_ece", 2e-3), ("ks", 1e-3), ("kuiper", 2e-3), ("aurc", 1e-3), ("auroc", 1e-3)):
+    bounds = {"adaptive_ece": 2e-3, "ks": 1e-3, "kuiper": 2e-3, "aurc": 1e-3, "e_aurc": 1e-3, "auroc": 1e-3}
+    bounds |= {"adaptive_mce": 3e-3, "adaptive_rmsce": 2e-3, "coverage_at_risk": 1e-3}
+    assert set(bounds) == set(SKETCHED)
+    for metric, bound in bounds.items():
         state = METRICS[metric].sketch(data)
         assert abs(state.value - METRICS[metric].value(data)) <= state.error < bound, (metric, state.error)
 

@@ -18,6 +18,7 @@ A metric that streams adds up over batches and machines:
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,8 @@ CORE: dict[str, Metric] = {
     "ece": streamed("ECE", binned.ece, "lower", reference=f"{_NAEINI}; {_GUO}"),
     "mce": streamed("MCE", binned.mce, "lower", reference=_NAEINI),
     "adaptive_ece": Metric(
-        "AdaECE", "lower", binned.adaptive_ece, reference=_NIXON, why_not=EDGES, sketch=binned.equal_mass_sketch
+        "AdaECE", "lower", binned.adaptive_ece, reference=_NIXON, why_not=EDGES,
+        sketch=partial(binned.equal_mass_sketch, power=1),
     ),
     "nll": mean("NLL", scores.nll_per_sample, "lower", range=(0, INF), reference="Good 1952"),
     "brier": mean("Brier", scores.brier_per_sample, "lower", range=(0, 2), reference="Brier 1950"),
@@ -65,8 +67,10 @@ CORE: dict[str, Metric] = {
 _MORE: dict[str, Metric] = {
     # over bins
     "rmsce": streamed("RMSCE", binned.rmsce, "lower", reference="Hendrycks et al. 2019"),
-    "adaptive_mce": Metric("AdaMCE", "lower", binned.adaptive_mce, reference=_NIXON, why_not=EDGES),
-    "adaptive_rmsce": Metric("AdaRMSCE", "lower", binned.adaptive_rmsce, reference=_NIXON, why_not=EDGES),
+    "adaptive_mce": Metric("AdaMCE", "lower", binned.adaptive_mce, reference=_NIXON, why_not=EDGES,
+        sketch=partial(binned.equal_mass_sketch, power=INF),),
+    "adaptive_rmsce": Metric("AdaRMSCE", "lower", binned.adaptive_rmsce, reference=_NIXON, why_not=EDGES,
+        sketch=partial(binned.equal_mass_sketch, power=2),),
     "debiased_rmsce": streamed("Debiased RMSCE", binned.debiased_rmsce, "lower", reference=_KUMAR),
     "ece_sweep": Metric("ECE sweep", "lower", binned.ece_sweep, reference="Roelofs et al. 2022", why_not=EDGES),
     "top_k_ece": streamed("Top-k ECE", binned.top_k_ece, "lower", reference="Gupta et al. 2021"),
@@ -116,13 +120,14 @@ _MORE: dict[str, Metric] = {
     ),
     # ranking and selection
     "aurc": Metric("AURC", "lower", selection.aurc, reference=_GEIFMAN, why_not=RANKS, sketch=selection.aurc_sketch),
-    "e_aurc": Metric("E-AURC", "lower", selection.e_aurc, reference=_GEIFMAN, why_not=RANKS),
+    "e_aurc": Metric("E-AURC", "lower", selection.e_aurc, reference=_GEIFMAN, why_not=RANKS, sketch=selection.e_aurc_sketch),
     "auroc": Metric(
         "AUROC", "higher", selection.auroc, reference="Hendrycks & Gimpel 2017", why_not=RANKS,
         sketch=selection.auroc_sketch,
     ),
     "coverage_at_risk": Metric(
-        "Coverage at 5 % risk", "higher", selection.coverage_at_risk, reference="Geifman & El-Yaniv 2017", why_not=RANKS
+        "Coverage at 5 % risk", "higher", selection.coverage_at_risk, reference="Geifman & El-Yaniv 2017", why_not=RANKS,
+        sketch=selection.coverage_sketch,
     ),
     "avu": Metric(
         "AvU", "higher", selection.avu, reference="Krishnan & Tickoo 2020",

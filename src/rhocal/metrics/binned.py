@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import BinSums
+from rhocal.bins import BinSums, add_up
 from rhocal.errors import InputError
 from rhocal.metrics.sums import Sketch, Sketched, Streamed
 
@@ -87,19 +87,40 @@ def _equal_mass(ranked: BinSums, *, n_bins: int, power: float) -> float:
     return ranked.equal_mass(n_bins).error(power)
 
 
-def equal_mass_sketch(scored: Scored, *, n_bins: int = N_BINS) -> Sketched:
-    """AdaECE in fixed memory."""
-    return Sketched(
-        Sketch.of(scored), partial(_equal_mass, n_bins=n_bins, power=1), partial(_moved_at_most, n_bins=n_bins)
+def equal_mass_sketch(scored: Scored, *, n_bins: int = N_BINS, power: float) -> Sketched:
+    """Errors over bins of equal mass in fixed memory."""
+    formula, bound = partial(_equal_mass, n_bins=n_bins, power=power), partial(_off_at_most, n_bins=n_bins, power=power)
+    return Sketched(Sketch.of(scored), formula, bound)
+
+
+def _off_at_most(sketch: Sketch, *, n_bins: int, power: float) -> float:
+    """Only samples of a cell that an edge cuts can be in another bin than that of their cell.
+
+    With D_b = Σ w d of a bin and W_b its weight, the error is made of |D_b| and W_b. Each sample that moves changes Σ_b |D_b|
+    by at most 2 w |d|; and D_b and W_b of a bin change by no more than the cut cells that reach into it hold.
+    """
+    ranked, doubt = sketch.ranked, sketch.doubt
+    total = ranked.weight.sum()
+    upper = np.cumsum(ranked.weight) / total * n_bins
+    first = np.floor(np.r_[0.0, upper[:-1]] + 1e-9).astype(np.intp)
+    last = np.maximum(np.floor(upper - 1e-9).astype(np.intp), first)
+    cut = last > first
+    if power == 1:
+        return float(2 * doubt[cut].sum() / total)
+    moving_doubt, moving_weight = (
+        np.cumsum(add_up(first[cut], part[cut], n_bins + 1) - add_up(last[cut] + 1, part[cut], n_bins + 1))[:n_bins]
+        for part in (doubt, ranked.weight)
     )
-
-
-def _moved_at_most(sketch: Sketch, *, n_bins: int) -> float:
-    """Only samples of a cell that an edge cuts can be in another bin; each changes Σ_b |Σ w d| by at most 2 w |d|."""
-    mass = sketch.ranked.weight
-    upper = np.cumsum(mass) / mass.sum() * n_bins
-    cut = np.floor(upper - 1e-9) > np.floor(np.r_[0.0, upper[:-1]] + 1e-9)
-    return float(2 * sketch.doubt[cut].sum() / mass.sum())
+    bins = ranked.equal_mass(n_bins)
+    off = np.abs(bins.correct - bins.confidence)
+    least, most = np.maximum(off - moving_doubt, 0), off + moving_doubt
+    # A gap is never above 1, so a bin weighs at least as much as |D|.
+    heavy, light = bins.weight + moving_weight, np.maximum(bins.weight - moving_weight, most)
+    low, high = (d / np.where(w > 0, w, 1) for d, w in ((least, heavy), (most, light)))
+    value = bins.error(power)
+    if power == np.inf:
+        return float(max(value - low.max(), high.max() - value))
+    return float(max(value - np.sqrt(least @ low / total), np.sqrt(most @ high / total) - value))
 
 
 def debiased_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:

@@ -6,6 +6,7 @@ Samples of equal confidence cannot be told apart: where a metric ranks, they cou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from rhocal.bins import BinSums
     from rhocal.metrics.scored import Scored
     from rhocal.special import Vector
+
+COVERAGE_RISK = 0.05
+"""The error rate at which coverage is reported."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,10 @@ class RejectionCurve:
 
 def rejection_curve(scored: Scored) -> RejectionCurve:
     """One point for every distinct confidence."""
-    ranked = scored.ranked
+    return _rejection_curve(scored.ranked)
+
+
+def _rejection_curve(ranked: BinSums) -> RejectionCurve:
     kept = np.cumsum(ranked.weight[::-1])[::-1]
     right = np.cumsum(ranked.correct[::-1])[::-1]
     return RejectionCurve(1 - kept / kept[0], right / kept, ranked.mean)
@@ -59,7 +66,10 @@ def _aurc(ranked: BinSums) -> float:
 
 def e_aurc(scored: Scored) -> float:
     """AURC above that of a perfect ranking with the same accuracy, r + (1 − r)·log(1 − r) for an error rate r."""
-    ranked = scored.ranked
+    return _e_aurc(scored.ranked)
+
+
+def _e_aurc(ranked: BinSums) -> float:
     right = float(ranked.correct.sum() / ranked.weight.sum())
     best = 1 - right + (right * np.log(right) if right > 0 else 0.0)
     return max(_aurc(ranked) - float(best), 0.0)
@@ -78,9 +88,13 @@ def _auroc(ranked: BinSums) -> float:
     return float(right @ (below + wrong / 2) / (right.sum() * wrong.sum()))
 
 
-def coverage_at_risk(scored: Scored, *, risk: float = 0.05) -> float:
+def coverage_at_risk(scored: Scored, *, risk: float = COVERAGE_RISK) -> float:
     """The largest share of samples, the most confident ones, whose error rate is at most ``risk``."""
-    curve = rejection_curve(scored)
+    return _coverage(scored.ranked, risk=risk)
+
+
+def _coverage(ranked: BinSums, *, risk: float) -> float:
+    curve = _rejection_curve(ranked)
     allowed = 1 - curve.accuracy <= risk + 1e-12
     return float((1 - curve.rejected[allowed]).max()) if allowed.any() else 0.0
 
@@ -110,6 +124,30 @@ def _aurc_bound(sketch: Sketch) -> float:
     off = e * (1 - e / a)
     rate = np.minimum(off / np.where(before > 0, before, np.where(off > 0, off, 1)), 1)
     return float(a @ rate / a.sum())
+
+
+def e_aurc_sketch(scored: Scored) -> Sketched:
+    """E-AURC in fixed memory; the area of a perfect ranking is known exactly."""
+    return Sketched(Sketch.of(scored), _e_aurc, _aurc_bound)
+
+
+def coverage_sketch(scored: Scored, *, risk: float = COVERAGE_RISK) -> Sketched:
+    """Coverage at a risk in fixed memory."""
+    return Sketched(Sketch.of(scored), partial(_coverage, risk=risk), partial(_coverage_bound, risk=risk))
+
+
+def _coverage_bound(sketch: Sketch, *, risk: float) -> float:
+    """A threshold inside a cell does best if the right samples of the cell are above its wrong ones.
+
+    With weight A and errors E above the cell, the risk stays allowed until t samples with E + (t − A − right) ≤ risk·t.
+    """
+    a, right = sketch.ranked.weight[::-1], sketch.ranked.correct[::-1]
+    before = np.cumsum(a) - a
+    had = np.cumsum(a - right) - (a - right)
+    clean = before + right
+    reach = np.minimum((clean - had) / max(1 - risk, 1e-12), before + a)
+    best = np.where(had <= risk * clean + 1e-9, np.maximum(reach, clean), 0).max() / a.sum()
+    return float(max(best - _coverage(sketch.ranked, risk=risk), 0.0))
 
 
 def auroc_sketch(scored: Scored) -> Sketched:
