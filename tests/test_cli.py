@@ -8,7 +8,7 @@ import pytest
 import rhocal
 from conftest import run, synthetic
 from rhocal.calibrators import CALIBRATORS
-from rhocal.metrics import METRICS
+from rhocal.metrics import CORE, METRICS
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "demo"):
+    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 
@@ -39,6 +39,19 @@ def test_methods():
     assert all(name in run("methods").stdout for name in CALIBRATORS)
     listed = json.loads(run("methods", "--json").stdout)["methods"]
     assert [line["method"] for line in listed] == list(CALIBRATORS)
+
+
+def test_metrics():
+    text = run("metrics").stdout
+    assert all(name in text for name in METRICS)
+    listed = json.loads(run("metrics", "--json").stdout)["metrics"]
+    assert [line["metric"] for line in listed] == list(METRICS)
+    for line in listed:
+        assert line["reference"]
+        assert line["streams"] in {"exactly", "sketch", "no"}
+        assert line["why_not"] or line["streams"] == "exactly"
+    assert listed[1]["range"] == [0, 1]
+    assert next(line for line in listed if line["metric"] == "nll")["range"] == [0, None]  # no end
 
 
 def test_fit_apply_evaluate(folder):
@@ -56,7 +69,7 @@ def test_fit_apply_evaluate(folder):
         np.testing.assert_array_equal(written["labels"], source["labels_test"])
         expected = rhocal.metrics.ece(written["probs"], source["labels_test"])
     figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["figures"]
-    assert set(figures["rho-norm"]) == set(METRICS)
+    assert set(figures["rho-norm"]) == set(CORE)
     assert np.isclose(figures["rho-norm"]["ece"], expected, atol=1e-6)
     assert figures["rho-norm"]["nll"] < figures["as it is"]["nll"]
     assert "ECE" in run("evaluate", folder / "one.npz").stdout

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ON_THE_EDGE = 1e-7
 """How far above an edge a value still counts as lying on it: the rounding of single precision."""
 
+TIE_DECIMALS = 12
+"""Decimals to which two confidences must agree to share a rank."""
+
 
 def equal_width(values: Vector, n_bins: int) -> NDArray[np.intp]:
     """The bin of every value in [0, 1].
@@ -30,8 +33,8 @@ def equal_width(values: Vector, n_bins: int) -> NDArray[np.intp]:
     >>> equal_width(np.array([0.0, 0.1, 0.10001, 0.95, 1.0]), 10).tolist()
     [0, 0, 1, 9, 9]
     """
-    edges = np.arange(1, n_bins) / n_bins + ON_THE_EDGE
-    return np.searchsorted(edges, values, side="left")
+    above = np.ceil((values - ON_THE_EDGE) * n_bins).astype(np.intp)
+    return np.clip(above - 1, 0, n_bins - 1)
 
 
 def equal_mass(values: Vector, n_bins: int, weights: Vector | None = None) -> NDArray[np.intp]:
@@ -44,9 +47,18 @@ def equal_mass(values: Vector, n_bins: int, weights: Vector | None = None) -> ND
     [1, 0, 0, 1]
     """
     _, inverse = np.unique(values, return_inverse=True)
-    mass = np.bincount(inverse, weights)
+    return by_mass(add_up(inverse, weights), n_bins)[inverse]
+
+
+def add_up(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -> Vector:
+    """The sum of the values in every bin; without values, their number."""
+    return np.bincount(bins, values, n_bins).astype(np.float64, copy=False)
+
+
+def by_mass(mass: Vector, n_bins: int) -> NDArray[np.intp]:
+    """The bin of every one of several blocks of weight that stand in order."""
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    return np.minimum((middle * n_bins).astype(np.intp), n_bins - 1)[inverse]
+    return np.minimum((middle * n_bins).astype(np.intp), n_bins - 1)
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,7 @@ class BinSums:
     ) -> BinSums:
         """Sums over bins already chosen."""
         w = np.ones(len(confidence)) if weights is None else weights
-        return cls(
-            *(
-                np.bincount(bins, values, n_bins).astype(np.float64, copy=False)
-                for values in (w, w * confidence, w * correct)
-            )
-        )
+        return cls(*(add_up(bins, values, n_bins) for values in (w, w * confidence, w * correct)))
 
     def __add__(self, other: BinSums) -> BinSums:
         return BinSums(self.weight + other.weight, self.confidence + other.confidence, self.correct + other.correct)
@@ -94,6 +101,42 @@ class BinSums:
             return float(self.gap.max())
         share = self.weight / self.weight.sum()
         return float((share @ self.gap**power) ** (1 / power))
+
+    @property
+    def accuracy(self) -> Vector:
+        """Share of right samples in every bin; 0 where a bin is empty."""
+        return self.correct / np.where(self.weight > 0, self.weight, 1)
+
+    @property
+    def mean(self) -> Vector:
+        """Mean confidence of every bin; 0 where a bin is empty."""
+        return self.confidence / np.where(self.weight > 0, self.weight, 1)
+
+    def filled(self) -> BinSums:
+        """Only the bins that hold something."""
+        kept = self.weight > 0
+        return BinSums(self.weight[kept], self.confidence[kept], self.correct[kept])
+
+    def joined(self, bins: NDArray[np.intp], n_bins: int) -> BinSums:
+        """The sums of coarser bins, each a union of these."""
+        return BinSums(*(add_up(bins, part, n_bins) for part in (self.weight, self.confidence, self.correct)))
+
+    def equal_mass(self, n_bins: int) -> BinSums:
+        """Joined, in their order, into bins of (about) equal weight; the rule is that of ``equal_mass``."""
+        return self.joined(by_mass(self.weight, n_bins), n_bins)
+
+
+def steps(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:
+    """Sums at every distinct confidence, in ascending order.
+
+    All that metrics of rank and mass need: neither the order of samples nor that of ties is left. Confidences that agree
+    to ``TIE_DECIMALS`` are one: a sum over classes in another order must not break a tie.
+
+    >>> steps(np.array([0.9, 0.5, 0.9]), np.array([1.0, 0.0, 0.0]), np.ones(3)).correct.tolist()
+    [0.0, 1.0]
+    """
+    levels, inverse = np.unique(np.round(confidence, TIE_DECIMALS), return_inverse=True)
+    return BinSums.within(inverse, confidence, correct, n_bins=len(levels), weights=weights).filled()
 
 
 def perfect_error(confidence: Vector, weights: Vector, n_bins: int) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rhocal.atomic import writing
 from rhocal.errors import RhocalWarning
-from rhocal.metrics import METRICS, figures
+from rhocal.metrics import CORE, METRICS, figures
 from rhocal.predictions import Predictions, predictions
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
             for network in dict.fromkeys(row.network for row in rows)
         ]
         line: dict[str, Any] = {"method": method}
-        for name in METRICS:
+        for name in CORE:
             table = [[row.figures[name] for row in cell] for cell in cells]
             line[name] = float(np.mean([np.mean(values) for values in table]))
             line[f"{name}_sd"] = float(np.mean([np.std(values, ddof=min(1, len(values) - 1)) for values in table]))

@@ -107,7 +107,7 @@ def newton(fun: CurvedFunction, start: float, low: float, high: float, last_step
         value, slope, curvature, third, s = fun(x)
         below, above = (x, above) if slope < 0 else (below, x)
         step = -slope / (curvature * s) if curvature * s > 0 else -math.copysign(math.inf, slope) if slope else 0.0
-        if abs(step) < 0.5:  # far away the third derivative says nothing
+        if 0 < abs(step) < 0.5:  # far away the third derivative says nothing
             step /= max(1 + step * s * third / curvature / 2, 0.5)
         moved = min(max(x + math.log1p(min(max(step, -0.5), 1.0)), low), high)
         if not below <= moved <= above:

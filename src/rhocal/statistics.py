@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.special import Floats, Vector, log_softmax, smooth_maximum
+from rhocal.special import Floats, Vector, dot, log_softmax, smooth_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -97,6 +97,20 @@ def of_scale(
         values["kl_from_base"] = at.value - profile.base.value + (1 - scale) * profile.base.first
         slopes["kl_from_base"] = at.first - profile.base.first
     return ScaleStatistics(values, slopes)
+
+
+def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
+    """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
+
+    def fun(log_scale: float) -> tuple[float, float, float, float, float]:
+        scale = float(np.exp(log_scale))
+        at = profile.curve(np.full(profile.n_samples, scale), order=3)
+        w, gap = profile.weights, profile.label_gap
+        parts = (at.value - scale * gap, at.first - gap, at.second, at.third)
+        value, slope, second, third = (float(dot(part, w)) for part in parts)
+        return value, slope, second, third, scale
+
+    return fun
 
 
 def _smooth(values: dict[str, Vector], slopes: dict[str, Vector], gap: Vector, scale: Vector, kappa: float) -> None:

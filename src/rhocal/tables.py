@@ -11,13 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rhocal.metrics import METRICS
+from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PLAIN_WIDTH = 120
 """Columns when the output is not a terminal, so that nothing is cut off in a file or a log."""
+
+ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
+"""Which way a metric should go."""
 
 
 def console() -> Console:
@@ -43,13 +46,11 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Methods as rows, metrics as columns; the best of each column is bold and starred."""
-    shown = {
-        name: metric for name, metric in METRICS.items() if name != "top_brier"
-    }  # all are in the JSON and the rows
+    shown = {name: metric for name, metric in CORE.items() if name != "top_brier"}  # all are in the JSON and the rows
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     for metric in shown.values():
-        table.add_column(f"{metric.title} {'↓' if metric.better == 'lower' else '↑'}", justify="right")
+        table.add_column(f"{metric.title} {ARROWS[metric.better]}", justify="right")
     table.add_column("fit s", justify="right")
     best = {}
     for name, metric in shown.items():
@@ -71,9 +72,11 @@ def figures(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
     table.add_column("metric")
     for name in columns:
         table.add_column(name, justify="right")
-    for name, metric in METRICS.items():
-        arrow = "↓" if metric.better == "lower" else "↑"
-        table.add_row(f"{metric.title} {arrow}", *(f"{values[name]:.4f}" for values in columns.values()))
+    for name in next(iter(columns.values())):
+        metric = METRICS[name]
+        table.add_row(
+            f"{metric.title} {ARROWS[metric.better]}", *(f"{values[name]:.4f}" for values in columns.values())
+        )
     return table
 
 

@@ -15,7 +15,7 @@ from rhocal.errors import BoundaryWarning, ConvergenceWarning
 from rhocal.objectives import NLL, Objective
 from rhocal.passes import FEW_CLASSES
 from rhocal.special import dot
-from rhocal.statistics import Facts, HasCurve, of_scale
+from rhocal.statistics import Facts, HasCurve, nll_by_scale, of_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class ScaleFit:
             n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
             if n_few < profile.n_samples / 2:
                 few = profile.take(np.random.default_rng(0).choice(profile.n_samples, n_few, p=profile.weights))
-                start = float(solve.newton(_nll_curvature(few), start, *bounds, last_step=0.1).x[0])
+                start = float(solve.newton(nll_by_scale(few), start, *bounds, last_step=0.1).x[0])
         return cls(profile, start, bounds, kappa)
 
     @cached_property
@@ -74,7 +74,7 @@ class ScaleFit:
         """The NLL-optimal single scale (x = log scale) of all samples, exactly; a part takes it from the whole."""
         if self.whole is not None:
             return self.whole.nll
-        return solve.newton(_nll_curvature(self.profile), self.rough, *self.bounds, last_step=LAST_STEP)
+        return solve.newton(nll_by_scale(self.profile), self.rough, *self.bounds, last_step=LAST_STEP)
 
     @property
     def log_scale(self) -> float:
@@ -168,20 +168,6 @@ class ScaleFit:
             return fun
 
         return solve.polish(function(exact=True), function(exact=False), minimum, bounds)
-
-
-def _nll_curvature(profile: Profile) -> solve.CurvedFunction:
-    """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
-
-    def fun(log_scale: float) -> tuple[float, float, float, float, float]:
-        scale = float(np.exp(log_scale))
-        at = profile.curve(np.full(profile.n_samples, scale), order=3)
-        w, gap = profile.weights, profile.label_gap
-        parts = (at.value - scale * gap, at.first - gap, at.second, at.third)
-        value, slope, second, third = (float(dot(part, w)) for part in parts)
-        return value, slope, second, third, scale
-
-    return fun
 
 
 def log_scale_bounds(profile: Profile) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
+from rhocal.cli.metrics import metrics_
 from rhocal.cli.profile import profile
 from rhocal.errors import RhocalError, RhocalWarning
 
@@ -49,6 +50,7 @@ app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)
 app.command("methods")(methods_)
+app.command("metrics")(metrics_)
 app.command()(demo)
 
 

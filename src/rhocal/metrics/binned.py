@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rhocal.bins import BinSums, equal_mass
+import numpy as np
+
+from rhocal.bins import BinSums, add_up
+from rhocal.errors import InputError
+from rhocal.metrics.sums import Sketch, Sketched, Streamed
 
 if TYPE_CHECKING:
-    from rhocal.metrics.scores import Scored
+    from rhocal.metrics.scored import Scored
 
 N_BINS = 10
 """As in the paper."""
+
+MOST_SWEPT = 1000
+"""Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class EqualWidth:
     @classmethod
     def of(cls, scored: Scored, *, power: float, n_bins: int = N_BINS) -> EqualWidth:
         """The sums of one batch."""
-        return cls(BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights), power)
+        return cls(equal_width_sums(scored, n_bins), power)
 
     def __add__(self, other: EqualWidth) -> EqualWidth:
         return EqualWidth(self.sums + other.sums, self.power)
@@ -35,7 +43,138 @@ class EqualWidth:
         return self.sums.error(self.power)
 
 
-def equal_mass_error(scored: Scored, *, n_bins: int = N_BINS) -> float:
-    """ECE over bins of equal mass (AdaECE). Its edges depend on all samples, so batches cannot be added."""
-    bins = equal_mass(scored.confidence, n_bins, scored.weights)
-    return BinSums.within(bins, scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights).error(1)
+def equal_width_sums(scored: Scored, n_bins: int) -> BinSums:
+    """Sums of one batch over bins of equal width."""
+    return BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
+
+
+def ece(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+    """Expected calibration error over bins of equal width: Σ_b share_b·|accuracy_b − confidence_b|."""
+    return EqualWidth.of(scored, power=1, n_bins=n_bins)
+
+
+def mce(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+    """Maximum calibration error: the largest gap of any bin of equal width that holds a sample."""
+    return EqualWidth.of(scored, power=np.inf, n_bins=n_bins)
+
+
+def rmsce(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+    """Root mean square calibration error over bins of equal width: sqrt(Σ_b share_b·gap_b²)."""
+    return EqualWidth.of(scored, power=2, n_bins=n_bins)
+
+
+def equal_mass_error(scored: Scored, *, n_bins: int = N_BINS, power: float = 1) -> float:
+    """The ℓ_power calibration error over bins of equal mass."""
+    return _equal_mass(scored.ranked, n_bins=n_bins, power=power)
+
+
+def adaptive_ece(scored: Scored, *, n_bins: int = N_BINS) -> float:
+    """Expected calibration error over bins of equal mass (AdaECE)."""
+    return equal_mass_error(scored, n_bins=n_bins)
+
+
+def adaptive_mce(scored: Scored, *, n_bins: int = N_BINS) -> float:
+    """Maximum calibration error over bins of equal mass."""
+    return equal_mass_error(scored, n_bins=n_bins, power=np.inf)
+
+
+def adaptive_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> float:
+    """Root mean square calibration error over bins of equal mass."""
+    return equal_mass_error(scored, n_bins=n_bins, power=2)
+
+
+def _equal_mass(ranked: BinSums, *, n_bins: int, power: float) -> float:
+    return ranked.equal_mass(n_bins).error(power)
+
+
+def equal_mass_sketch(scored: Scored, *, n_bins: int = N_BINS, power: float) -> Sketched:
+    """Errors over bins of equal mass in fixed memory."""
+    formula, bound = partial(_equal_mass, n_bins=n_bins, power=power), partial(_off_at_most, n_bins=n_bins, power=power)
+    return Sketched(Sketch.of(scored), formula, bound)
+
+
+def _off_at_most(sketch: Sketch, *, n_bins: int, power: float) -> float:
+    """Only samples of a cell that an edge cuts can be in another bin than that of their cell.
+
+    With D_b = Σ w d of a bin and W_b its weight, the error is made of |D_b| and W_b. Each sample that moves changes Σ_b |D_b|
+    by at most 2 w |d|; and D_b and W_b of a bin change by no more than the cut cells that reach into it hold.
+    """
+    ranked, doubt = sketch.ranked, sketch.doubt
+    total = ranked.weight.sum()
+    upper = np.cumsum(ranked.weight) / total * n_bins
+    first = np.floor(np.r_[0.0, upper[:-1]] + 1e-9).astype(np.intp)
+    last = np.maximum(np.floor(upper - 1e-9).astype(np.intp), first)
+    cut = last > first
+    if power == 1:
+        return float(2 * doubt[cut].sum() / total)
+    moving_doubt, moving_weight = (
+        np.cumsum(add_up(first[cut], part[cut], n_bins + 1) - add_up(last[cut] + 1, part[cut], n_bins + 1))[:n_bins]
+        for part in (doubt, ranked.weight)
+    )
+    bins = ranked.equal_mass(n_bins)
+    off = np.abs(bins.correct - bins.confidence)
+    least, most = np.maximum(off - moving_doubt, 0), off + moving_doubt
+    # A gap is never above 1, so a bin weighs at least as much as |D|.
+    heavy, light = bins.weight + moving_weight, np.maximum(bins.weight - moving_weight, most)
+    low, high = (d / np.where(w > 0, w, 1) for d, w in ((least, heavy), (most, light)))
+    value = bins.error(power)
+    if power == np.inf:
+        return float(max(value - low.max(), high.max() - value))
+    return float(max(value - np.sqrt(least @ low / total), np.sqrt(most @ high / total) - value))
+
+
+def debiased_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+    """Root mean square calibration error without the share that chance adds, over bins of equal width.
+
+    sqrt(max(0, Σ_b share_b·(gap_b² − a_b(1 − a_b)/(n_b − 1)))), a_b the accuracy and n_b the (weighted) number of samples.
+    """
+    return Streamed(equal_width_sums(scored, n_bins), debiased_l2)
+
+
+def debiased_l2(sums: BinSums) -> float:
+    """The debiased ℓ2 error of any bins; a bin with fewer than two samples cannot be debiased and adds nothing."""
+    enough = sums.weight >= 2
+    if not enough.any():
+        raise InputError(
+            f"debiased_rmsce: no bin holds 2 samples (sample weights count as copies, and sum to {sums.weight.sum():g}); "
+            "use fewer bins, more samples or weights that are counts"
+        )
+    noise = sums.accuracy * (1 - sums.accuracy) / np.where(enough, sums.weight - 1, 1)
+    square = np.where(enough, sums.weight * (sums.gap**2 - noise), 0).sum() / sums.weight.sum()
+    return float(np.sqrt(max(square, 0.0)))
+
+
+def ece_sweep(scored: Scored) -> float:
+    """ECE over as many bins of equal mass as keep the accuracy of the bins ascending (at most 1,000)."""
+    ranked = scored.ranked
+    if (np.diff(ranked.accuracy) >= 0).all():  # then every union of neighbours ascends as well
+        return ranked.error(1)
+    best = ranked.equal_mass(1)
+    for n_bins in range(2, MOST_SWEPT + 1):
+        bins = ranked.equal_mass(n_bins).filled()
+        if (np.diff(bins.accuracy) < 0).any():
+            break
+        best = bins
+    return best.error(1)
+
+
+def top_k_ece(scored: Scored, *, k: int = 2, n_bins: int = N_BINS) -> EqualWidth:
+    """ECE of "the label is among the k most probable classes": their total probability against how often it is."""
+    m = scored.source.n_classes
+    if k > m:
+        raise InputError(f"k must be at most the number of classes, {m}; got {k}")
+    return ece(scored.within_top(k), n_bins=n_bins)
+
+
+def over_confidence(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+    """The part of ECE from bins whose confidence is above their accuracy: Σ_b share_b·max(confidence_b − accuracy_b, 0)."""
+    return Streamed(equal_width_sums(scored, n_bins), partial(_one_sided, sign=1))
+
+
+def under_confidence(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+    """The part of ECE from bins whose confidence is below their accuracy: Σ_b share_b·max(accuracy_b − confidence_b, 0)."""
+    return Streamed(equal_width_sums(scored, n_bins), partial(_one_sided, sign=-1))
+
+
+def _one_sided(sums: BinSums, *, sign: int) -> float:
+    return float(np.maximum(sign * (sums.confidence - sums.correct), 0).sum() / sums.weight.sum())

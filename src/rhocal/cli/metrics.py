@@ -1,0 +1,40 @@
+"""`rhocal metrics`: the table of metrics."""
+
+from __future__ import annotations
+
+from rhocal.cli.desk import Json, print_json
+
+
+def metrics_(as_json: Json = False) -> None:
+    """List the metrics: which way is better, their range, where they come from, and whether they add up over batches."""
+    from rich.table import Table
+
+    from rhocal import tables
+    from rhocal.metrics import METRICS, OTHERS
+
+    if as_json:
+        listed = [
+            {
+                "metric": name,
+                "title": metric.title,
+                "summary": metric.summary,
+                "better": metric.better,
+                "range": list(metric.range),
+                "reference": metric.reference,
+                "streams": metric.streams,
+                "why_not": metric.why_not,
+                "per_sample": metric.per_sample is not None,
+                "options": {key: str(value) for key, value in metric.options.items()},
+            }
+            for name, metric in METRICS.items()
+        ]
+        print_json({"metrics": listed, "others": OTHERS})
+        return
+    table = Table("metric", "title", "better", "range", "streams", "reference")
+    for name, metric in METRICS.items():
+        low, high = (f"{end:g}".replace("inf", "∞") for end in metric.range)
+        table.add_row(name, metric.title, metric.better, f"{low} to {high}", metric.streams, metric.reference)
+    screen = tables.console()
+    screen.print(table)
+    screen.print("streams: exactly: sums of batches add up; sketch: in fixed memory, with a bound of the error; no")
+    screen.print("Python only: " + "; ".join(f"{name} ({what})" for name, what in OTHERS.items()))

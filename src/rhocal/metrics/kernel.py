@@ -1,0 +1,194 @@
+"""Kernel calibration errors: over pairs of samples.
+
+With a Laplacian kernel on the confidence the sum over all pairs takes one sort. With a kernel on whole distributions it takes
+all pairs, in blocks; beyond a stated size samples are dealt into groups and only pairs within a group are looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.bins import TIE_DECIMALS, add_up
+from rhocal.errors import InputError
+from rhocal.special import log_gamma
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rhocal.metrics.scored import Scored
+    from rhocal.special import Vector
+
+ALL_PAIRS = 8192
+"""Up to this many samples every pair is looked at."""
+
+GROUP = 512
+"""Samples of a group beyond it: the time is then n · GROUP · n_classes."""
+
+KDE_ALL_PAIRS = 2048
+"""The same for the Dirichlet kernel, whose estimate is no sum over pairs: its groups are as large as this."""
+
+FOR_BANDWIDTH = 2
+"""Groups that choose the bandwidth."""
+
+BANDWIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Bandwidths of the Dirichlet kernel from which the likelihood of held-out samples chooses."""
+
+
+def laplacian_sum(x: Vector, r: Vector, bandwidth: float) -> float:
+    """Σ_ij r_i r_j exp(−|x_i − x_j| / bandwidth) for ascending x, in one pass.
+
+    Each pair is exp(−x_i/b)·exp(x_j/b) with x_j ≤ x_i, so a running sum does; it starts anew, scaled, before exp overflows.
+    """
+    total, carried, start = float(r @ r), 0.0, 0
+    while start < len(x):
+        stop = int(np.searchsorted(x, x[start] + 500 * bandwidth, side="right"))
+        grown = np.exp((x[start:stop] - x[start]) / bandwidth)
+        before = carried + np.r_[0.0, np.cumsum(r[start:stop] * grown)]
+        total += 2 * float((r[start:stop] / grown) @ before[:-1])
+        if stop < len(x):
+            carried = float(before[-1] * np.exp((x[start] - x[stop]) / bandwidth))
+        start = stop
+    return total
+
+
+def mmce(scored: Scored, *, bandwidth: float = 0.4) -> float:
+    """Maximum mean calibration error: sqrt(mean over all pairs of d_i d_j exp(−|c_i − c_j| / bandwidth)), d = correct − c."""
+    ranked = scored.ranked
+    pairs = laplacian_sum(ranked.mean, ranked.correct - ranked.confidence, bandwidth)
+    return float(np.sqrt(max(pairs, 0.0)) / ranked.weight.sum())
+
+
+def top_skce(scored: Scored, *, bandwidth: float = 0.4) -> float:
+    """Squared kernel calibration error of the confidence, unbiased: the mean of MMCE's terms over pairs of two samples."""
+    ranked, weight = scored.ranked, float(scored.weights.sum())
+    _needs_two(weight, "top_skce")
+    d = scored.correct - scored.confidence
+    pairs = laplacian_sum(ranked.mean, ranked.correct - ranked.confidence, bandwidth)
+    return (pairs - float(scored.weights @ d**2)) / (weight * (weight - 1))
+
+
+def _needs_two(weight: float, name: str) -> None:
+    if weight <= 1:
+        raise InputError(
+            f"{name} needs pairs of samples; the weights, which count copies, sum to {weight:g}. "
+            "Pass at least two samples, or weights that are counts"
+        )
+
+
+def groups(scored: Scored, at_once: int, size: int) -> Iterator[tuple[NDArray[np.intp], Vector]]:
+    """Rows and weights of all samples at once if they are few; else dealt into groups of about equal size.
+
+    The deal is a hash of the sample's own numbers: random as far as calibration goes, yet the same in any order, and copies
+    of a sample stay together. Where there are many copies, one of each stands for all.
+    """
+    rows = np.flatnonzero(scored.weights > 0)
+    if len(rows) <= at_once:
+        yield rows, scored.weights[rows]
+        return
+    mixed = np.zeros(len(rows), np.uint64)
+    for part in (scored.confidence, scored.log_label, scored.correct):
+        mixed = (mixed ^ np.round(part[rows], TIE_DECIMALS).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(31)
+    n_distinct = len(np.unique(mixed))
+    n_groups = 1 if n_distinct <= at_once else -(-n_distinct // size)
+    dealt = (mixed % np.uint64(n_groups)).astype(np.intp)
+    order = np.argsort(dealt, kind="stable")
+    for group in np.split(rows[order], np.searchsorted(dealt[order], np.arange(1, n_groups))):
+        yield _without_copies(scored, group) if len(group) > at_once else (group, scored.weights[group])
+
+
+def _without_copies(scored: Scored, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Vector]:
+    """The first of every set of equal samples, with the weight of all."""
+    key = np.column_stack([scored.source.logits[rows], scored.labels[rows]])
+    _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    return rows[first], add_up(inverse.reshape(-1), scored.weights[rows])
+
+
+def skce(scored: Scored, *, bandwidth: float = 0.5) -> float:
+    """Squared kernel calibration error of the whole distribution, unbiased.
+
+    The mean over pairs of two samples of k(p, p′)·(e_y − p)·(e_y′ − p′), k(p, p′) = exp(−‖p − p′‖² / (2·bandwidth²)).
+    Beyond 8,192 samples the mean is over pairs within random groups of 512, which is unbiased too.
+    """
+    _needs_two(float(scored.weights.sum()), "skce")
+    total = count = 0.0
+    for rows, weights in groups(scored, ALL_PAIRS, GROUP):
+        found, pairs = _pairs(scored.probs(rows), scored.labels[rows], weights, bandwidth)
+        total, count = total + found, count + pairs
+    return total / count
+
+
+def _pairs(p: Vector, y: NDArray[np.intp], w: Vector, bandwidth: float) -> tuple[float, float]:
+    """Σ over pairs of two samples, and how many there are; a weight of 3 is 3 samples."""
+    off = -p
+    off[np.arange(len(p)), y] += 1
+    square = np.einsum("ij,ij->i", p, p)
+    total = 0.0
+    step = max(1, (1 << 21) // len(p))
+    for start in range(0, len(p), step):
+        part = slice(start, min(start + step, len(p)))
+        away = square[part, None] + square[None, start:] - 2 * p[part] @ p[start:].T
+        terms = off[part] @ off[start:].T
+        terms *= np.exp(np.maximum(away, 0) / (-2 * bandwidth**2))
+        n = part.stop - start
+        inner, outer = terms[:, :n], terms[:, n:]
+        total += float(w[part] @ inner @ w[part] + 2 * (w[part] @ outer @ w[part.stop :]))
+    alone = np.einsum("ij,ij->i", off, off)
+    return float(total - w @ alone), float(w.sum() ** 2 - w.sum())
+
+
+def kde_ce(scored: Scored, *, power: float = 1, bandwidth: float | None = None) -> float:
+    """Canonical calibration error by a Dirichlet kernel: (mean ‖E[y | p] − p‖_power^power)^(1/power).
+
+    E[y | p] is estimated from the other samples with weights Dir(p; p_i/bandwidth + 1); the bandwidth, unless given, is the one
+    under which the other samples make each sample most likely. Beyond 2,048 samples: in random groups, mean over them.
+    """
+    _needs_two(float(scored.weights.sum()), "kde_ce")
+    if power == np.inf:
+        raise InputError("power must be finite for kde_ce; got inf")
+    dealt = list(groups(scored, KDE_ALL_PAIRS, KDE_ALL_PAIRS))
+    if bandwidth is None:
+        few = [_Dirichlet(scored, *group) for group in dealt[:FOR_BANDWIDTH]]
+        bandwidth = max(BANDWIDTHS, key=lambda h: sum(table.likelihood(h) for table in few))
+    total = sum(_Dirichlet(scored, *group).error(bandwidth, power) for group in dealt)
+    return float((total / scored.weights.sum()) ** (1 / power))
+
+
+class _Dirichlet:
+    """The Dirichlet kernel between the samples of one group."""
+
+    def __init__(self, scored: Scored, rows: NDArray[np.intp], weights: Vector) -> None:
+        self.p, self.y, self.w = scored.probs(rows), scored.labels[rows], weights
+
+    def log_kernel(self, bandwidth: float) -> Vector:
+        """The log of w_i Dir(p_j; p_i/h + 1) in row j and column i; a sample is no evidence about itself, its copies are."""
+        log_p = np.log(np.maximum(self.p, 1e-30))
+        n_classes = self.p.shape[1]
+        constant = log_gamma(np.array([1 / bandwidth + n_classes])) - log_gamma(self.p / bandwidth + 1).sum(axis=1)
+        with np.errstate(divide="ignore"):
+            table = (log_p / bandwidth) @ self.p.T + constant + np.log(self.w)
+            table[np.diag_indices_from(table)] += np.log(np.maximum(self.w - 1, 0) / self.w)
+        return table
+
+    def likelihood(self, bandwidth: float) -> float:
+        """Σ_j w_j log of the density that the others give sample j."""
+        table = self.log_kernel(bandwidth)
+        top = table.max(axis=1)
+        if not np.isfinite(top).all():
+            return -np.inf
+        return float(self.w @ (top + np.log(np.exp(table - top[:, None]).sum(axis=1))))
+
+    def error(self, bandwidth: float, power: float) -> float:
+        """Σ_j w_j ‖E[y | p_j] − p_j‖^power."""
+        table = self.log_kernel(bandwidth)
+        table -= table.max(axis=1, keepdims=True)
+        np.exp(table, out=table)
+        expected = np.zeros_like(self.p)
+        for k in np.unique(self.y):
+            expected[:, k] = table[:, self.y == k].sum(axis=1)
+        expected /= expected.sum(axis=1, keepdims=True)
+        return float(self.w @ (np.abs(expected - self.p) ** power).sum(axis=1))

@@ -1,0 +1,195 @@
+"""A line of the table of metrics. The line itself is the public function: ``metrics.ece(probs, labels, n_bins=15)``."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.metrics.scored import Scored
+from rhocal.metrics.sums import Sketched, Streamed, Sums, WeightedMean
+from rhocal.predictions import Kind, predictions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rhocal.special import Vector
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Metric:
+    """A metric of one set of predictions with labels; calling it checks its input and gives the figure.
+
+    ``metric(probs, labels, sample_weight=, kind=, **options)`` is the value; ``metric.of(...)``, with the same arguments,
+    is the state of one batch, which adds (``+``) and knows its ``value``.
+    """
+
+    title: str
+    better: str
+    """``lower``, ``higher``, ``zero`` (it has a sign), or ``neither`` (it describes)."""
+    value: Callable[..., float]
+    """The formula: of ``Scored`` and its options."""
+    sums: Callable[..., Sums] | None = None
+    """The state of a batch, exact; None where the definition does not allow it."""
+    range: tuple[float, float] = (0.0, 1.0)
+    reference: str = ""
+    why_not: str = ""
+    """Why it has no sums."""
+    sketch: Callable[..., Sketched] | None = None
+    """The state of a batch in fixed memory, for metrics without sums: the value comes with a bound of its error."""
+    per_sample: Callable[[Scored], Vector] | None = None
+    """What each sample adds, where the metric is a mean."""
+    name: str = ""
+    """Its name in the table."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", inspect.getdoc(self.value))  # `help` and editors show the formula's
+
+    def __repr__(self) -> str:
+        return f"rhocal.metrics.{self.name}{inspect.signature(self)}"
+
+    @property
+    def summary(self) -> str:
+        """What it is, in one line."""
+        return (inspect.getdoc(self.value) or "").splitlines()[0]
+
+    @property
+    def streams(self) -> str:
+        """``exactly``, ``sketch`` (fixed memory, with a bound of the error) or ``no``."""
+        return "exactly" if self.sums is not None else "sketch" if self.sketch is not None else "no"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options and their defaults."""
+        given = inspect.signature(self.value).parameters.values()
+        return {p.name: p.default for p in given if p.kind is p.KEYWORD_ONLY}
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """What ``help`` and editors show."""
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature(
+            [
+                inspect.Parameter("probs", either),
+                inspect.Parameter("labels", either),
+                *(inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in self.options.items()),
+                inspect.Parameter("sample_weight", inspect.Parameter.KEYWORD_ONLY, default=None),
+                inspect.Parameter("kind", inspect.Parameter.KEYWORD_ONLY, default="probs"),
+            ],
+            return_annotation=float,
+        )
+
+    def __call__(
+        self, probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", **options: Any
+    ) -> float:
+        """Check what came and compute the figure."""
+        checked = self._checked(options)
+        return self.value(scored(probs, labels, sample_weight, kind), **checked)
+
+    def of(
+        self,
+        probs: Any,
+        labels: Any,
+        *,
+        sample_weight: Any = None,
+        kind: Kind = "probs",
+        sketch: bool = False,
+        **options: Any,
+    ) -> Any:
+        """The state of one batch. States add; ``value`` is the figure over all of them.
+
+        With ``sketch=True`` metrics that need all samples at once are approximated in fixed memory: ``error`` says how well.
+        """
+        checked = self._checked(options)
+        make = self.sketch if sketch and self.sums is None else self.sums
+        if make is None:
+            remedy = "; sketch=True approximates it in fixed memory" if self.sketch is not None and not sketch else ""
+            raise InputError(f"{self.name} cannot be added up over batches: {self.why_not}{remedy}")
+        return make(scored(probs, labels, sample_weight, kind), **checked)
+
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        for key in options:
+            if key not in self.options:
+                known = ", ".join([*self.options, "sample_weight", "kind"])
+                raise InputError(f"{self.name} has no option {key!r}; it has {known}")
+        check({key: value for key, value in options.items() if value is not self.options[key]})
+        return options
+
+
+def check(options: dict[str, Any]) -> None:
+    """Say which option is not what it must be."""
+    for key, value in options.items():
+        allowed, said = CHECKS[key]
+        if not allowed(value):
+            raise InputError(f"{key} must be {said}; got {value!r}")
+
+
+def scored(probs: Any, labels: Any, sample_weight: Any, kind: Kind) -> Scored:
+    """Outside data as metrics see it."""
+    if labels is None:
+        raise InputError("labels are missing; a metric needs one label for each sample")
+    return Scored.of(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "n_bins": (_whole, "a whole number of at least 1"),
+    "k": (_whole, "a whole number of at least 1"),
+    "power": (lambda value: _number(value) and value >= 1, "a number of at least 1, or inf"),
+    "threshold": (lambda value: _number(value) and value >= 0, "a number that is not negative"),
+    "min_labels": (lambda value: _number(value) and value >= 0, "a number that is not negative"),
+    "risk": (lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1"),
+    "span": (lambda value: _number(value) and 0 < value <= 1, "a number above 0, at most 1"),
+    "bandwidth": (lambda value: _number(value) and 0 < value < np.inf, "a positive number"),
+}
+"""Options of metrics: what is allowed, in code and in words. The default is always allowed."""
+
+
+def mean(
+    title: str,
+    per_sample: Callable[[Scored], Vector],
+    better: str,
+    *,
+    reference: str,
+    range: tuple[float, float] = (0.0, 1.0),  # noqa: A002 - the name of the field
+) -> Metric:
+    """A metric that is the mean of one number a sample."""
+
+    def sums(scored: Scored) -> Sums:
+        return WeightedMean.of(per_sample(scored), scored.weights)
+
+    def value(scored: Scored) -> float:
+        return sums(scored).value
+
+    value.__doc__ = per_sample.__doc__
+    return Metric(title, better, value, sums, range, reference, per_sample=per_sample)
+
+
+def streamed(
+    title: str,
+    sums: Callable[..., Sums],
+    better: str,
+    *,
+    reference: str,
+    range: tuple[float, float] = (0.0, 1.0),  # noqa: A002
+) -> Metric:
+    """A metric that is read from sums."""
+
+    def value(scored: Scored, **options: Any) -> float:
+        return sums(scored, **options).value
+
+    value.__doc__, value.__signature__ = sums.__doc__, inspect.signature(sums)  # type: ignore[attr-defined]
+    return Metric(title, better, value, sums, range, reference)
+
+
+__all__ = ["Metric", "Streamed", "mean", "scored", "streamed"]

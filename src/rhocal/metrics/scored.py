@@ -1,0 +1,228 @@
+"""What a metric sees of a sample. Nothing is computed before a metric asks for it, and nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from rhocal.bins import BinSums, steps
+from rhocal.special import Vector, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from rhocal.predictions import Predictions
+
+T = TypeVar("T")
+
+NOT_YET: Any = object()
+"""Stands for a field that was not given and will be computed when asked for."""
+
+
+class Lazy(Generic[T]):
+    """A field of a dataclass that may be given, and else is computed from the data when first read.
+
+    Dataclasses hand the value given to ``__init__`` to ``__set__``, and ask ``__get__`` for the default. So ``replace``
+    and plain construction work as with any dataclass.
+    """
+
+    def __init__(self, compute: Callable[[Scored], T]) -> None:
+        self.compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, scored: Scored | None, owner: type | None = None) -> T:
+        if scored is None:
+            return cast("T", NOT_YET)
+        known = scored.__dict__
+        if self.name not in known:
+            known[self.name] = self.compute(scored)
+        return cast("T", known[self.name])
+
+    def __set__(self, scored: Scored, value: T) -> None:
+        if value is not NOT_YET:
+            scored.__dict__[self.name] = value
+
+
+def _weights(scored: Scored) -> Vector:
+    weights = scored.source.weights if scored.knows_all else None
+    return np.ones(scored.n_samples) if weights is None else weights
+
+
+def _confidence(scored: Scored) -> Vector:
+    return scored.of_probs[0] if scored.source.kind == "probs" else np.exp(-scored.log_total)
+
+
+def _correct(scored: Scored) -> Vector:
+    return scored.of_probs[1] if scored.source.kind == "probs" else (scored.predicted == scored.labels).astype(float)
+
+
+def _sum_squares(scored: Scored) -> Vector:
+    return scored.over_classes(lambda p: np.einsum("ij,ij->i", p, p))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scored:
+    """Samples as metrics look at them: a few numbers each, and their probabilities in blocks for those that need all.
+
+    The logits are kept, never a table of probabilities: 1,000,000 × 1,000 costs no more than the logits themselves.
+    """
+
+    confidence: Lazy[Vector] = Lazy(_confidence)
+    correct: Lazy[Vector] = Lazy(_correct)
+    log_label: Lazy[Vector] = Lazy(lambda scored: scored.label_gap - scored.log_total)
+    sum_squares: Lazy[Vector] = Lazy(_sum_squares)
+    weights: Lazy[Vector] = Lazy(_weights)
+    rows: Lazy[NDArray[np.intp]] = Lazy(lambda scored: np.arange(scored.n_samples))
+    """Which rows of the predictions the samples are: whoever picks samples picks these along with the other fields."""
+    data: InitVar[Predictions | None] = None
+
+    def __post_init__(self, data: Predictions | None) -> None:
+        self.__dict__["data"] = data
+
+    @classmethod
+    def of(cls, data: Predictions) -> Scored:
+        """The samples of some predictions with labels."""
+        assert data.labels is not None
+        return cls(data=data)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return self.source.n_samples if self.knows_all else len(self.confidence)
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the probability of every class is known, or confidence and correctness only."""
+        return self.__dict__["data"] is not None
+
+    @cached_property
+    def source(self) -> Predictions:
+        """The predictions of these samples, where they are known."""
+        data: Predictions | None = self.__dict__["data"]
+        if data is None:
+            raise AttributeError(
+                "these samples know confidence and correctness only, not the probability of each class"
+            )
+        rows: NDArray[np.intp] | None = self.__dict__.get("rows")
+        if rows is None or np.array_equal(rows, np.arange(data.n_samples)):
+            return data
+        return data.take(rows)
+
+    @property
+    def labels(self) -> NDArray[np.intp]:
+        """The column of every sample's label."""
+        assert self.source.labels is not None
+        return self.source.labels
+
+    @cached_property
+    def of_probs(self) -> tuple[Vector, Vector]:
+        """Confidence and correctness straight from probabilities, without a detour over logarithms."""
+        scores, labels = self.source.scores, self.labels
+        confidence, correct = np.empty(len(scores)), np.empty(len(scores))
+
+        def work(rows: slice) -> None:
+            p, label = scores[rows], labels[rows]
+            top = row_max(p)
+            confidence[rows] = top
+            confidence[rows] /= row_sum(p)
+            hit = p[np.arange(len(p)), label] == top
+            if np.count_nonzero(p == top[:, None]) > len(p):  # of several at the top the first is the predicted one
+                hit &= row_argmax(p) == label
+            correct[rows] = hit
+
+        over_blocks(scores.shape, work)
+        return confidence, correct
+
+    @cached_property
+    def predicted(self) -> NDArray[np.intp]:
+        """The column of every sample's largest logit."""
+        return row_argmax(self.source.logits)
+
+    @cached_property
+    def top(self) -> Vector:
+        """The largest logit."""
+        return self.source.logits[np.arange(self.source.n_samples), self.predicted].astype(np.float64)
+
+    @cached_property
+    def label_gap(self) -> Vector:
+        """Logit of the label minus the largest."""
+        return self.source.logits[np.arange(self.source.n_samples), self.labels].astype(np.float64) - self.top
+
+    @cached_property
+    def log_total(self) -> Vector:
+        """The log of Σ_j exp(z_j − max z), which is minus the log of the confidence."""
+        total = np.empty(self.source.n_samples)
+
+        def work(rows: slice) -> None:
+            total[rows] = row_sum(exp_normal(self.source.logits[rows] - self.top[rows, None]))
+
+        over_blocks(self.source.logits.shape, work)
+        return np.log(total)
+
+    @cached_property
+    def entropy(self) -> Vector:
+        """−Σ p log p = log Σ exp(z) − E_p[z]."""
+        mean = np.empty(self.source.n_samples)
+
+        def work(rows: slice) -> None:
+            z = self.source.logits[rows] - self.top[rows, None]
+            mean[rows] = np.einsum("ij,ij->i", np.exp(z - self.log_total[rows, None]), z)
+
+        over_blocks(self.source.logits.shape, work)
+        return self.log_total - mean
+
+    @cached_property
+    def ranked(self) -> BinSums:
+        """Sums at every distinct confidence, in ascending order: what ranking and equal-mass metrics look at."""
+        return steps(self.confidence, self.correct, self.weights)
+
+    def probs(self, rows: slice | NDArray[np.intp]) -> Vector:
+        """The probabilities of some of the samples."""
+        return np.exp(self.source.logits[rows] - (self.top[rows] + self.log_total[rows])[:, None])
+
+    def blocks(self) -> Iterator[tuple[slice, Vector]]:
+        """All probabilities, a block of rows at a time."""
+        for rows in row_blocks(*self.source.logits.shape):
+            yield rows, self.probs(rows)
+
+    def over_classes(self, formula: Callable[[Vector], Vector]) -> Vector:
+        """One number a sample from its probabilities."""
+        out = np.empty(self.source.n_samples)
+
+        def work(rows: slice) -> None:
+            out[rows] = formula(self.probs(rows))
+
+        over_blocks(self.source.logits.shape, work)
+        return out
+
+    def within_top(self, k: int) -> Scored:
+        """The question "is the label among the k most probable classes?": its probability, and the answer."""
+        m = self.source.n_classes
+        mass = self.over_classes(lambda p: np.partition(p, m - k, axis=1)[:, m - k :].sum(axis=1))
+        hit = np.empty(self.source.n_samples)
+        for rows in row_blocks(*self.source.logits.shape):
+            z, label = self.source.logits[rows], self.labels[rows]
+            own = z[np.arange(len(z)), label][:, None]
+            # A tie goes to the class that stands first, as in the top class.
+            ahead = (z > own).sum(axis=1) + ((z == own) & (np.arange(m) < label[:, None])).sum(axis=1)
+            hit[rows] = ahead < k
+        return Scored(confidence=np.minimum(mass, 1), correct=hit, weights=self.weights)
+
+    def one_class(self, k: int) -> Scored:
+        """The question "is the label class k?"."""
+        log_p = self.source.logits[:, k] - (self.top + self.log_total)
+        return Scored(confidence=np.exp(log_p), correct=(self.labels == k).astype(np.float64), weights=self.weights)
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Scored:
+        """Some of the samples."""
+        known = {field.name: self.__dict__[field.name][rows] for field in fields(self) if field.name in self.__dict__}
+        if self.knows_all:
+            known["rows"] = self.rows[rows]
+        return Scored(data=self.__dict__["data"], **known)
