@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from rhocal.errors import InputError, NotFittedError
+from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
+from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
 from rhocal.profile import Profile
 from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from os import PathLike
 
     from numpy.typing import NDArray
 
     from rhocal.solve import Solution
+
+
+Output = Literal["probs", "logits"]
+ApplyFn = Callable[[Constants, Any], Any]
 
 
 class Calibrator(ABC):
@@ -41,6 +48,9 @@ class Calibrator(ABC):
 
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
+
+    exports: ClassVar[bool] = True
+    """Whether there is a ``portable`` map, for torch, ONNX and ``apply_fn``."""
 
     children: ClassVar[tuple[str, ...]] = ()
     """The fitted calibrators it is made of, as attributes."""
@@ -108,6 +118,46 @@ class Calibrator(ABC):
 
         save(self, path)
 
+    # Where models live ---------------------------------------------------------------------------------------------
+
+    def portable(self) -> Portable:
+        """The fitted map as numbers and a formula, which ``to_torch``, ``to_onnx`` and ``apply_fn`` carry out."""
+        self._fitted()
+        found = self._portable()
+        keeps_decision = found.keeps_decision or self.keeps_decision
+        return replace(found, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_))
+
+    def apply_fn(self, *, output: Output = "probs", xp: Any = np) -> tuple[ApplyFn, dict[str, NDArray[Any]]]:
+        """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
+
+        ``xp`` is the array namespace it computes in, such as ``jax.numpy``. Logits have the classes on the last axis, two or
+        more; nothing is checked. Single precision is worked out in single precision, except for maps of a class's
+        probability (isotonic and the like), which tell 1 − 1e−9 from 1.
+        """
+        portable, probs = self.portable(), wants_probs(output)
+
+        def apply(parameters: Constants, logits: Any) -> Any:
+            came = xp.asarray(logits)
+            double = portable.wide or "float32" not in str(came.dtype)
+            ops = ArrayOps(xp, np.float64 if double else np.float32)
+            constants = {name: ops.constant(value) for name, value in parameters.items()}
+            out = calibrated(ops, portable, constants, ops.constant(came), probs=probs)
+            return xp.asarray(out, dtype=came.dtype)
+
+        return apply, portable.constants
+
+    def to_torch(self, *, output: Output = "logits", class_axis: int = -1) -> Any:
+        """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out."""
+        from rhocal.torch import CalibratorModule  # noqa: PLC0415 - torch is there when it is asked for
+
+        return CalibratorModule(self.portable(), output=output, class_axis=class_axis)
+
+    def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
+        """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out."""
+        from rhocal.onnx import save_model  # noqa: PLC0415 - onnx is there when it is asked for
+
+        save_model(self, path, output=output, opset=opset)
+
     # Behind the border: for calibrators made of others ----------------------------------------------------------------
 
     def fit_checked(self, data: Predictions, kind: Kind) -> Self:
@@ -137,6 +187,13 @@ class Calibrator(ABC):
     @abstractmethod
     def _transform(self, logits: Floats) -> Floats:
         """Calibrated logits of checked logits, in a new array."""
+
+    def _portable(self) -> Portable:
+        """The same map over ``rhocal.portable.Ops``; see ``docs/integrations.md``."""
+        from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
+
+        able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
+        raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
 
     def _transform_of(self, data: Predictions) -> Floats:
         """Calibrated logits; a family that takes groups finds them here."""
@@ -241,6 +298,14 @@ class ScaleCalibrator(Calibrator):
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         """The scale of every sample."""
 
+    def _portable(self) -> Portable:
+        return scaled_map(*self._portable_scale())
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """Numbers and formula of the scale, a column."""
+        super()._portable()
+        raise NotImplementedError
+
     def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
         return self._scale(self._border(logits, kind, class_axis).logits)
@@ -295,6 +360,13 @@ def keep_decision(out: Floats, logits: Floats) -> None:
         block, chosen = logits[rounded], out[rounded]
         lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))
         out[rounded] = np.where(block == block.max(axis=1, keepdims=True), lifted, chosen)
+
+
+def wants_probs(output: str) -> bool:
+    """Whether probabilities are asked for."""
+    if output not in {"probs", "logits"}:
+        raise InputError(f"output is probs or logits; got {output!r}")
+    return output == "probs"
 
 
 def _required(labels: Any) -> Any:

@@ -11,6 +11,7 @@ from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.scale_fit import ScaleFit, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
+from rhocal.portable import Portable
 from rhocal.profile import Profile
 from rhocal.special import Floats, log_softmax
 from rhocal.statistics import Facts, of_logits
@@ -66,6 +67,10 @@ class VectorScaling(Calibrator):
 
     def _transform(self, logits: Floats) -> Floats:
         return logits * self.weight_.astype(logits.dtype) + self.bias_.astype(logits.dtype)
+
+    def _portable(self) -> Portable:
+        numbers = {"weight": self.weight_, "bias": self.bias_}
+        return Portable(numbers, lambda _ops, c, z: z * c["weight"] + c["bias"])
 
 
 class LinearProblem:
