@@ -1,7 +1,7 @@
 """Binary maps for many classes over portable operations: the same as ``one_vs_rest`` and ``class_scores``.
 
-``m`` is the number of classes. Numbers that a formula needs beside those of the maps: ``order``, the number of each class; ``factor`` and ``missing`` of
-classes without a map.
+``m`` is the number of classes. Numbers that a formula needs beside those of the maps: ``order``, the number of each class;
+``factor`` and ``missing`` of classes without a map.
 """
 
 from __future__ import annotations

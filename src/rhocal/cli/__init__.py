@@ -16,6 +16,7 @@ from rhocal.cli.apply import apply_
 from rhocal.cli.compare import compare
 from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
+from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
@@ -48,6 +49,7 @@ app.command()(fit)
 app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
+app.command()(export)
 app.command()(compare)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)

@@ -6,7 +6,7 @@ Values also take Python's own ``+ - * /``, ``<``, ``<=``, and ``value[k]`` for t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
 
 
-class Calibrate(Callback):  # type: ignore[misc]
+class Calibrate(Callback):
     """Fits a calibrator on the validation data after ``trainer.fit``; ``calibrated`` is the model with it.
 
     With several processes each would fit on its own part of the data, so it refuses: load the checkpoint in one process and

@@ -13,7 +13,7 @@ from rhocal.objectives import Objective, objective
 from rhocal.statistics import Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 
 class CalibrationLoss(nn.Module):
@@ -57,30 +57,20 @@ def statistics(z: Tensor, labels: Tensor, needs: Collection[str], base: Tensor |
     """What objectives see of a sample (``rhocal.statistics``), with gradients."""
     log_p = torch.log_softmax(z.to(torch.promote_types(z.dtype, torch.float32)), dim=-1)
     p = log_p.exp()
-    found: dict[str, Tensor] = {}
-    if "log_label" in needs:
-        found["log_label"] = log_p.gather(-1, labels[:, None])[:, 0]
-    if "mean_log" in needs:
-        found["mean_log"] = log_p.mean(dim=-1)
-    if "confidence" in needs:
-        found["confidence"] = p.amax(dim=-1)
-    if "entropy" in needs:
-        found["entropy"] = -(p * log_p).sum(dim=-1)
-    if "sum_squares" in needs:
-        found["sum_squares"] = (p * p).sum(dim=-1)
-    divergences = {"kl_to_base", "kl_from_base"} & set(needs)
-    if divergences:
-        if base is None:
-            raise InputError("this objective has a kl term: pass base=, the logits of the network as it was")
-        log_s = torch.log_softmax(base.detach().to(log_p.dtype), dim=-1)
-        if "kl_to_base" in divergences:
-            found["kl_to_base"] = (p * (log_p - log_s)).sum(dim=-1)
-        if "kl_from_base" in divergences:
-            found["kl_from_base"] = (log_s.exp() * (log_s - log_p)).sum(dim=-1)
-    missing = set(needs) - found.keys()
-    if missing:
-        raise InputError(f"the objective needs {', '.join(sorted(missing))}, which has no form in torch yet")
-    return found
+    with_base = {"kl_to_base", "kl_from_base"} & set(needs)
+    if with_base and base is None:
+        raise InputError("this objective has a kl term: pass base=, the logits of the network as it was")
+    log_s = torch.log_softmax((z if base is None else base).detach().to(log_p.dtype), dim=-1)
+    formulas: dict[str, Callable[[], Tensor]] = {
+        "log_label": lambda: log_p.gather(-1, labels[:, None])[:, 0],
+        "mean_log": lambda: log_p.mean(dim=-1),
+        "confidence": lambda: p.amax(dim=-1),
+        "entropy": lambda: -(p * log_p).sum(dim=-1),
+        "sum_squares": lambda: (p * p).sum(dim=-1),
+        "kl_to_base": lambda: (p * (log_p - log_s)).sum(dim=-1),
+        "kl_from_base": lambda: (log_s.exp() * (log_s - log_p)).sum(dim=-1),
+    }
+    return {name: formulas[name]() for name in sorted(needs)}
 
 
 class _Evaluated(torch.autograd.Function):

@@ -75,12 +75,13 @@ class CalibratorModule(nn.Module):
         """Move with the model, but keep the precision of the fitted numbers."""
         kept = dict(self._buffers)
         try:
-            super()._apply(fn, recurse)
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         except TypeError:  # a device without double precision
             for name, value in kept.items():
                 if value is not None and value.dtype == torch.float64:
                     self._buffers[name] = value.float()
-            return super()._apply(fn, recurse)  # type: ignore[no-any-return]
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
         for name, value in kept.items():
             moved = self._buffers[name]
             if value is not None and moved is not None and value.dtype != moved.dtype:
@@ -105,11 +106,12 @@ def _back(out: Tensor, came: torch.dtype, *, probs: bool) -> Tensor:
 
 def _size(scores: Tensor, axis: int) -> int:
     """The length of an axis as a plain number, also while a graph is traced."""
-    if not torch.jit.is_tracing():
-        return scores.size(axis)
+    length = scores.size(axis)
+    if type(length) is int:
+        return length
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        return int(scores.size(axis))
+        warnings.simplefilter("ignore")  # of the tracer, that the number of classes becomes a constant: it is one
+        return int(length)
 
 
 def run_where_it_is(portable: Portable, scores: Tensor, *, output: str, class_axis: int) -> Any:
