@@ -6,6 +6,7 @@ Calibrators return calibrated *logits*; softmax happens once, at the door.
 
 from __future__ import annotations
 
+import html
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rhocal.errors import InputError, NotFittedError
+from rhocal.errors import InputError, not_fitted
 from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
 from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
@@ -90,14 +91,30 @@ class Calibrator(ABC):
         return self.fit_checked(data, kind)
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
-        """Calibrated logits, in the shape that came (binary scores become two columns)."""
+        """Calibrated logits, in the shape that came (binary scores become two columns).
+
+        Of a torch tensor a torch tensor, worked out on its device.
+        """
+        if is_tensor(logits):
+            return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
-        return _in_shape(self._transform_of(data), logits, class_axis)
+        out = _in_shape(self._transform_of(data), logits, class_axis)
+        return out if self._container is None else self._framed(out, logits)
+
+    def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **said: Any) -> Floats:
+        """Fit, and calibrate the same logits; ``said`` is what ``fit`` takes."""
+        fitted = self.fit(logits, labels, sample_weight, **said)
+        return fitted.transform(logits, class_axis=said.get("class_axis", -1), groups=said.get("groups"))
 
     def predict_proba(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> Floats:
-        """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
+        """Calibrated probabilities, in the shape that came (binary scores become two columns).
+
+        Of a torch tensor a torch tensor, worked out on its device.
+        """
+        if is_tensor(logits):
+            return self._of_tensor(logits, "probs", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
         return _in_shape(self._probs_of(data), logits, class_axis)
 
@@ -229,6 +246,30 @@ class Calibrator(ABC):
             setattr(self, name, value)
         return self
 
+    _container: str | None = None
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns: ``"default"``, ``"pandas"`` or ``"polars"``; None leaves it as it is."""
+        if transform not in {None, "default", "pandas", "polars"}:
+            raise InputError(f"transform is default, pandas or polars; got {transform!r}")
+        if transform is not None:
+            self._container = None if transform == "default" else transform
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Names of the columns of ``transform``."""
+        return np.array([f"logit_{name}" for name in self._fitted().classes_], dtype=object)
+
+    def _framed(self, out: Floats, came: Any) -> Any:
+        from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
+
+        return framed(out, self.get_feature_names_out(), getattr(came, "index", None), self._container)
+
+    def _repr_html_(self) -> str:
+        fitted = {name: getattr(self, name) for name in self.parameters if np.ndim(getattr(self, name, [0])) == 0}
+        numbers = ", ".join(f"{name} = {value:.6g}" for name, value in fitted.items())
+        return f"<pre>{html.escape(repr(self))}{'<br>' if numbers else ''}{numbers}</pre>"
+
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         changed = [
@@ -253,12 +294,19 @@ class Calibrator(ABC):
 
     def _fitted(self) -> Self:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
+            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
         return self
 
     def _refuse(self, groups: Any) -> None:
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
+
+    def _of_tensor(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
+        from rhocal.torch.where import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
+
+        self._refuse(groups)
+        self._fitted()
+        return calibrated_tensor(self, scores, output, kind or self.kind_, class_axis, groups)
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
         self._refuse(groups)
@@ -367,6 +415,11 @@ def wants_probs(output: str) -> bool:
     if output not in {"probs", "logits"}:
         raise InputError(f"output is probs or logits; got {output!r}")
     return output == "probs"
+
+
+def is_tensor(values: Any) -> bool:
+    """Whether it is a torch tensor, without importing torch."""
+    return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
 
 
 def _required(labels: Any) -> Any:

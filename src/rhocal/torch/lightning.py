@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rhocal.errors import InputError, MissingExtraError
+from rhocal.errors import InputError, MissingPackageError
 from rhocal.torch.collect import Calibrated, calibrate, evaluating, plain_step
 
 try:
     from lightning.pytorch import Callback
 except ImportError as error:
-    raise MissingExtraError("lightning", "lightning", "rhocal.torch.lightning") from error
+    raise MissingPackageError("lightning", "rhocal.torch.lightning") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -112,10 +112,3 @@ def _size(scores: Tensor, axis: int) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tracer, that the number of classes becomes a constant: it is one
         return int(length)
-
-
-def run_where_it_is(portable: Portable, scores: Tensor, *, output: str, class_axis: int) -> Any:
-    """Calibrate on the device of a tensor, without gradients."""
-    module = CalibratorModule(portable, output=output, class_axis=class_axis).to(scores.device)
-    with torch.no_grad():
-        return module(scores)
