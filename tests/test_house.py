@@ -133,7 +133,7 @@ def test_import_is_no_slower_than_numpy_and_scipy_optimize():
         ),
     ],
 )
-def test_a_missing_extra_is_one_line_that_says_what_to_install(code, absent, said, tmp_path):
+def test_a_missing_extra_is_one_line_that_says_what_to_install(code, absent, said):
     program = (
         f"import sys, json, warnings; sys.modules[{absent!r}] = None; import rhocal; warnings.simplefilter('ignore')\n"
         f"try:\n    {code}\nexcept rhocal.errors.MissingExtraError as error:\n    print(json.dumps(str(error)))"

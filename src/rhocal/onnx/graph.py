@@ -65,6 +65,8 @@ def emit(portable: Portable, source: str, target: str, wish: Wish, prefix: str =
     elif wish.perm:
         out = builder.node("Transpose", out, perm=[int(k) for k in np.argsort(wish.perm)])
     builder.nodes.append(helper.make_node("Cast", [out.name], [target], name=f"{prefix}result_node", to=wish.element))
+    used = {name for node in builder.nodes for name in node.input}
+    builder.initializers = [one for one in builder.initializers if one.name in used]
     return builder
 
 
