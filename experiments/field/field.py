@@ -40,8 +40,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "features: log-norm": {"features": ("log-norm",)},
     "features: margin, log-margin": {"features": ("margin", "log-margin")},
     "features: log-norm, log-margin": {"features": ("log-norm", "log-margin")},
-    "features: log-norm, margin-spline": {"features": ("log-norm", "margin-spline")},
-    "features: with log-top": {"features": ("log-norm", "log-top", "margin", "log-margin")},
+    "features: log-norm, margin, log-margin": {"features": ("log-norm", "margin", "log-margin")},
+    "features: margin-spline": {"features": ("margin-spline",)},
+    "features: with log-top": {"features": ("log-norm", "log-top", "margin-spline")},
 }
 
 

@@ -68,7 +68,7 @@ class FieldScaling(ScaleCalibrator):
         self,
         objective: str | Objective = "top-brier + sce + 0.03*nll",
         *,
-        features: Sequence[str] = ("log-norm", "margin", "log-margin"),
+        features: Sequence[str] = ("log-norm", "margin-spline"),
         ridge: float | str = "cv",
         guard: float = ridges.GUARD,
         caution: float = ridges.CAUTION,
