@@ -9,6 +9,7 @@
 from rhocal import metrics
 from rhocal._version import __version__
 from rhocal.artifact import load
+from rhocal.assess import evaluate
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
@@ -23,6 +24,7 @@ from rhocal.calibrators import (
     confidence_bounds,
 )
 from rhocal.demo import demo_logits
+from rhocal.evaluation import Evaluation
 from rhocal.objectives import KL, NLL, SCE, AvUC, Brier, SoftBinnedECE, TopBrier, objective
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "AutoCalibrator",
     "AvUC",
     "Brier",
+    "Evaluation",
     "FieldScaling",
     "HistogramBinning",
     "Identity",
@@ -46,6 +49,7 @@ __all__ = [
     "calibrator",
     "confidence_bounds",
     "demo_logits",
+    "evaluate",
     "load",
     "metrics",
     "objective",
