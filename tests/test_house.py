@@ -16,7 +16,8 @@ SOURCE = Path(rhocal.__file__).parent
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "predictions", "profile", "statistics", "objectives", "solve",
-    "demo", "calibrators", "artifact", "metrics", "evaluation", "assess", "sklearn", "files", "compare", "tables", "cli",
+    "demo", "calibrators", "artifact", "metrics", "evaluation", "assess", "shift", "sklearn", "files", "compare",
+    "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}

@@ -40,3 +40,7 @@ class BoundaryWarning(RhocalWarning):
 
 class ConvergenceWarning(RhocalWarning):
     """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""
+
+
+class ShiftWarning(RhocalWarning):
+    """Data lies outside the range that a calibrator was fitted on."""

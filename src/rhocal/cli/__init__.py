@@ -18,6 +18,8 @@ from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
+from rhocal.cli.power import power
+from rhocal.cli.shift import shift
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -46,6 +48,8 @@ app.command()(fit)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(power)
+app.command()(shift)
 app.command("methods")(methods_)
 app.command()(demo)
 

@@ -27,11 +27,13 @@ ClassAxis = Annotated[int, typer.Option("--class-axis", help="The axis of the cl
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
-def read(path: Path, labels: Path | None, logits_name: str, labels_name: str) -> Contents:
-    """The file's logits and labels."""
+def read(
+    path: Path, labels: Path | None, logits_name: str, labels_name: str, groups_name: str | None = None
+) -> Contents:
+    """The file's logits and labels, and groups if they are named."""
     from rhocal import files
 
-    return files.read(path, files.Names(logits_name, labels_name), labels)
+    return files.read(path, files.Names(logits_name, labels_name, groups_name), labels)
 
 
 def with_labels(contents: Contents) -> Split:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,28 +21,46 @@ from rhocal.cli.desk import (
     read,
     with_labels,
 )
+from rhocal.errors import FileError
+
+if TYPE_CHECKING:
+    from rhocal.evaluation import Evaluation
+    from rhocal.files import Split
+    from rhocal.metrics.paired import Difference
+
+PREDICTED = "predicted"
 
 
 def evaluate(
     source: InputFile,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option("--groups", help="The array or column that names the group of each sample, or `predicted`."),
+    ] = None,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
     labels_name: LabelsName = "labels",
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
+    seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
 
-    If the file has a tune and a test split, the test split is used.
+    Every figure comes with a 95 % interval, with what a perfectly calibrated model scores on as many samples, and with the
+    chance (p) that a perfect model looks as bad; a verdict says it in words. If the file has a tune and a test split,
+    the test split is used.
     """
-    from rhocal import metrics, tables
+    from rhocal import metrics
     from rhocal.artifact import load
+    from rhocal.assess import evaluate_checked
+    from rhocal.metrics import uncertainty
+    from rhocal.metrics.scores import Scored
     from rhocal.predictions import predictions
 
-    contents = read(source, labels, logits_name, labels_name)
+    contents = read(source, labels, logits_name, labels_name, groups if groups != PREDICTED else None)
     split = with_labels(contents)
     cal = None if artifact is None else load(artifact)
     data = predictions(
@@ -53,10 +71,60 @@ def evaluate(
         ignore_index=ignore_index,
         class_axis=class_axis,
     )
-    columns = {"as it is": metrics.figures(data)}
+    slices = _groups(source, split, groups, ignore_index)
+    columns = {"as it is": data}
     if cal is not None:
-        columns[cal.name] = metrics.figures(predictions(cal.transform(data.logits, kind="logits"), data.labels))
+        columns[cal.name] = predictions(
+            cal.transform(data.logits, kind="logits"), data.labels, classes=data.classes if groups else None
+        )
+    found = {name: evaluate_checked(column, groups=slices, seed=seed) for name, column in columns.items()}
+    differences: dict[str, Difference] = {}
+    if cal is not None:
+        before, after = (Scored.of(column) for column in columns.values())
+        differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     if as_json:
-        print_json({"n_samples": data.n_samples, "n_classes": data.n_classes, "figures": columns})
+        print_json(
+            {
+                "n_samples": data.n_samples,
+                "n_classes": data.n_classes,
+                "figures": {name: metrics.figures(column) for name, column in columns.items()},
+                "evaluation": {name: evaluation.to_dict() for name, evaluation in found.items()},
+                "differences": {name: vars(difference) for name, difference in differences.items()},
+            }
+        )
         return
-    tables.console().print(tables.figures(columns, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes"))
+    _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
+
+
+def _groups(source: Path, split: Split, name: str | None, ignore_index: int | None) -> Any:
+    """The group of every sample that is kept."""
+    import numpy as np
+
+    if name is None or name == PREDICTED:
+        return name
+    if split.groups is None:
+        raise FileError(
+            f"{source}: no array or column {name!r} beside these logits; --groups names one, or is `predicted`"
+        )
+    values = np.asarray(split.groups).reshape(-1)
+    labels = np.asarray(split.labels).reshape(-1)
+    if ignore_index is None or len(values) != len(labels):
+        return values
+    return values[labels != ignore_index]
+
+
+def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:
+    from rhocal import tables
+
+    screen = tables.console()
+    screen.print(title)
+    for name, evaluation in found.items():
+        screen.print(tables.evaluation(evaluation, name))
+        screen.print(f"verdict: {evaluation.verdict}")
+        screen.print(f"tests: {evaluation.tested}", end="\n\n")
+        if evaluation.groups:
+            screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
+    if differences:
+        after, before = reversed(found)
+        parts = [f"{d.metric} {d.value:+.4f} ({d.verdict})" for d in differences.values()]
+        screen.print(f"{after} against {before!r}, on the same samples: {', '.join(parts)}")
