@@ -14,7 +14,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.evaluation import Evaluation, Figure, Group
-from rhocal.metrics.calibration_tests import DRAWN, tests
+from rhocal.metrics.calibration_tests import DRAWN, outcomes
 from rhocal.metrics.floor import N_REPLICATES, floors, of_null
 from rhocal.metrics.null import STATISTICS, Walk, nulls
 from rhocal.metrics.paired import holm
@@ -76,7 +76,7 @@ def evaluate_checked(
     walked = dict.fromkeys([*DRAWN, *(name for name in names if name in STATISTICS)])
     drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
     found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
-    tested = tests(scored, drawn)
+    tested = outcomes(scored, drawn)
     return Evaluation(
         data.n_samples,
         data.n_classes,
@@ -118,7 +118,7 @@ def _measure(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple
     if drawn["ece"].p_value < 10 / n_replicates and n_replicates < FINE * n_groups:
         drawn |= nulls(walk, ["ece"], FINE * n_groups, seed + 1)
     ece, limits = of_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
-    return ece, limits, verdict(part, ece, limits, tests(part, drawn))
+    return ece, limits, verdict(part, ece, limits, outcomes(part, drawn))
 
 
 def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:

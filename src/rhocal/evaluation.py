@@ -14,7 +14,7 @@ from rhocal.metrics.calibration_tests import TITLES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rhocal.metrics.calibration_tests import Test
+    from rhocal.metrics.calibration_tests import Outcome
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Evaluation:
     confidence: float
     """The mean."""
     figures: tuple[Figure, ...]
-    tests: Mapping[str, Test]
+    tests: Mapping[str, Outcome]
     verdict: str
     distinguishable: bool
     """Whether any test tells the model from a perfectly calibrated one (Holm's correction, 5 %)."""

@@ -2,8 +2,9 @@
 
 Averaged thresholded confidence (Garg et al., *Leveraging Unlabeled Data to Predict Out-of-Distribution Performance*, 2022): on
 labelled data find the threshold above which as many samples lie as are right; the share of production above it estimates
-its accuracy. Difference of confidences (Guillory et al. 2021): accuracy changes as much as the mean confidence does. Both
-assume that what moved the confidences moved correctness alike; error bars hold the luck of the draw, not a breach of that.
+its accuracy. Difference of confidences (Guillory et al. 2021): accuracy changes as much as the mean confidence does. The second
+is right if the model is as calibrated as before; the first allows for growing over-confidence, and is too low if there is
+none. Error bars hold the luck of the draw, not a breach of these assumptions: where the two disagree, label some samples.
 """
 
 from __future__ import annotations
@@ -76,8 +77,11 @@ class Shift:
 
     @property
     def _estimated(self) -> str:
-        atc = self.accuracy_atc
-        return f"{100 * atc.value:.1f} % ({100 * atc.low:.1f} to {100 * atc.high:.1f})"
+        atc, doc = self.accuracy_atc, self.accuracy_doc
+        return (
+            f"{100 * doc.low:.1f} to {100 * doc.high:.1f} % from the change of confidence, {100 * atc.low:.1f} to "
+            f"{100 * atc.high:.1f} % from a threshold of confidence; only labels can tell"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and numbers."""

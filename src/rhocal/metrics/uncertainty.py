@@ -5,12 +5,15 @@ The formulas live in one file each; this is where to import them from. How to re
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import InputError
+from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.bootstrap import BINNED, bootstrap
-from rhocal.metrics.calibration_tests import Test, calibration_tests
+from rhocal.metrics.calibration_tests import Outcome, calibration_tests
 from rhocal.metrics.floor import Floor, check_names, floor, floors
 from rhocal.metrics.inverted import Interval, ece_interval
 from rhocal.metrics.paired import Difference, against, differences, holm, paired
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEVEL = 0.95
+METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
 
 
 def interval(
@@ -43,8 +47,8 @@ def interval(
 ) -> Interval:
     """A confidence interval for what the metric is on endlessly many samples.
 
-    ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``percentile``, ``bca``, or ``auto``: inverted where it exists,
-    else bca. ``stratified`` keeps the number of samples of every class as it is.
+    ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``percentile``, ``bca``, or ``auto``:
+    inverted and wilson where they exist, else bca. ``stratified`` keeps the number of samples of every class as it is.
     """
     if labels is None:
         raise InputError("labels are missing; an interval needs one label for each sample")
@@ -69,18 +73,35 @@ def intervals(
 ) -> dict[str, Interval]:
     """Intervals of several metrics, from the same resamples."""
     check_names(names)
-    if method not in {"auto", "inverted", "percentile", "bca"}:
-        raise InputError(f"method is auto, inverted, percentile or bca; got {method!r}")
-    inverted = [name for name in names if name in BINNED and method in {"auto", "inverted"}]
-    others = [name for name in names if name not in inverted]
-    if method == "inverted" and others:
-        raise InputError(f"method='inverted' is for {', '.join(BINNED)}; for {others[0]} take bca")
+    if method not in METHODS:
+        raise InputError(f"method is one of {', '.join(METHODS)}; got {method!r}")
     sample = take(scored, units(scored))
-    found = {name: ece_interval(sample, BINNED[name](sample), N_BINS, level) for name in inverted}
+    found: dict[str, Interval] = {}
+    if strata is None and method in {"auto", "inverted"}:
+        found |= {name: ece_interval(sample, BINNED[name](sample), N_BINS, level) for name in names if name in BINNED}
+    if strata is None and method in {"auto", "wilson"} and "accuracy" in names:
+        found["accuracy"] = wilson(METRICS["accuracy"].value(scored), float(scored.weights.sum()), level)
+    others = [name for name in names if name not in found]
+    if method in {"inverted", "wilson"} and others:
+        home = "accuracy" if method == "wilson" else ", ".join(BINNED)
+        raise InputError(f"method={method!r} is for {home}, without strata; for {others[0]} take bca")
     if others:
         drawn = bootstrap(scored, others, strata=strata, n_replicates=n_replicates, seed=seed)
         found |= {name: drawn[name].interval("bca" if method == "auto" else method, level) for name in others}
     return {name: found[name] for name in names}
+
+
+def wilson(share: float, n: float, level: float) -> Interval:
+    """Wilson's score interval of a share; n is the sum of weights.
+
+    >>> found = wilson(0.5, 100, 0.95)
+    >>> round(found.low, 4), round(found.high, 4)
+    (0.4038, 0.5962)
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return Interval(max(0.0, middle - reach), min(1.0, middle + reach), share, "wilson")
 
 
 __all__ = [
@@ -88,7 +109,7 @@ __all__ = [
     "Floor",
     "Interval",
     "Needed",
-    "Test",
+    "Outcome",
     "against",
     "calibration_tests",
     "differences",
@@ -100,4 +121,5 @@ __all__ = [
     "paired",
     "samples_needed",
     "typical_confidences",
+    "wilson",
 ]

@@ -12,7 +12,7 @@ from rhocal.metrics.paired import holm
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.metrics.calibration_tests import Test
+    from rhocal.metrics.calibration_tests import Outcome
     from rhocal.metrics.floor import Floor
     from rhocal.metrics.inverted import Interval
     from rhocal.metrics.scores import Scored
@@ -21,7 +21,7 @@ ALARM = 0.05
 """Chance of calling a perfectly calibrated model miscalibrated."""
 
 
-def alarm(tests: Mapping[str, Test]) -> tuple[bool, str]:
+def alarm(tests: Mapping[str, Outcome]) -> tuple[bool, str]:
     """Whether any test sees miscalibration (Holm over all of them), and the one that sees it best."""
     names = list(tests)
     adjusted = holm([tests[name].p_value for name in names])
@@ -29,7 +29,7 @@ def alarm(tests: Mapping[str, Test]) -> tuple[bool, str]:
     return adjusted[best] <= ALARM, names[best]
 
 
-def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, Test]) -> str:
+def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, Outcome]) -> str:
     """One sentence: indistinguishable from perfect, over- or under-confident by so much, or off in places."""
     w, total = scored.weights, float(scored.weights.sum())
     said, right = float(w @ scored.confidence) / total, float(w @ scored.correct) / total
