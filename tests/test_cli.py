@@ -140,6 +140,7 @@ def test_compare(folder):
         (("fit", "one.npz", "--kind", "logit", "-o", "x.safetensors"), "kind is one of"),
         (("apply", "one.npz", "one.npz", "-o", "x.npz"), "not a safetensors file"),
         (("evaluate", "one.npz", "--logits-name", "scores"), "found logits (400, 4)"),
+        (("evaluate", "one.npz", "--metrics", "eec"), "there is no metric 'eec'"),
         (("compare", "one.npz", "--methods", "temperature,magic"), "there is no method 'magic'"),
         (("compare",), "Missing argument"),
         (("evaluate", "one.npz", "--bins", "3"), "No such option"),

@@ -241,6 +241,14 @@ def test_stratified_resamples_keep_the_classes():
     assert (plain.low, plain.high) != (stratified.low, stratified.high)
 
 
+def test_means_of_many_samples_are_normal():
+    scored = draw(60_000, 0)
+    found, slow = un.intervals(scored, ["nll"])["nll"], un.intervals(scored, ["nll"], method="percentile")["nll"]
+    assert found.method == "normal"
+    assert abs(found.low - slow.low) < 0.08 * (slow.high - slow.low)
+    assert abs(found.high - slow.high) < 0.08 * (slow.high - slow.low)
+
+
 def test_wilson_agrees_with_scipy():
     """scipy.stats.binomtest, Wilson's interval without continuity correction."""
     peer = scipy.stats.binomtest(45, 50).proportion_ci(0.95, "wilson")

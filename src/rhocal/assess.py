@@ -7,7 +7,7 @@ over-confident by 5.1 points: it says 91.6 % and is right 86.5 % of the time (EC
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from rhocal.errors import InputError
 from rhocal.evaluation import Evaluation, Figure, Group
 from rhocal.metrics.calibration_tests import DRAWN, outcomes
-from rhocal.metrics.floor import N_REPLICATES, floors, of_null
-from rhocal.metrics.null import STATISTICS, Walk, nulls
+from rhocal.metrics.floor import N_REPLICATES, WALKED, floors, of_null
+from rhocal.metrics.null import Walk, nulls
 from rhocal.metrics.paired import holm
 from rhocal.metrics.scores import Scored
 from rhocal.metrics.uncertainty import intervals
+from rhocal.metrics.units import rows_of
 from rhocal.metrics.verdict import ALARM, alarm, verdict
 from rhocal.predictions import Kind, predictions
 
@@ -73,7 +74,7 @@ def evaluate_checked(
     names = list(dict.fromkeys(["ece", *metrics]))
     scored = Scored.of(data)
     ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
-    walked = dict.fromkeys([*DRAWN, *(name for name in names if name in STATISTICS)])
+    walked = dict.fromkeys([*DRAWN, *(name for name in names if name in WALKED)])
     drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
     found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
     tested = outcomes(scored, drawn)
@@ -97,7 +98,7 @@ def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, 
     for code, name in enumerate(each):
         rows = np.flatnonzero(codes == code)
         if scored.weights[rows].any():
-            found.append((str(name), _slice(scored, rows), len(rows)))
+            found.append((str(name), rows_of(scored, rows), len(rows)))
     measured = [(name, n, part, _measure(part, len(found), n_replicates, seed)) for name, part, n in found]
     adjusted = holm([ece.p_value for *_, (ece, _, _) in measured])
     listed = [
@@ -132,11 +133,6 @@ def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:
     if names.dtype.kind == "O":
         names = names.astype(str)
     return names
-
-
-def _slice(scored: Scored, rows: NDArray[np.intp]) -> Scored:
-    picked = {field.name: getattr(scored, field.name) for field in fields(scored)}
-    return replace(scored, **{k: v[rows] for k, v in picked.items() if isinstance(v, np.ndarray)})
 
 
 def _accuracy_and_confidence(scored: Scored) -> tuple[float, float]:

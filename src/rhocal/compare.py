@@ -133,17 +133,22 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Tidy rows as CSV with six digits, whole or not at all."""
+    """Tidy rows as CSV with six digits, whole or not at all. What a row does not have stays empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows that ``write_rows`` wrote, metrics and seconds as numbers."""
+    """Rows that ``write_rows`` wrote, metrics and seconds as numbers; what is empty is left out."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            {name: float(value) if name in METRICS or name in NUMBERS else value for name, value in row.items()}
+            {
+                name: float(value) if name in METRICS or name in NUMBERS else value
+                for name, value in row.items()
+                if value or name == "note"
+            }
             for row in csv.DictReader(file)
         ]

@@ -38,6 +38,9 @@ def evaluate(
         str | None,
         typer.Option("--groups", help="The array or column that names the group of each sample, or `predicted`."),
     ] = None,
+    shown: Annotated[
+        str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
+    ] = None,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
@@ -55,7 +58,7 @@ def evaluate(
     """
     from rhocal import metrics
     from rhocal.artifact import load
-    from rhocal.assess import evaluate_checked
+    from rhocal.assess import SHOWN, evaluate_checked
     from rhocal.metrics import uncertainty
     from rhocal.metrics.scores import Scored
     from rhocal.predictions import predictions
@@ -77,7 +80,10 @@ def evaluate(
         columns[cal.name] = predictions(
             cal.transform(data.logits, kind="logits"), data.labels, classes=data.classes if groups else None
         )
-    found = {name: evaluate_checked(column, groups=slices, seed=seed) for name, column in columns.items()}
+    chosen = SHOWN if shown is None else [name.strip() for name in shown.split(",")]
+    found = {
+        name: evaluate_checked(column, groups=slices, metrics=chosen, seed=seed) for name, column in columns.items()
+    }
     differences: dict[str, Difference] = {}
     if cal is not None:
         before, after = (Scored.of(column) for column in columns.values())

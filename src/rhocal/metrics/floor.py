@@ -17,7 +17,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.null import STATISTICS, Null, Walk, nulls
+from rhocal.metrics.null import Null, Walk, nulls
 from rhocal.metrics.scores import Scored, WeightedMean
 from rhocal.metrics.units import are_counts, canonical_order
 from rhocal.predictions import Kind, predictions
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rhocal.predictions import Predictions
 
 N_REPLICATES = 1000
+WALKED = ("ece", "adaptive_ece", "mce")
+"""Metrics that are statistics of a walk, exactly."""
 LEVEL = 0.95
 Z_95 = 1.959963984540054
 
@@ -94,9 +96,9 @@ def floors(
     scored = Scored.of(data)
     values = {name: METRICS[name].value(scored) for name in names}
     have = dict(drawn or {})
-    walked = [name for name in names if name in STATISTICS and name not in have]
+    walked = [name for name in names if name in WALKED and name not in have]
     have |= nulls(Walk.of(scored), walked, n_replicates, seed) if walked else {}
-    found = {name: of_null(name, null) for name, null in have.items() if name in names}
+    found = {name: of_null(name, have[name]) for name in names if name in WALKED}
     means = [name for name in names if name in MEANS]
     if means:
         moments = Moments.of(data, scored)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import BINNED, bootstrap
+from rhocal.metrics.bootstrap import BINNED, PER_SAMPLE, bootstrap
 from rhocal.metrics.calibration_tests import Outcome, calibration_tests
 from rhocal.metrics.floor import Floor, check_names, floor, floors
 from rhocal.metrics.inverted import Interval, ece_interval
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rhocal.special import Vector
+
 LEVEL = 0.95
+MANY = 50_000
+"""Samples from which on the mean of a score is normal enough not to be resampled."""
 METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
 
 
@@ -48,7 +52,8 @@ def interval(
     """A confidence interval for what the metric is on endlessly many samples.
 
     ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``percentile``, ``bca``, or ``auto``:
-    inverted and wilson where they exist, else bca. ``stratified`` keeps the number of samples of every class as it is.
+    inverted and wilson where they exist, else bca (for means of more than 50,000 samples, normal). ``stratified`` keeps
+    the number of samples of every class as it is.
     """
     if labels is None:
         raise InputError("labels are missing; an interval needs one label for each sample")
@@ -81,6 +86,12 @@ def intervals(
         found |= {name: ece_interval(sample, BINNED[name](sample), N_BINS, level) for name in names if name in BINNED}
     if strata is None and method in {"auto", "wilson"} and "accuracy" in names:
         found["accuracy"] = wilson(METRICS["accuracy"].value(scored), float(scored.weights.sum()), level)
+    if strata is None and method == "auto" and scored.weights.sum() > MANY:
+        found |= {
+            name: normal(PER_SAMPLE[name](scored), scored.weights, level)
+            for name in names
+            if name in PER_SAMPLE and name not in found
+        }
     others = [name for name in names if name not in found]
     if method in {"inverted", "wilson"} and others:
         home = "accuracy" if method == "wilson" else ", ".join(BINNED)
@@ -89,6 +100,14 @@ def intervals(
         drawn = bootstrap(scored, others, strata=strata, n_replicates=n_replicates, seed=seed)
         found |= {name: drawn[name].interval("bca" if method == "auto" else method, level) for name in others}
     return {name: found[name] for name in names}
+
+
+def normal(values: Vector, weights: Vector, level: float) -> Interval:
+    """Mean ± z standard errors."""
+    total = float(weights.sum())
+    mean = float(weights @ values) / total
+    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(float(weights @ (values - mean) ** 2)) / total
+    return Interval(mean - reach, mean + reach, mean, "normal")
 
 
 def wilson(share: float, n: float, level: float) -> Interval:

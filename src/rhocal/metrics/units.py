@@ -44,14 +44,13 @@ def are_counts(weights: Vector) -> bool:
     return bool((weights == np.round(weights)).all()) and float(weights.sum()) <= MOST_UNITS
 
 
+def rows_of(scored: Scored, rows: NDArray[np.intp]) -> Scored:
+    """Some rows of a view."""
+    values = {field.name: getattr(scored, field.name) for field in fields(scored)}
+    return replace(scored, **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)})
+
+
 def take(scored: Scored, rows: NDArray[np.intp]) -> Scored:
-    """Rows of a view; rows that stand there by their weight have weight 1."""
-    written_out = are_counts(scored.weights)
-    picked = {
-        field.name: getattr(scored, field.name)[rows]
-        for field in fields(scored)
-        if isinstance(getattr(scored, field.name), np.ndarray)
-    }
-    if written_out:
-        picked["weights"] = np.ones(len(rows))
-    return replace(scored, **picked)
+    """Rows that ``units`` chose; those that stand there by their weight have weight 1."""
+    picked = rows_of(scored, rows)
+    return replace(picked, weights=np.ones(len(rows))) if are_counts(scored.weights) else picked
