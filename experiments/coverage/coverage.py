@@ -103,7 +103,7 @@ def coverage(model: Model, n: int, trials: int) -> list[dict[str, Any]]:
     tally: dict[tuple[str, str], list[tuple[bool, bool, float]]] = {}
     rng = np.random.default_rng([n, len(model.name)])
     for k in range(trials):
-        for metric, method, low, high in trial(model.draw(rng, n), k, with_bootstrap=k < trials * 2 // 5):
+        for metric, method, low, high in trial(model.draw(rng, n), k, with_bootstrap=k < trials * 3 // 10):
             tally.setdefault((metric, method), []).append((truth[metric] < low, truth[metric] > high, high - low))
     rows = []
     for (metric, method), seen in tally.items():
@@ -194,7 +194,7 @@ def main() -> None:
         ("{means}", table(rows, means)),
         ("{p_values}", p_table(nulls_rows)),
         ("{trials}", f"{trials:,}"),
-        ("{bootstrap_trials}", f"{trials * 2 // 5:,}"),
+        ("{bootstrap_trials}", f"{trials * 3 // 10:,}"),
     ):
         text = text.replace(place, value)
     (HERE / "README.md").write_text(text, encoding="utf-8")

@@ -61,8 +61,9 @@ def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Ve
     held = weight > 0
     weight, first, second, perfect = weight[held], first[held], second[held], perfect[held]
     smoothed = (second + PRIOR * perfect / weight) / (weight + PRIOR) * weight
-    variance = smoothed / total - (first / total) ** 2
-    return first / total, np.sqrt(np.maximum(variance, 1e-18) / total)
+    variance = (smoothed / total - (first / total) ** 2) / total
+    # No bin is known better than to one sample: twenty of twenty right at confidence 1 do not prove that all will be.
+    return first / total, np.sqrt(np.maximum(variance, 1 / total**2))
 
 
 def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
