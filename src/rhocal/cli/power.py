@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rhocal.cli.desk import Json, KindOption, LogitsName, kind_of, print_json, read
 from rhocal.errors import InputError
+from rhocal.metrics.power import EXCESSES, LEVEL, POWER
+
+if TYPE_CHECKING:
+    from rhocal.special import Vector
 
 
 def power(
@@ -18,11 +22,11 @@ def power(
     accuracy: Annotated[
         float | None, typer.Option(help="Instead of a file: the accuracy of the model, with typical confidences.")
     ] = None,
-    excess: Annotated[
-        str, typer.Option(help="True ECEs to look for, separated by commas.")
-    ] = "0.005,0.01,0.02,0.03,0.05,0.1",
-    chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = 0.8,
-    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = 0.05,
+    excess: Annotated[str, typer.Option(help="True ECEs to look for, separated by commas.")] = ",".join(
+        map(str, EXCESSES)
+    ),
+    chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = POWER,
+    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = LEVEL,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
     as_json: Json = False,
@@ -56,9 +60,11 @@ def power(
     typer.echo(f"to see it with a chance of {chance:.0%}, with false alarms in {level:.0%} of perfect models")
 
 
-def _confidences(source: Path, kind: str, logits_name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _confidences(source: Path, kind: str, logits_name: str) -> Vector:
+    import numpy as np
+
     from rhocal.predictions import predictions
     from rhocal.special import softmax
 
     data = predictions(read(source, None, logits_name, "labels").for_testing().logits, kind=kind_of(kind))
-    return softmax(data.logits.astype("float64")).max(axis=1)
+    return np.asarray(softmax(data.logits.astype(np.float64)).max(axis=1))

@@ -16,7 +16,7 @@ from rhocal.bins import equal_mass, equal_width
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, scores
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.inverted import Interval
+from rhocal.metrics.inverted import LEVEL, Interval
 from rhocal.metrics.units import take, units
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Replicates:
     acceleration: float
     """Σu³ / 6(Σu²)^1.5 of the samples' influence u; how fast the spread changes with the value."""
 
-    def interval(self, method: str, level: float = 0.95) -> Interval:
+    def interval(self, method: str, level: float = LEVEL) -> Interval:
         """``percentile``; or ``bca``, which corrects for bias and for skewness (Efron 1987)."""
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         if method not in {"percentile", "bca"}:

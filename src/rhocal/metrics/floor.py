@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
+from rhocal.metrics.inverted import LEVEL
 from rhocal.metrics.null import Null, Walk, nulls
 from rhocal.metrics.scores import Scored, WeightedMean
 from rhocal.metrics.units import are_counts, canonical_order
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
 N_REPLICATES = 1000
 WALKED = ("ece", "adaptive_ece", "mce")
 """Metrics that are statistics of a walk, exactly."""
-LEVEL = 0.95
-Z_95 = 1.959963984540054
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def of_null(name: str, null: Null) -> Floor:
 def of_mean(name: str, value: float, mean: float, sd: float) -> Floor:
     """From the mean and standard deviation of a normal number; far away on either side is worse."""
     p_value = math.erfc(abs(value - mean) / (sd * math.sqrt(2))) if sd > 0 else float(np.isclose(value, mean))
-    return Floor(name, value, mean, mean - Z_95 * sd, mean + Z_95 * sd, p_value)
+    return Floor(name, value, mean, mean - Z * sd, mean + Z * sd, p_value)
 
 
 @dataclass(frozen=True)

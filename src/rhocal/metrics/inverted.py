@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rhocal.metrics.scores import Scored
     from rhocal.special import Vector
 
+LEVEL = 0.95
 N_CANDIDATES = 41
 N_DRAWS = 2000
 SPREAD = 0.3

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import BINNED, PER_SAMPLE, bootstrap
+from rhocal.metrics.bootstrap import BINNED, N_REPLICATES, PER_SAMPLE, bootstrap
 from rhocal.metrics.calibration_tests import Outcome, calibration_tests
 from rhocal.metrics.floor import Floor, check_names, floor, floors
-from rhocal.metrics.inverted import Interval, ece_interval
+from rhocal.metrics.inverted import LEVEL, Interval, ece_interval
 from rhocal.metrics.paired import Difference, against, differences, holm, paired
 from rhocal.metrics.power import Needed, samples_needed, typical_confidences
 from rhocal.metrics.scores import Scored
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from rhocal.special import Vector
 
-LEVEL = 0.95
 MANY = 50_000
 """Samples from which on the mean of a score is normal enough not to be resampled."""
 METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
@@ -46,7 +45,7 @@ def interval(
     method: str = "auto",
     stratified: bool = False,
     level: float = LEVEL,
-    n_replicates: int = 1000,
+    n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Interval:
     """A confidence interval for what the metric is on endlessly many samples.
@@ -73,7 +72,7 @@ def intervals(
     method: str = "auto",
     strata: NDArray[np.intp] | None = None,
     level: float = LEVEL,
-    n_replicates: int = 1000,
+    n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, Interval]:
     """Intervals of several metrics, from the same resamples."""
