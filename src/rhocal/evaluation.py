@@ -115,6 +115,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
+ARROWS = {"lower": "↓", "higher": "↑"}
 HEADER = ("metric", "value", "95 % interval", "perfect model", "excess", "p")
 MOST_GROUPS = 20
 """Printed; all are in ``groups``."""
@@ -125,7 +126,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
     """A figure as texts, under HEADER."""
     metric = METRICS[figure.metric]
     return (
-        f"{metric.title} {'↓' if metric.better == 'lower' else '↑'}",
+        f"{metric.title} {ARROWS.get(metric.better, '')}".rstrip(),
         f"{figure.value:.4f}",
         f"{figure.low:.4f} – {figure.high:.4f}",
         f"{figure.floor:.4f} ± {(figure.floor_high - figure.floor_low) / 2:.4f}",

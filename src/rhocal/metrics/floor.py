@@ -196,9 +196,9 @@ def _of_labels(
 
 
 def _goes_both_ways(name: str, scored: Scored) -> bool:
-    """Whether a miscalibrated model can be below the floor too: plain means, and what is better when higher."""
+    """Whether a miscalibrated model can be below the floor too: plain means, and all that is not better when lower."""
     metric = METRICS[name]
-    return metric.better == "higher" or (metric.sums is not None and isinstance(metric.sums(scored), WeightedMean))
+    return metric.better != "lower" or (metric.sums is not None and isinstance(metric.sums(scored), WeightedMean))
 
 
 def _labels(data: Predictions, n_replicates: int, seed: int) -> Iterator[NDArray[np.intp]]:

@@ -35,8 +35,10 @@ class Difference:
         """In words."""
         if self.p_value > 0.05:
             return "no difference can be seen"
-        better = (self.value < 0) == (METRICS[self.metric].better == "lower")
-        return "better" if better else "worse"
+        wanted = METRICS[self.metric].better
+        if wanted not in {"lower", "higher"}:
+            return "different"
+        return "better" if (self.value < 0) == (wanted == "lower") else "worse"
 
 
 def paired(
