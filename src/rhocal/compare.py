@@ -14,7 +14,7 @@ import numpy as np
 from rhocal.atomic import writing
 from rhocal.bins import perfect_error
 from rhocal.errors import RhocalWarning
-from rhocal.metrics import METRICS
+from rhocal.metrics import METRICS, figures
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scores import Scored
 from rhocal.predictions import Predictions, predictions
@@ -104,7 +104,7 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
             network,
             pair.name,
             method,
-            {name: metric.value(scored) for name, metric in METRICS.items()},
+            figures(calibrated),
             seconds,
             pair.tune.n_samples,
             pair.test.n_samples,
