@@ -20,6 +20,7 @@ from rhocal.metrics.floor import MEANS, Moments, _of_labels
 from rhocal.metrics.inverted import ece_interval
 from rhocal.metrics.null import Walk, nulls
 from rhocal.metrics.scores import Scored
+from rhocal.metrics.units import rows_of
 from rhocal.predictions import predictions
 from rhocal.special import softmax
 
@@ -31,10 +32,6 @@ def draw(n, seed, *, over=0.0):
     correct = (rng.random(n) < c - over).astype(float)
     log_label = np.log(np.where(correct > 0, c, (1 - c) / 9))
     return Scored(c, correct, log_label, c**2 + (1 - c) ** 2 / 9, np.ones(n))
-
-
-def shuffled(scored, order):
-    return Scored(*(getattr(scored, name)[order] for name in scored.__dataclass_fields__))
 
 
 # Floors ---------------------------------------------------------------------------------------------------------------
@@ -70,7 +67,7 @@ def test_the_walk_sees_what_the_metric_sees(name):
     null = nulls(Walk.of(scored), [name], 400, 0)[name]
     assert np.isclose(null.observed, METRICS[name].value(scored), rtol=1e-12)
     rng = np.random.default_rng(1)
-    repeated = shuffled(scored, np.repeat(np.arange(777), scored.weights.astype(int)))
+    repeated = rows_of(scored, np.repeat(np.arange(777), scored.weights.astype(int)))
     repeated = replace(repeated, weights=np.ones(len(repeated.weights)))
     slow = [
         METRICS[name].value(replace(repeated, correct=(rng.random(len(repeated.correct)) < repeated.confidence) * 1.0))
@@ -112,7 +109,7 @@ def test_neither_order_nor_writing_out_weights_matters():
     scored = draw(300, 0, over=0.05)
     times = np.random.default_rng(0).integers(0, 4, 300)
     weighted = replace(scored, weights=times.astype(float))
-    repeated = shuffled(scored, np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
+    repeated = rows_of(scored, np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     a, b = (nulls(Walk.of(view), [*DRAWN, "mce"], 100, 0) for view in (weighted, repeated))
     for name in a:
@@ -128,7 +125,7 @@ def test_neither_order_nor_writing_out_weights_matters():
 def test_weights_that_are_not_whole_count_as_that_many_samples():
     """Every sample twice with weight ½ is every sample once: the same floor and interval, in distribution."""
     scored = draw(2000, 0)
-    halves = shuffled(scored, np.repeat(np.arange(2000), 2))
+    halves = rows_of(scored, np.repeat(np.arange(2000), 2))
     halves = replace(halves, weights=np.full(4000, 0.5))
     one, two = (nulls(Walk.of(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves))
     assert np.isclose(one.observed, two.observed)
