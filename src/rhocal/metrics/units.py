@@ -7,7 +7,7 @@ whole, a sample counts as that share of samples: sums have the variance Σ w·va
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def are_counts(weights: Vector) -> bool:
 
 def rows_of(scored: Scored, rows: NDArray[np.intp]) -> Scored:
     """Some rows of a view."""
-    values = {field.name: getattr(scored, field.name) for field in fields(scored)}
+    values: dict[str, Any] = {field.name: getattr(scored, field.name) for field in fields(scored)}
     return replace(scored, **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)})
 
 
