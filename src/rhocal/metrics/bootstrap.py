@@ -106,15 +106,10 @@ def resamples(sample: Scored, strata: NDArray[np.intp] | None, n_replicates: int
 
 def _counts(rng: np.random.Generator, weights: Vector, some: int) -> NDArray[np.intp]:
     n = len(weights)
-    if (weights == 1).all():
-        drawn = rng.integers(0, n, (some, n), dtype=np.int32)
-    else:
-        total = max(1, round(float(weights.sum())))
-        drawn = np.searchsorted(np.cumsum(weights), rng.random((some, total)) * weights.sum(), side="right")
-        drawn = np.minimum(drawn, n - 1).astype(np.int32)
-    return np.bincount((drawn + np.arange(some, dtype=np.int64)[:, None] * n).ravel(), minlength=some * n).reshape(
-        some, n
-    )
+    if not (weights == 1).all():
+        return rng.multinomial(max(1, round(float(weights.sum()))), weights / weights.sum(), some)
+    drawn = rng.integers(0, n, (some, n), dtype=np.int32) + np.arange(some, dtype=np.int64)[:, None] * n
+    return np.bincount(drawn.ravel(), minlength=some * n).reshape(some, n)
 
 
 @dataclass(frozen=True)

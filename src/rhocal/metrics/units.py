@@ -46,8 +46,9 @@ def are_counts(weights: Vector) -> bool:
 
 def rows_of(scored: Scored, rows: NDArray[np.intp]) -> Scored:
     """Some rows of a view."""
-    values: dict[str, Any] = {field.name: getattr(scored, field.name) for field in fields(scored)}
-    return replace(scored, **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)})
+    values = {field.name: getattr(scored, field.name) for field in fields(scored)}
+    picked: dict[str, Any] = {name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)}
+    return replace(scored, **picked)
 
 
 def take(scored: Scored, rows: NDArray[np.intp]) -> Scored:
