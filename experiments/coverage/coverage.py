@@ -8,6 +8,7 @@ Samples are drawn from models whose true figures are known. Writes coverage.csv,
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,31 +174,70 @@ def p_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
-    trials = parser.parse_args().trials
-    nulls_rows = [row for n in SIZES for row in p_values(n, trials)]
-    write_rows(HERE / "p_values.csv", nulls_rows)
-    rows = []
-    for model in MODELS:
-        for n in SIZES:
-            rows += coverage(model, n, trials)
-            print(model.name, n, flush=True)
-            write_rows(HERE / "coverage.csv", rows)
-    text = (HERE / "template.md").read_text(encoding="utf-8")
+def pooled(rows: list[dict[str, Any]], chosen: list[tuple[str, str]]) -> str:
+    """The mean over all models; they have as many trials each."""
+    lines = []
+    for n in SIZES:
+        mine = [[r for r in rows if r["n"] == n and (r["metric"], r["method"]) == key] for key in chosen]
+        cells = [f"{np.mean([r['coverage'] for r in cell]):.3f}" for cell in mine]
+        lines.append(f"| *all models* | {n:,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def span(rows: list[dict[str, Any]], metric: str, models: list[str]) -> str:
+    found = [r["coverage"] for r in rows if (r["metric"], r["method"]) == (metric, "inverted") and r["model"] in models]
+    return f"{min(found):.3f} to {max(found):.3f}"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    texts = ("model", "metric", "method", "test")
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {name: value if name in texts else int(value) if name in {"n", "trials"} else float(value)
+             for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]  # fmt: skip
+
+
+def write_readme() -> None:
+    rows, nulls_rows = read(HERE / "coverage.csv"), read(HERE / "p_values.csv")
     binned = [("ece", "inverted"), ("adaptive_ece", "inverted"), ("ece", "percentile"), ("ece", "bca")]
     means = [("accuracy", "wilson")]
     means += [(name, method) for name in ("accuracy", "nll", "brier") for method in ("percentile", "bca")]
-    for place, value in (
-        ("{binned}", table(rows, binned)),
-        ("{means}", table(rows, means)),
-        ("{p_values}", p_table(nulls_rows)),
-        ("{trials}", f"{trials:,}"),
-        ("{bootstrap_trials}", f"{trials * 3 // 10:,}"),
-    ):
+    text = (HERE / "template.md").read_text(encoding="utf-8")
+    trials = sorted({row["trials"] for row in rows})
+    names = [model.name for model in MODELS]
+    spans = {
+        f"{{{metric} {what}}}": span(rows, metric, models)
+        for metric in ("ece", "adaptive_ece")
+        for what, models in (("shifted", names[:3]), ("tilted", names[3:4]), ("one", names[4:]))
+    }
+    for place, value in {
+        "{binned}": table(rows, binned),
+        "{means}": table(rows, means) + "\n" + pooled(rows, means),
+        "{p_values}": p_table(nulls_rows),
+        "{trials}": f"{trials[-1]:,}",
+        "{bootstrap_trials}": f"{trials[0]:,}",
+        **spans,
+    }.items():
         text = text.replace(place, value)
     (HERE / "README.md").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--only-readme", action="store_true", help="write the page again from the rows that are there")
+    options = parser.parse_args()
+    if not options.only_readme:
+        write_rows(HERE / "p_values.csv", [row for n in SIZES for row in p_values(n, options.trials)])
+        rows = []
+        for model in MODELS:
+            for n in SIZES:
+                rows += coverage(model, n, options.trials)
+                print(model.name, n, flush=True)
+        write_rows(HERE / "coverage.csv", rows)
+    write_readme()
 
 
 if __name__ == "__main__":
