@@ -1,6 +1,6 @@
 """Whether intervals hold the truth as often as they say, and p-values are uniform when nothing is wrong.
 
-Samples are drawn from models whose true figures are known. Writes coverage.csv, p_values.csv and README.md beside this file.
+Samples are drawn from models whose true figures are known. Writes rows and README.md beside this file.
 
     python experiments/coverage/coverage.py --trials 1000
 """
@@ -39,19 +39,21 @@ BOOTSTRAPS = 400
 
 @dataclass(frozen=True)
 class Model:
-    """Confidences from one distribution (mean .78), and how often a sample of each confidence is right."""
+    """Where confidences come from, and how often a sample of each confidence is right."""
 
     name: str
     accuracy: Callable[[Vector], Vector]
+    beta: tuple[float, float] = (2.2, 0.7)
+    """Confidences are .1 + .9·Beta; these have mean .78."""
 
     def draw(self, rng: np.random.Generator, n: int) -> Scored:
         """Samples of a ten-class model: what is not the top class is shared equally."""
-        c = confidences(rng, n)
+        c = confidences(rng, n, self.beta)
         return scored(c, (rng.random(n) < self.accuracy(c)).astype(np.float64))
 
     def truth(self) -> dict[str, float]:
         """The figures on endlessly many samples: expectations over the label, at two million confidences."""
-        c = confidences(np.random.default_rng(2026), 2_000_000)
+        c = confidences(np.random.default_rng(2026), 2_000_000, self.beta)
         right = self.accuracy(c)
         known = {
             name: float(np.mean(right * of(scored(c, np.ones_like(c))) + (1 - right) * of(scored(c, np.zeros_like(c)))))
@@ -62,8 +64,8 @@ class Model:
         return known
 
 
-def confidences(rng: np.random.Generator, n: int) -> Vector:
-    return np.minimum(0.1 + 0.9 * rng.beta(2.2, 0.7, n), 1 - 1e-6)
+def confidences(rng: np.random.Generator, n: int, beta: tuple[float, float]) -> Vector:
+    return np.minimum(0.1 + 0.9 * rng.beta(*beta, n), 1 - 1e-6)
 
 
 def scored(c: Vector, correct: Vector) -> Scored:
@@ -79,6 +81,17 @@ MODELS = [
     Model("tilted", lambda c: np.clip(c - 0.0235 * np.tanh(8 * (c - 0.75)), 0, 1)),
     Model("one bin", lambda c: np.where(c > 0.9, c - 0.03, c)),
 ]
+
+
+SURE, UNSURE = (6.0, 0.5), (1.5, 1.5)
+HELD_BACK = [
+    Model("sure, perfect", lambda c: c, SURE),
+    Model("sure, over-confident by .02", lambda c: np.maximum(c - 0.02, 0), SURE),
+    Model("unsure, perfect", lambda c: c, UNSURE),
+    Model("unsure, under-confident by .03", lambda c: np.minimum(c + 0.03, 1), UNSURE),
+    Model("unsure, wavy", lambda c: np.clip(c + 0.04 * np.sin(8 * c), 0, 1), UNSURE),
+]
+"""Looked at once, after the interval was settled on MODELS."""
 
 
 def trial(sample: Scored, seed: int, *, with_bootstrap: bool) -> Iterator[tuple[str, str, float, float]]:
@@ -99,12 +112,12 @@ def trial(sample: Scored, seed: int, *, with_bootstrap: bool) -> Iterator[tuple[
                 yield name, method, found.low, found.high
 
 
-def coverage(model: Model, n: int, trials: int) -> list[dict[str, Any]]:
+def coverage(model: Model, n: int, trials: int, bootstraps: int) -> list[dict[str, Any]]:
     truth = model.truth()
     tally: dict[tuple[str, str], list[tuple[bool, bool, float]]] = {}
     rng = np.random.default_rng([n, len(model.name)])
     for k in range(trials):
-        for metric, method, low, high in trial(model.draw(rng, n), k, with_bootstrap=k < trials * 3 // 10):
+        for metric, method, low, high in trial(model.draw(rng, n), k, with_bootstrap=k < bootstraps):
             tally.setdefault((metric, method), []).append((truth[metric] < low, truth[metric] > high, high - low))
     rows = []
     for (metric, method), seen in tally.items():
@@ -200,7 +213,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write_readme() -> None:
-    rows, nulls_rows = read(HERE / "coverage.csv"), read(HERE / "p_values.csv")
+    rows, held_back, nulls_rows = (read(HERE / f"{name}.csv") for name in ("coverage", "held_back", "p_values"))
     binned = [("ece", "inverted"), ("adaptive_ece", "inverted"), ("ece", "percentile"), ("ece", "bca")]
     means = [("accuracy", "wilson")]
     means += [(name, method) for name in ("accuracy", "nll", "brier") for method in ("percentile", "bca")]
@@ -214,10 +227,12 @@ def write_readme() -> None:
     }
     for place, value in {
         "{binned}": table(rows, binned),
+        "{held_back}": table(held_back, binned[:2]),
         "{means}": table(rows, means) + "\n" + pooled(rows, means),
         "{p_values}": p_table(nulls_rows),
         "{trials}": f"{trials[-1]:,}",
         "{bootstrap_trials}": f"{trials[0]:,}",
+        "{held_back span}": span(held_back, "ece", [m.name for m in HELD_BACK if "perfect" not in m.name]),
         **spans,
     }.items():
         text = text.replace(place, value)
@@ -227,16 +242,22 @@ def write_readme() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--parts", nargs="*", default=["p_values.csv", "coverage.csv", "held_back.csv"])
     parser.add_argument("--only-readme", action="store_true", help="write the page again from the rows that are there")
     options = parser.parse_args()
     if not options.only_readme:
-        write_rows(HERE / "p_values.csv", [row for n in SIZES for row in p_values(n, options.trials)])
-        rows = []
-        for model in MODELS:
-            for n in SIZES:
-                rows += coverage(model, n, options.trials)
-                print(model.name, n, flush=True)
-        write_rows(HERE / "coverage.csv", rows)
+        if "p_values.csv" in options.parts:
+            write_rows(HERE / "p_values.csv", [row for n in SIZES for row in p_values(n, options.trials)])
+        parts = [("coverage.csv", MODELS, options.trials, options.trials * 3 // 10)]
+        parts += [("held_back.csv", HELD_BACK, options.trials // 2, 0)]
+        for name, models, trials, bootstraps in parts:
+            if name in options.parts:
+                rows = []
+                for model in models:
+                    for n in SIZES:
+                        rows += coverage(model, n, trials, bootstraps)
+                        print(model.name, n, flush=True)
+                write_rows(HERE / name, rows)
     write_readme()
 
 
