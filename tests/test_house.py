@@ -16,14 +16,15 @@ SOURCE = Path(rhocal.__file__).parent
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
-    "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "sklearn",
-    "files", "compare", "tables", "cli",
+    "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "evaluation",
+    "assess", "shift", "sklearn", "files", "compare", "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
     "torch": {"files"},
+    "pandas": {"evaluation"},
     "pyarrow": {"files"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},

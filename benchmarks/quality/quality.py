@@ -23,9 +23,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 import rhocal
+from rhocal.bins import perfect_error
 from rhocal.compare import Row, TunedOn, compare, read_rows, splits, write_rows
 from rhocal.files import read, write_text
 from rhocal.metrics import figures
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.scored import Scored
 from rhocal.predictions import predictions
 
 HERE = Path(__file__).parent
@@ -53,8 +56,11 @@ def peer_row(network: str, pair: TunedOn, method: str) -> Row:
     peer.fit_torch(CategoricalLogits(torch.tensor(pair.tune.logits)), torch.tensor(pair.tune.labels))
     seconds = time.perf_counter() - start
     out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
-    measured = figures(predictions(out, pair.test.labels))
-    return Row(network, pair.name, f"probmetrics {method}", measured, seconds, pair.tune.n_samples, pair.test.n_samples)
+    test = predictions(out, pair.test.labels)
+    scored = Scored.of(test)
+    floor = perfect_error(scored.confidence, scored.weights, N_BINS)
+    sizes = pair.tune.n_samples, pair.test.n_samples
+    return Row(network, pair.name, f"probmetrics {method}", figures(test), seconds, *sizes, floor)
 
 
 def network_rows(path: Path, n_seeds: int) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@
 from rhocal import metrics
 from rhocal._version import __version__
 from rhocal.artifact import load
+from rhocal.assess import evaluate
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
@@ -33,6 +34,7 @@ from rhocal.calibrators import (
     confidence_bounds,
 )
 from rhocal.demo import demo_logits
+from rhocal.evaluation import Evaluation
 from rhocal.objectives import (
     KL,
     MMCE,
@@ -61,6 +63,7 @@ __all__ = [
     "BetaCalibration",
     "Brier",
     "EnsembleTemperatureScaling",
+    "Evaluation",
     "FieldScaling",
     "Focal",
     "HistogramBinning",
@@ -84,6 +87,7 @@ __all__ = [
     "calibrator",
     "confidence_bounds",
     "demo_logits",
+    "evaluate",
     "load",
     "load_profile",
     "metrics",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import time
 import warnings
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.atomic import writing
+from rhocal.bins import perfect_error
 from rhocal.errors import RhocalWarning
 from rhocal.metrics import CORE, METRICS, figures
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.scored import Scored
 from rhocal.predictions import Predictions, predictions
 
 if TYPE_CHECKING:
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.files import Contents
     from rhocal.predictions import Kind
+
+
+NUMBERS = ("ece_floor", "seconds")
+"""Columns of rows that are numbers, besides the metrics."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,20 @@ class Row:
     seconds: float
     n_tune: int
     n_test: int
+    ece_floor: float = math.nan
+    """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
     note: str = ""
 
     def flat(self) -> dict[str, Any]:
         """Plain columns."""
         head = {"network": self.network, "split": self.split, "method": self.method}
-        tail = {"seconds": self.seconds, "n_tune": self.n_tune, "n_test": self.n_test, "note": self.note}
+        tail = {
+            "ece_floor": self.ece_floor,
+            "seconds": self.seconds,
+            "n_tune": self.n_tune,
+            "n_test": self.n_test,
+            "note": self.note,
+        }
         return head | self.figures | tail
 
 
@@ -83,8 +99,17 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
         seconds = time.perf_counter() - start
         calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
         note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
+        scored = Scored.of(calibrated)
         yield Row(
-            network, pair.name, method, figures(calibrated), seconds, pair.tune.n_samples, pair.test.n_samples, note
+            network,
+            pair.name,
+            method,
+            figures(calibrated),
+            seconds,
+            pair.tune.n_samples,
+            pair.test.n_samples,
+            perfect_error(scored.confidence, scored.weights, N_BINS),
+            note,
         )
 
 
@@ -101,23 +126,29 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
             table = [[row.figures[name] for row in cell] for cell in cells]
             line[name] = float(np.mean([np.mean(values) for values in table]))
             line[f"{name}_sd"] = float(np.mean([np.std(values, ddof=min(1, len(values) - 1)) for values in table]))
+        line["ece_floor"] = float(np.mean([np.mean([row.ece_floor for row in cell]) for cell in cells]))
         line["seconds"] = float(np.mean([row.seconds for cell in cells for row in cell]))
         lines.append(line)
     return lines
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Tidy rows as CSV with six digits, whole or not at all."""
+    """Tidy rows as CSV with six digits, whole or not at all. What a row does not have stays empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows that ``write_rows`` wrote, metrics and seconds as numbers."""
+    """Rows that ``write_rows`` wrote, metrics and seconds as numbers; what is empty is left out."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            {name: float(value) if name in METRICS or name == "seconds" else value for name, value in row.items()}
+            {
+                name: float(value) if name in METRICS or name in NUMBERS else value
+                for name, value in row.items()
+                if value or name == "note"
+            }
             for row in csv.DictReader(file)
         ]

@@ -44,3 +44,7 @@ class FewSamplesWarning(RhocalWarning):
 
 class ConvergenceWarning(RhocalWarning):
     """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""
+
+
+class ShiftWarning(RhocalWarning):
+    """Data lies outside the range that a calibrator was fitted on."""

@@ -19,7 +19,9 @@ from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.power import power
 from rhocal.cli.profile import profile
+from rhocal.cli.shift import shift
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -49,6 +51,8 @@ app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(power)
+app.command()(shift)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(demo)

@@ -59,14 +59,14 @@ def fit(
     if format_of(tune) == saved_profile.FORMAT:
         _fit_profile(cal, method, tune, output, as_json=as_json)
         return
-    contents = read(tune, labels, logits_name, labels_name)
+    contents = read(tune, labels, logits_name, labels_name, groups)
     split = contents.for_tuning()
     said: dict[str, Any] = {
         "kind": kind_of(kind),
         "ignore_index": ignore_index,
         "class_axis": class_axis,
         "classes": contents.classes,
-        "groups": groups_of(groups),
+        "groups": groups_of(groups, tune, split),
     }
     cal.fit(split.logits, split.labels, **said)
     cal.save(output)
