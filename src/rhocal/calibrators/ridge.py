@@ -27,7 +27,7 @@ SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 CAUTION = 0.25
 """Standard errors by which a weaker ridge must be better before it is preferred, unless an option says otherwise."""
 
-GUARD = 0.005
+GUARD = 0.003
 """By how much held-out NLL may exceed temperature scaling's, relatively, unless an option says otherwise."""
 
 SCALE_REACH = 10.0
