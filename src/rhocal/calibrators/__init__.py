@@ -11,8 +11,10 @@ from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
+from rhocal.calibrators.matrix import MatrixScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
+from rhocal.calibrators.structured import StructuredScaling
 from rhocal.calibrators.temperature import TemperatureScaling
 from rhocal.calibrators.vector import VectorScaling
 from rhocal.errors import InputError
@@ -44,6 +46,12 @@ CALIBRATORS: dict[str, Method] = {
     "pts": Method(ParameterisedTemperatureScaling, "A scale from a small network that reads the largest logits"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
+    "matrix": Method(MatrixScaling, "A full matrix and biases, regularised off the diagonal (ODIR)"),
+    "dirichlet": Method(MatrixScaling, "The same on log-probabilities", {"inputs": "log-probs"}),
+    "svs": Method(
+        StructuredScaling, "Structured vector scaling: its ridge needs no tuning", {"ridge_off_diagonal": None}
+    ),
+    "sms": Method(StructuredScaling, "Structured matrix scaling: its ridge needs no tuning"),
     "histogram-binning": Method(HistogramBinning, "The accuracy of each bin of confidence"),
 }
 
@@ -76,10 +84,12 @@ __all__ = [
     "FieldScaling",
     "HistogramBinning",
     "Identity",
+    "MatrixScaling",
     "Method",
     "ParameterisedTemperatureScaling",
     "RhoNormScaling",
     "ScaleCalibrator",
+    "StructuredScaling",
     "TemperatureScaling",
     "VectorScaling",
     "calibrator",
