@@ -51,7 +51,7 @@ def test_structured_scaling_agrees_with_probmetrics(method):
 @pytest.mark.parametrize("method", ["matrix", "dirichlet"])
 def test_free_matrix_is_multinomial_logistic_regression(method):
     """scikit-learn's LogisticRegression without penalty, on logits and on log-probabilities."""
-    tune, tune_labels, test, test_labels = (np.asarray(a) for a in real("emotion6_Qwen-14B_task"))
+    tune, tune_labels, test, test_labels = (np.asarray(a) for a in real("agnews_gpt2"))
     tune, test = tune.astype(np.float64), test.astype(np.float64)
     cal = rhocal.calibrator(method, ridge_off_diagonal=0, ridge_intercept=0).fit(tune, tune_labels)
     if method == "dirichlet":
@@ -59,7 +59,7 @@ def test_free_matrix_is_multinomial_logistic_regression(method):
     # Columns of mean 0 and deviation 1 are the same model and let the peer converge.
     mean, sd = tune.mean(0), tune.std(0)
     peer = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-8).fit((tune - mean) / sd, tune_labels)
-    p, q = cal.predict_proba(real("emotion6_Qwen-14B_task")[2]), peer.predict_proba((test - mean) / sd)
+    p, q = cal.predict_proba(real("agnews_gpt2")[2]), peer.predict_proba((test - mean) / sd)
     assert np.isclose(nll(p, test_labels), nll(q, test_labels), rtol=1e-4)
     np.testing.assert_allclose(p, q, atol=1e-3)
 
