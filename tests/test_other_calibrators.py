@@ -83,7 +83,8 @@ def test_vector_scaling_bad_options():
 def test_the_table_builds_every_method():
     assert list(CALIBRATORS) == [
         "identity", "temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field", "smart", "pts", "auto",
-        "vector", "matrix", "dirichlet", "svs", "sms", "histogram-binning",
+        "vector", "matrix", "dirichlet", "svs", "sms", "svs:field", "sms:field", "cross-fitted", "average",
+        "histogram-binning",
     ]  # fmt: skip
     assert rhocal.calibrator("temperature-avuc").objective == "nll + avuc"
 
