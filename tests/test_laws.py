@@ -234,7 +234,7 @@ def test_wrong_number_of_classes_is_said(name, data):
         cal.predict_proba(np.zeros(4))
 
 
-@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "pts"])
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "pts", "svs:field", "average"])
 def test_warnings_point_at_the_line_that_called_fit(name, data):
     logits, _ = data
     with pytest.warns(BoundaryWarning) as caught:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, unfitted
 from rhocal.calibrators.folds import fold_models, out_of_fold
+from rhocal.errors import passed_on
 from rhocal.solve import Solution
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Chain(Calibrator):
     first, second
         Calibrators, or names in the table of methods. Their options are written ``first__ridge_diagonal=2``.
     n_folds
-        Folds of the outputs that the second is fitted on.
+        Folds of the outputs that the second is fitted on; more of them differ less from a first stage fitted on all.
 
     Attributes
     ----------
@@ -44,16 +45,17 @@ class Chain(Calibrator):
     first_: Calibrator
     second_: Calibrator
 
-    def __init__(self, first: str | Calibrator, second: str | Calibrator, *, n_folds: int = 5) -> None:
+    def __init__(self, first: str | Calibrator, second: str | Calibrator, *, n_folds: int = 10) -> None:
         self.first = first
         self.second = second
         self.n_folds = n_folds
 
     def _fit(self, data: Predictions) -> Solution:
-        self.first_ = unfitted(self.first).fit_checked(data, "logits")
-        folds, models = fold_models(self.first, data, self.n_folds)
-        outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
-        self.second_ = unfitted(self.second).fit_checked(replace(data, logits=outputs), "logits")
+        with passed_on(stacklevel=4):
+            self.first_ = unfitted(self.first).fit_checked(data, "logits")
+            folds, models = fold_models(self.first, data, self.n_folds)
+            outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
+            self.second_ = unfitted(self.second).fit_checked(replace(data, logits=outputs), "logits")
         one, two = self.first_.solution_, self.second_.solution_
         return Solution(
             f"{one.objective}, then {two.objective}",
