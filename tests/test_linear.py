@@ -10,8 +10,11 @@ from sklearn.linear_model import LogisticRegression
 
 import rhocal
 from conftest import real, synthetic
-from rhocal import MatrixScaling, StructuredScaling
+from rhocal import NLL, MatrixScaling, StructuredScaling
+from rhocal.calibrators.linear import LinearProblem, Ridge
 from rhocal.errors import InputError
+from rhocal.predictions import predictions
+from rhocal.profile import Profile
 from rhocal.special import log_softmax, softmax
 
 SIX = [
@@ -62,6 +65,26 @@ def test_free_matrix_is_multinomial_logistic_regression(method):
     p, q = cal.predict_proba(real("agnews_gpt2")[2]), peer.predict_proba((test - mean) / sd)
     assert np.isclose(nll(p, test_labels), nll(q, test_labels), rtol=1e-4)
     np.testing.assert_allclose(p, q, atol=1e-3)
+
+
+@pytest.mark.parametrize("off_diagonal", [None, 0.02])
+def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
+    data = predictions(*synthetic(60, 3), sample_weight=np.arange(60) % 4)
+    problem = LinearProblem(data.logits / 3, data, Profile.of(data), NLL(), Ridge(0.01, 0.03, off_diagonal), 1e-4)
+    shape = problem.strengths.shape
+    at = np.random.default_rng(0).normal(size=shape) * 0.3
+    steps = 1e-5 * np.eye(at.size).reshape(-1, *shape)
+    by_differences = [((problem(at + step)[1] - problem(at - step)[1]) / 2e-5).ravel() for step in steps]
+    np.testing.assert_allclose(problem.hessian(at), by_differences, atol=1e-8)
+
+
+def test_newton_and_lbfgs_agree(monkeypatch):
+    logits, labels = synthetic(500, 5)
+    newton = StructuredScaling().fit(logits, labels)
+    monkeypatch.setattr("rhocal.calibrators.linear.FEW_PARAMETERS", 0)
+    lbfgs = StructuredScaling().fit(logits, labels)
+    assert newton.solution_.n_evaluations < 15 < lbfgs.solution_.n_evaluations
+    np.testing.assert_allclose(newton.predict_proba(logits), lbfgs.predict_proba(logits), atol=2e-6)
 
 
 def test_matrix_scaling_is_the_minimum_of_its_formula():
