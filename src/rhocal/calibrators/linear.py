@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rhocal.profile import Profile
 
 MOST_CLASSES = 200
-"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes 2 s, matrix with its
-cross-validation about a minute, and both grow with the square."""
+"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes 1 to 2 s, matrix with
+its cross-validation 7 to 90 s, and both grow at least with the square."""
 
 FEW_PARAMETERS = 150
 """Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""
