@@ -89,6 +89,20 @@ def test_fit_takes_options_and_says_what_it_found(folder):
     assert cal.center is False
 
 
+def test_chains_are_written_with_a_colon(folder):
+    cal = folder / "chain.safetensors"
+    done = run(
+        *("fit", folder / "one.npz", "-m", "svs:temperature", "-O", "first__ridge_diagonal=2", "-o", cal, "--json")
+    )
+    document = json.loads(done.stdout)
+    assert document["objective"] == "nll, then nll"
+    assert document["parameters"]["second.temperature"] == rhocal.load(cal).second_.temperature_
+    assert rhocal.load(cal).first_.ridge_diagonal == 2
+    done = run("compare", folder / "one.npz", "--methods", "svs,svs:temperature", "--seeds", 1, "--json")
+    assert [line["method"] for line in json.loads(done.stdout)["summary"]] == ["svs", "svs:temperature"]
+    assert "did you mean 'svs'" in run("fit", folder / "one.npz", "-m", "svss:field", "-o", cal, code=2).stderr
+
+
 def test_apply_writes_logits_and_csv(folder):
     cal = folder / "t.safetensors"
     run("fit", folder / "one.npz", "-m", "temperature", "-o", cal)

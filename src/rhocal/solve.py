@@ -37,6 +37,9 @@ FEW_PARAMETERS = 10
 LONGEST_STEP = 0.5
 """Of ``few``, in any variable."""
 
+FLAT = 1e-10
+"""Curvature added in ``convex_newton``, relative to the largest: directions that change nothing must not stop it."""
+
 MAX_STEP = 0.05
 """Longest step of ``sgd``, in units of the start."""
 
@@ -323,6 +326,38 @@ def quadratic(gram: Vector, linear: Vector, low: Vector, total: float) -> Vector
     if excess(most) > 0:
         return low
     return solution(brentq(excess, 0.0, most, xtol=1e-15, rtol=4 * np.finfo(float).eps))
+
+
+def convex_newton(fun: VectorFunction, hessian: Callable[[Vector], Vector], start: Vector) -> Minimum:
+    """Minimise a smooth convex function of some tens of variables with Newton steps, shortened until the value falls.
+
+    Where the curvature is flat or not finite, L-BFGS-B goes on from the point reached.
+    """
+    x, (value, gradient) = start, fun(start)
+    n_evaluations = 1
+    for _ in range(50):
+        curvature = hessian(x)
+        if not np.isfinite(curvature).all():
+            break
+        curvature[np.diag_indices_from(curvature)] += FLAT * max(float(np.diag(curvature).max()), 1e-300)
+        step = -np.linalg.solve(curvature, gradient)
+        promised = -float(gradient @ step)  # twice the decrease that the quadratic model promises
+        if not promised > 0:
+            break
+        length, moved = 1.0, False
+        while length > 1e-4 and not moved:
+            trial_value, trial_gradient = fun(x + length * step)
+            n_evaluations += 1
+            moved = bool(trial_value <= value - 1e-4 * length * promised + 4 * np.finfo(float).eps * abs(value))
+            if not moved:
+                length /= 2
+        if not moved:
+            break
+        x, value, gradient = x + length * step, trial_value, trial_gradient
+        if promised <= 1e-12 * abs(value) and length == 1:  # what is left is about the square of this
+            return Minimum(x, value, converged=True, n_evaluations=n_evaluations)
+    rest = smooth(fun, x)
+    return Minimum(rest.x, rest.value, rest.converged, n_evaluations + rest.n_evaluations)
 
 
 def polish(
