@@ -424,8 +424,9 @@ def sgd(
     learning_rate: float,
     random_state: int | None,
 ) -> Vector:
-    """Mini-batch gradient descent (Algorithm 1 of the paper), with a fixed seed bit-reproducible.
+    """Mini-batch gradient descent (Algorithm 1 of the paper) on several problems at once, with a fixed seed bit-reproducible.
 
+    Every row of ``start`` is a problem of its own; they see the same draws.
     Batches are drawn with replacement in proportion to the weights. The learning rate falls like 1/t, which is what makes
     the descent reach the optimum itself: with a fixed rate the noise of the draws, pushed about in a curved valley,
     settles beside it. The mean of the last quarter of the steps is returned. No step is longer than ``MAX_STEP``, so that
@@ -437,7 +438,8 @@ def sgd(
     for t in range(n_steps):
         rows = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
         step = learning_rate / (1 + t / (DECAY * n_steps)) * gradient(x, rows)
-        x = x - step * min(1, MAX_STEP / max(float(np.linalg.norm(step)), 1e-300))
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        x = x - step * np.minimum(1, MAX_STEP / np.maximum(length, 1e-300))
         if t >= n_steps - max(1, n_steps // 4):
             tail, n_tail = tail + x, n_tail + 1
     return tail / n_tail if n_tail else x
