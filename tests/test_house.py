@@ -17,7 +17,7 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
     "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "evaluation",
-    "assess", "shift", "sklearn", "files", "compare", "tables", "cli",
+    "assess", "shift", "sklearn", "files", "compare", "campaign", "ranking", "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}

@@ -173,6 +173,13 @@ def isotonic(values: Vector, weight: Vector) -> tuple[Vector, NDArray[np.intp]]:
     return np.asarray(result.x), np.asarray(result.blocks, dtype=np.intp)
 
 
+def studentized_range(q: float, k: int) -> float:
+    """The q-quantile of the range of k standard normal numbers."""
+    from scipy.stats import studentized_range as distribution  # noqa: PLC0415
+
+    return float(distribution.ppf(q, k, np.inf))
+
+
 def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: float, n_points: int = 25) -> Minimum:
     """Minimise any smooth function of one variable: look at a grid around the centre, then refine around the best point.
 
