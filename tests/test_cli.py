@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
+    for command in ("split", "fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 
@@ -272,3 +272,14 @@ def test_shift(folder):
     cal = folder / "s.safetensors"
     run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
     assert json.loads(run("shift", folder / "two.npz", folder / "two.npz", "-c", cal, "--json").stdout)["n_tune"] == 200
+
+
+def test_split(folder):
+    output = folder / "cut.npz"
+    said = json.loads(run("split", folder / "one.npz", "--tune", 0.25, "-o", output, "--json").stdout)
+    assert (said["n_tune"], said["n_test"]) == (100, 300)
+    with np.load(folder / "one.npz") as whole, np.load(output) as cut:
+        both = np.concatenate([cut["logits_val"], cut["logits_test"]])
+        np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(whole["logits"], axis=0))
+    assert "already" in run("split", output, "-o", folder / "again.npz", code=2).stderr
+    assert "both sides" in run("split", folder / "one.npz", "--tune", 1, "-o", output, code=2).stderr

@@ -22,6 +22,7 @@ from rhocal.cli.metrics import metrics_
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
 from rhocal.cli.shift import shift
+from rhocal.cli.split import split
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ def root(
         raise typer.Exit
 
 
+app.command()(split)
 app.command()(fit)
 app.command()(profile)
 app.command("apply")(apply_)
