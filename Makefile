@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test lint types pytest defaults field-defaults learning-curve quality bench clean
+.PHONY: help demo test lint types pytest defaults field-defaults learning-curve coverage quality bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
 	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
+	@echo "make coverage  how often intervals hold the truth, and whether p-values are uniform"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make clean     remove $(VENV) and everything built"
@@ -53,6 +54,9 @@ field-defaults: $(VENV)/.installed-dev
 
 learning-curve: $(VENV)/.installed-dev
 	$(BIN)/python experiments/learning_curve/learning_curve.py --logits $(LOGITS)
+
+coverage: $(VENV)/.installed-dev
+	$(BIN)/python experiments/coverage/coverage.py
 
 quality: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/quality/quality.py --logits $(LOGITS)

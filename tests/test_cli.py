@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
+    for command in ("split", "fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 
@@ -89,6 +89,20 @@ def test_fit_takes_options_and_says_what_it_found(folder):
     assert cal.center is False
 
 
+def test_chains_are_written_with_a_colon(folder):
+    cal = folder / "chain.safetensors"
+    done = run(
+        *("fit", folder / "one.npz", "-m", "svs:temperature", "-O", "first__ridge_diagonal=2", "-o", cal, "--json")
+    )
+    document = json.loads(done.stdout)
+    assert document["objective"] == "nll, then nll"
+    assert document["parameters"]["second.temperature"] == rhocal.load(cal).second_.temperature_
+    assert rhocal.load(cal).first_.ridge_diagonal == 2
+    done = run("compare", folder / "one.npz", "--methods", "svs,svs:temperature", "--seeds", 1, "--json")
+    assert [line["method"] for line in json.loads(done.stdout)["summary"]] == ["svs", "svs:temperature"]
+    assert "did you mean 'svs'" in run("fit", folder / "one.npz", "-m", "svss:field", "-o", cal, code=2).stderr
+
+
 def test_apply_writes_logits_and_csv(folder):
     cal = folder / "t.safetensors"
     run("fit", folder / "one.npz", "-m", "temperature", "-o", cal)
@@ -135,6 +149,7 @@ def test_compare(folder):
         (("fit", "one.npz", "--kind", "logit", "-o", "x.safetensors"), "kind is one of"),
         (("apply", "one.npz", "one.npz", "-o", "x.npz"), "not a safetensors file"),
         (("evaluate", "one.npz", "--logits-name", "scores"), "found logits (400, 4)"),
+        (("evaluate", "one.npz", "--metrics", "eec"), "there is no metric 'eec'"),
         (("compare", "one.npz", "--methods", "temperature,magic"), "there is no method 'magic'"),
         (("compare",), "Missing argument"),
         (("evaluate", "one.npz", "--bins", "3"), "No such option"),
@@ -185,3 +200,86 @@ def test_domains_come_from_a_file_of_their_own(folder):
     assert np.isclose(figures["nll"], rhocal.metrics.nll(expected, labels), rtol=1e-5)
     refused = run("fit", folder / "rooms.npz", "-m", "field", "--groups", folder / "groups.npy", "-o", target, code=2)
     assert "knows no domains" in refused.stderr
+
+
+def test_evaluate_reads_like_a_verdict(folder):
+    text = run("evaluate", folder / "one.npz").stdout
+    assert "95 % interval" in text
+    assert "perfect model" in text
+    assert "verdict: over-confident by" in text
+    cal = folder / "v.safetensors"
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
+    text = run("evaluate", folder / "two.npz", "-c", cal).stdout
+    assert "temperature against 'as it is', on the same samples: ece -" in text
+    assert text.count("verdict:") == 2
+    document = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)
+    assert set(document) == {"n_samples", "n_classes", "figures", "evaluation", "differences"}
+    before = document["evaluation"]["as it is"]
+    assert before["figures"]["ece"]["value"] == document["figures"]["as it is"]["ece"]
+    assert before["figures"]["ece"]["floor"] > 0
+    assert document["differences"]["nll"]["value"] < 0
+
+
+def test_evaluate_by_group(folder):
+    with np.load(folder / "one.npz") as f:
+        logits, labels = f["logits"], f["labels"]
+    site = np.where(np.arange(400) < 200, "here", "there")
+    np.savez(folder / "sites.npz", logits=logits, labels=labels, site=site)
+    text = run("evaluate", folder / "sites.npz", "--groups", "site").stdout
+    assert "worst group first" in text
+    assert "there" in text
+    rows = ["a,b,c,d,labels,site"]
+    rows += [",".join([*map(str, z), str(y), s]) for z, y, s in zip(logits, labels, site, strict=True)]
+    (folder / "sites.csv").write_text("\n".join(rows))
+    found = [
+        json.loads(run("evaluate", folder / f"sites.{ending}", "--groups", "site", "--json").stdout)
+        for ending in ("npz", "csv")
+    ]
+    for document in found:
+        groups = document["evaluation"]["as it is"]["groups"]
+        assert {group["group"]: group["n_samples"] for group in groups} == {"here": 200, "there": 200}
+    kept = json.loads(run("evaluate", folder / "sites.npz", "--groups", "site", "--ignore-index", 0, "--json").stdout)[
+        "evaluation"
+    ]["as it is"]["groups"]
+    assert sum(group["n_samples"] for group in kept) == int((labels != 0).sum())
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", folder / "g.safetensors")
+    text = run("evaluate", folder / "two.npz", "-c", folder / "g.safetensors", "--groups", "predicted").stdout
+    assert text.count("bee") == 2
+    done = run("evaluate", "one.npz", "--groups", "site", code=2, cwd=folder)
+    assert "no array or column 'site'" in done.stderr
+
+
+def test_power(folder):
+    text = run("power", folder / "one.npz", "--excess", "0.05,0.1").stdout
+    assert "samples needed" in text
+    document = json.loads(run("power", "--accuracy", "0.9", "--json").stdout)
+    sizes = [line["n_samples"] for line in document["needed"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert "either a file of logits or --accuracy" in run("power", code=2).stderr
+    assert "--excess takes numbers" in run("power", "--accuracy", "0.9", "--excess", "a", code=2).stderr
+
+
+def test_shift(folder):
+    text = run("shift", folder / "two.npz", folder / "two.npz").stdout
+    assert "verdict:" in text
+    assert "estimated by threshold" in text
+    with np.load(folder / "one.npz") as f:
+        np.save(folder / "large.npy", 4 * f["logits"])
+    done = run("shift", folder / "one.npz", folder / "large.npy", "--json")
+    assert done.stderr.startswith("warning: production leaves the range of the tune set")
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["outside"]["norm"] > 0.3
+    cal = folder / "s.safetensors"
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
+    assert json.loads(run("shift", folder / "two.npz", folder / "two.npz", "-c", cal, "--json").stdout)["n_tune"] == 200
+
+
+def test_split(folder):
+    output = folder / "cut.npz"
+    said = json.loads(run("split", folder / "one.npz", "--tune", 0.25, "-o", output, "--json").stdout)
+    assert (said["n_tune"], said["n_test"]) == (100, 300)
+    with np.load(folder / "one.npz") as whole, np.load(output) as cut:
+        both = np.concatenate([cut["logits_val"], cut["logits_test"]])
+        np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(whole["logits"], axis=0))
+    assert "already" in run("split", output, "-o", folder / "again.npz", code=2).stderr
+    assert "both sides" in run("split", folder / "one.npz", "--tune", 1, "-o", output, code=2).stderr

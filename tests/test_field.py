@@ -7,6 +7,7 @@ import rhocal
 from conftest import real, synthetic
 from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling, TemperatureScaling, metrics
 from rhocal.bins import BinSums, perfect_error
+from rhocal.calibrators import auto
 from rhocal.calibrators.features import Standard
 from rhocal.calibrators.field import Linear
 from rhocal.calibrators.pts import WIDTHS, Network
@@ -158,8 +159,8 @@ def test_auto_takes_the_method_that_fits():
     shifted, labels = synthetic(4000, 4)
     shifted = shifted + np.array([4.0, 0.0, -4.0, 0.0])
     cal = AutoCalibrator().fit(shifted, labels)
-    assert cal.chosen_.name == "vector"
-    assert [trial["method"] for trial in cal.solution_.trials] == ["temperature", "rho-norm", "field", "vector"]
+    assert not cal.chosen_.keeps_decision
+    assert {trial["method"] for trial in cal.solution_.trials} == set(auto.METHODS)
     assert {"nll", "ece", "floor", "tied"} <= set(cal.solution_.trials[0])
 
 
@@ -172,7 +173,7 @@ def test_auto_leaves_out_what_has_too_few_samples_a_class():
 def test_auto_says_what_it_cannot_do():
     with pytest.raises(InputError, match="there is no method 'magic'"):
         AutoCalibrator(("temperature", "magic")).fit(*synthetic(60, 3))
-    with pytest.raises(InputError, match="empty"):
+    with pytest.raises(InputError, match="at least one"):
         AutoCalibrator(()).fit(*synthetic(60, 3))
     with pytest.raises(InputError, match="n_folds"):
         AutoCalibrator(n_folds=1).fit(*synthetic(60, 3))
@@ -209,3 +210,27 @@ def test_the_width_of_the_network_is_chosen():
 def test_a_bad_width_is_said(n_hidden):
     with pytest.raises(InputError, match="n_hidden is 'cv' or a whole number"):
         ParameterisedTemperatureScaling(n_hidden=n_hidden).fit(*synthetic(50, 3))
+
+
+def test_auto_stops_when_its_time_is_up():
+    logits, labels = synthetic(400, 4)
+    cal = AutoCalibrator(time_budget=1e-9).fit(logits, labels)
+    assert isinstance(cal.chosen_, TemperatureScaling)
+    assert {row.get("skipped") for row in cal.solution_.trials[1:]} == {"out of time"}
+
+
+def test_auto_keeps_the_decision_if_asked():
+    logits, labels = synthetic(400, 4)
+    logits[:, 0] += 3  # a bias that a linear map would take away
+    cal = AutoCalibrator(keep_decision=True).fit(logits, labels)
+    assert cal.chosen_.keeps_decision
+    assert {"method": "vector", "skipped": "it may change the decision"} in cal.solution_.trials
+    assert not AutoCalibrator().fit(logits, labels).chosen_.keeps_decision
+
+
+def test_auto_drops_who_falls_behind_and_says_so():
+    logits, labels = synthetic(1000, 4)
+    logits[:, 0] += 3
+    trials = AutoCalibrator(["temperature", "rho-norm", "vector"]).fit(logits, labels).solution_.trials
+    dropped = next(row for row in trials if row["method"] == "rho-norm")
+    assert "above vector's after a part of the folds" in dropped["skipped"]

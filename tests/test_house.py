@@ -15,9 +15,9 @@ SOURCE = Path(rhocal.__file__).parent
 
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
-    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile", "curve_table",
-    "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "sklearn",
-    "torch", "onnx", "files", "compare", "tables", "cli",
+    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile",
+    "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
+    "evaluation", "assess", "shift", "sklearn", "torch", "onnx", "files", "compare", "campaign", "ranking", "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {
     ("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx")
@@ -30,6 +30,7 @@ ROOMS = {
     "lightning": {"torch"},
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
+    "pandas": {"evaluation"},
     "pyarrow": {"files"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},

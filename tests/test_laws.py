@@ -98,7 +98,7 @@ def test_transform_and_predict_proba_agree(name, data):
 
 @every
 def test_a_shift_of_all_logits_of_a_sample_is_invisible(name, data):
-    if name in {"rho-norm-paper", "vector"}:
+    if name in {"rho-norm-paper", "vector", "matrix"}:
         pytest.skip("the paper's norm and a scale for each class see the mean of a row")
     if name == "auto":
         pytest.skip("may choose vector, which sees it")
@@ -235,7 +235,8 @@ def test_wrong_number_of_classes_is_said(name, data):
 
 
 @pytest.mark.parametrize(
-    "name", ["temperature", "rho-norm", "field", "pts", "ets", "iop", "polynomial", "multi-domain"]
+    "name",
+    ["temperature", "rho-norm", "field", "pts", "ets", "iop", "polynomial", "multi-domain", "svs:field", "average"],
 )
 def test_warnings_point_at_the_line_that_called_fit(name, data):
     logits, _ = data

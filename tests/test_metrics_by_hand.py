@@ -44,7 +44,7 @@ BY_HAND = {
     "spherical": (0.6 / sqrt(0.46) + 0.2 / sqrt(0.68) + 0.8 / sqrt(0.66) + 1) / 4,
     "reliability": (0.16 + 2 * 0.09) / 4,
     "resolution": 0.25**2,  # accuracies 1, .5, 1 are all .25 from .75
-    "uncertainty": 0.75 * 0.25,
+    "murphy_uncertainty": 0.75 * 0.25,
     "refinement_loss": (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 4,  # accuracies 1, 1/2, 1 pooled into 2/3, 2/3, 1
     "calibration_loss": (0.16 + 0.64 + 0.04) / 4 - (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 4,
     # errors among the first t samples: 0 to t = 1, then (t − 1)/2 to t = 3, then 1 to t = 4; ∫ of errors/t

@@ -22,9 +22,9 @@ from rhocal import (
     calibrator,
     objective,
 )
+from rhocal.calibrators.linear import LinearProblem, Ridge
 from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
-from rhocal.calibrators.vector import LinearProblem
 from rhocal.errors import InputError
 from rhocal.objectives import OBJECTIVES, with_batch_size
 from rhocal.predictions import predictions
@@ -149,12 +149,19 @@ def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
         assert slope_error(fun, np.array(x)) < 1e-5
 
 
+@pytest.mark.parametrize("off_diagonal", [None, 0.02])
 @pytest.mark.parametrize("text", TEXTS)
-def test_slope_through_the_logits_of_vector_scaling(text):
+def test_slope_through_the_logits_of_linear_maps(text, off_diagonal):
     data, fit = scale_fit()
-    problem = LinearProblem(data, fit.profile, objective(text), np.exp(fit.log_scale), 1.0, 0.01)
-    x = np.random.default_rng(1).normal(size=8) * 0.05
-    assert slope_error(problem, x) < 1e-5
+    x = np.exp(fit.log_scale) * data.logits
+    problem = LinearProblem(x, data, fit.profile, objective(text), Ridge(0.01, 0.03, off_diagonal), 0.01)
+
+    def fun(flat):
+        value, slope = problem(flat.reshape(problem.strengths.shape))
+        return value, slope.ravel()
+
+    at = np.random.default_rng(1).normal(size=problem.strengths.size) * 0.05
+    assert slope_error(fun, at) < 1e-5
 
 
 @pytest.mark.parametrize("text", TEXTS)

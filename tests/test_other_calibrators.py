@@ -83,8 +83,9 @@ def test_vector_scaling_bad_options():
 def test_the_table_builds_every_method():
     assert list(CALIBRATORS) == [
         "identity", "temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field", "smart", "pts", "ets",
-        "iop", "polynomial", "multi-domain", "auto", "vector", "platt", "beta", "isotonic", "centered-isotonic",
-        "histogram-binning", "bbq", "spline", "venn-abers",
+        "iop", "polynomial", "multi-domain", "auto", "vector", "matrix", "dirichlet", "svs", "sms", "svs:field",
+        "sms:field", "cross-fitted", "average", "platt", "beta", "isotonic", "centered-isotonic", "histogram-binning",
+        "bbq", "spline", "venn-abers",
     ]  # fmt: skip
     assert rhocal.calibrator("temperature-avuc").objective == "nll + avuc"
 

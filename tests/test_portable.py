@@ -45,8 +45,8 @@ def test_double_precision_agrees_to_rounding(name, m):
     for keep in (labels >= 0, labels != 1):  # also with a class that never occurred
         cal = fitted(name, logits[keep], labels[keep])
         apply, parameters = cal.apply_fn()
-        for z in parity.extremes(logits.astype(np.float32)).values():
-            z = z.astype(np.float64)
+        for hard in parity.extremes(logits.astype(np.float32)).values():
+            z = hard.astype(np.float64)
             np.testing.assert_allclose(apply(parameters, z), cal.predict_proba(z), atol=1e-9)
 
 

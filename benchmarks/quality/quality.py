@@ -3,7 +3,7 @@
     make quality
 
 For every network five random halves, or its own tune and test split. `rows.csv` holds a line for each method and split;
-`README.md` is made from it. Finished networks are not run again: delete `rows.csv` to start over.
+`README.md` is made from it. What has a line is not run again: delete `rows.csv`, or the lines of a method, to start over.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 import rhocal
+from rhocal.bins import perfect_error
 from rhocal.compare import Row, TunedOn, compare, read_rows, splits, write_rows
 from rhocal.files import read, write_text
 from rhocal.metrics import figures
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.scored import Scored
 from rhocal.predictions import predictions
 
 HERE = Path(__file__).parent
-OURS = ("identity", "temperature", "rho-norm", "field", "auto")
-PEERS = ("svs", "sms")
+OURS = ("identity", "temperature", "rho-norm", "field", "auto", "svs", "sms", "svs:field", "sms:field")
+PEERS = {"probmetrics svs": "svs", "probmetrics sms": "sms"}
 MAX_CLASSES_SMS = 200  # a full matrix for more classes does not finish in reasonable time
 
 TWELVE = [
@@ -39,6 +42,11 @@ TWELVE = [
     *(f"cifar10_{name}" for name in ("resnet56", "resnet110_ce", "vgg16_bn", "densenet40_ce")),
     "fashionmnist_densenet",
 ]
+LANGUAGE = [
+    "emotion6_Qwen-14B_task", "emotion6_Mistral-7B-v0.1_task", "mmbench6_llava-v1.5-7b", "mnli_lm_zeroshot", "agnews_gpt2",
+]  # fmt: skip
+
+Cell = tuple[str, str, str]
 
 
 def peer_row(network: str, pair: TunedOn, method: str) -> Row:
@@ -49,26 +57,33 @@ def peer_row(network: str, pair: TunedOn, method: str) -> Row:
 
     torch.set_num_threads(1)
     start = time.perf_counter()
-    peer = get_calibrator(method)
+    peer = get_calibrator(PEERS[method])
     peer.fit_torch(CategoricalLogits(torch.tensor(pair.tune.logits)), torch.tensor(pair.tune.labels))
     seconds = time.perf_counter() - start
     out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
-    measured = figures(predictions(out, pair.test.labels))
-    return Row(network, pair.name, f"probmetrics {method}", measured, seconds, pair.tune.n_samples, pair.test.n_samples)
+    test = predictions(out, pair.test.labels)
+    scored = Scored.of(test)
+    floor = perfect_error(scored.confidence, scored.weights, N_BINS)
+    sizes = pair.tune.n_samples, pair.test.n_samples
+    return Row(network, pair.name, method, figures(test), seconds, *sizes, floor)
 
 
-def network_rows(path: Path, n_seeds: int) -> list[dict[str, Any]]:
+def network_rows(path: Path, n_seeds: int, done: set[Cell]) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     rows: list[Row] = []
     for pair in splits(read(path), n_seeds):
-        rows += compare(path.stem, pair, {name: rhocal.calibrator(name) for name in OURS})
-        for method in PEERS:
-            if method == "sms" and pair.tune.n_classes > MAX_CLASSES_SMS:
+        for method in [*OURS, *PEERS]:
+            if (path.stem, pair.name, method) in done:
+                continue
+            if "sms" in method and pair.tune.n_classes > MAX_CLASSES_SMS:
                 continue
             try:
-                rows.append(peer_row(path.stem, pair, method))
-            except Exception as error:  # noqa: BLE001 - a peer's failure is a result, and said in the table
-                print(f"{path.stem}, {pair.name}: probmetrics {method} failed: {error}", file=sys.stderr)
+                if method in PEERS:
+                    rows.append(peer_row(path.stem, pair, method))
+                else:
+                    rows += compare(path.stem, pair, {method: rhocal.calibrator(method)})
+            except Exception as error:  # noqa: BLE001 - a failure is a result, and said in the table
+                print(f"{path.stem}, {pair.name}: {method} failed: {error}", file=sys.stderr)
     return [row.flat() for row in rows]
 
 
@@ -78,7 +93,7 @@ def table(rows: list[dict[str, Any]], networks: list[str]) -> str:
     def mean(method: str, metric: str, network: str) -> float:
         return float(np.mean([r[metric] for r in rows if (r["network"], r["method"]) == (network, method)]))
 
-    methods = list(dict.fromkeys(row["method"] for row in rows))
+    methods = [*OURS, *PEERS]
     have = {(row["network"], row["method"]) for row in rows}
     common = [name for name in networks if all((name, method) in have for method in methods)]
     lines = [
@@ -105,18 +120,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     rows = read_rows(HERE / "rows.csv") if (HERE / "rows.csv").exists() else []
-    done = {row["network"] for row in rows}
-    paths = [path for path in sorted(args.logits.glob("*.npz")) if path.stem not in done]
-    paths.sort(key=lambda path: (path.stem not in TWELVE, path.stat().st_size))
+    done = {(row["network"], row["split"], row["method"]) for row in rows}
+    paths = sorted(
+        args.logits.glob("*.npz"), key=lambda path: (path.stem not in TWELVE + LANGUAGE, path.stat().st_size)
+    )
+    order = [*OURS, *PEERS]
     with ProcessPoolExecutor(args.jobs) as pool:
-        for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=args.seeds), paths), strict=True):
+        work = partial(network_rows, n_seeds=args.seeds, done=done)
+        for path, found in zip(paths, pool.map(work, paths), strict=True):
             rows += found
-            rows.sort(key=lambda row: (row["network"], row["split"]))
+            rows.sort(key=lambda row: (row["network"], row["split"], order.index(row["method"])))
             write_rows(HERE / "rows.csv", rows)
-            print(f"{path.stem}: {len(found)} rows", flush=True)
+            print(f"{path.stem}: {len(found)} new rows", flush=True)
     others = sorted({row["network"] for row in rows} - set(TWELVE))
     text = (HERE / "template.md").read_text()
-    text = text.replace("{TWELVE}", table(rows, TWELVE)).replace("{OTHERS}", table(rows, others))
+    for mark, networks in (("TWELVE", TWELVE), ("LANGUAGE", LANGUAGE), ("OTHERS", others)):
+        text = text.replace("{" + mark + "}", table(rows, networks))
     write_text(HERE / "README.md", text)
 
 

@@ -30,7 +30,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "caution 0": {"caution": 0.0},
     "caution 0.5": {"caution": 0.5},
     "caution 1": {"caution": 1.0},
-    "guard 0.002": {"guard": 0.002},
+    "guard 0.003": {"guard": 0.003},
+    "guard 0.01": {"guard": 0.01},
     "no ridge": {"ridge": 0.0},
     "top-brier": {"objective": "top-brier"},
     "top-brier + nll": {"objective": "top-brier + nll"},
@@ -40,8 +41,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "features: log-norm": {"features": ("log-norm",)},
     "features: margin, log-margin": {"features": ("margin", "log-margin")},
     "features: log-norm, log-margin": {"features": ("log-norm", "log-margin")},
-    "features: log-norm, margin-spline": {"features": ("log-norm", "margin-spline")},
-    "features: with log-top": {"features": ("log-norm", "log-top", "margin", "log-margin")},
+    "features: log-norm, margin, log-margin": {"features": ("log-norm", "margin", "log-margin")},
+    "features: margin-spline": {"features": ("margin-spline",)},
+    "features: with log-top": {"features": ("log-norm", "log-top", "margin-spline")},
 }
 
 

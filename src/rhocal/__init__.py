@@ -9,23 +9,29 @@
 from rhocal import metrics
 from rhocal._version import __version__
 from rhocal.artifact import load
+from rhocal.assess import evaluate
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
+    Average,
     BayesianBinning,
     BetaCalibration,
+    Chain,
+    CrossFitted,
     EnsembleTemperatureScaling,
     FieldScaling,
     HistogramBinning,
     Identity,
     IntraOrderPreserving,
     IsotonicRegression,
+    MatrixScaling,
     MultiDomainTemperatureScaling,
     ParameterisedTemperatureScaling,
     PlattScaling,
     PolynomialScaling,
     RhoNormScaling,
     SplineCalibration,
+    StructuredScaling,
     TemperatureScaling,
     VectorScaling,
     VennAbers,
@@ -33,6 +39,7 @@ from rhocal.calibrators import (
     confidence_bounds,
 )
 from rhocal.demo import demo_logits
+from rhocal.evaluation import Evaluation
 from rhocal.objectives import (
     KL,
     MMCE,
@@ -57,10 +64,14 @@ __all__ = [
     "SCE",
     "AutoCalibrator",
     "AvUC",
+    "Average",
     "BayesianBinning",
     "BetaCalibration",
     "Brier",
+    "Chain",
+    "CrossFitted",
     "EnsembleTemperatureScaling",
+    "Evaluation",
     "FieldScaling",
     "Focal",
     "HistogramBinning",
@@ -68,6 +79,7 @@ __all__ = [
     "IntraOrderPreserving",
     "IsotonicRegression",
     "LabelSmoothing",
+    "MatrixScaling",
     "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
     "PlattScaling",
@@ -76,6 +88,7 @@ __all__ = [
     "SoftBinnedECE",
     "SoftECE",
     "SplineCalibration",
+    "StructuredScaling",
     "TemperatureScaling",
     "TopBrier",
     "VectorScaling",
@@ -84,6 +97,7 @@ __all__ = [
     "calibrator",
     "confidence_bounds",
     "demo_logits",
+    "evaluate",
     "load",
     "load_profile",
     "metrics",

@@ -52,41 +52,56 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
     for name in calibrator.parameters:
         tensors[prefix + name] = np.asarray(getattr(calibrator, name))
     words = {name: getattr(calibrator, name).tolist() for name in calibrator.words}
-    inside = {name: _describe(getattr(calibrator, name), f"{prefix}{name}.", tensors) for name in calibrator.children}
+    inside = {name: _describe_children(calibrator, name, prefix, tensors) for name in calibrator.children}
     return {
         "method": calibrator.name,
-        "options": {name: _plain(value) for name, value in calibrator.get_params().items()},
+        "options": _options(calibrator),
         "evidence": asdict(calibrator.solution_),
         **({"words": words} if words else {}),
         **({"inside": inside} if inside else {}),
     }
 
 
+def _describe_children(calibrator: Calibrator, name: str, prefix: str, tensors: Tensors) -> Any:
+    found = getattr(calibrator, name)
+    if isinstance(found, Calibrator):
+        return _describe(found, f"{prefix}{name}.", tensors)
+    return [_describe(one, f"{prefix}{name}.{k}.", tensors) for k, one in enumerate(found)]
+
+
 def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
     """The calibrator that ``_describe`` described."""
-    families = {method.family.name: method.family for method in CALIBRATORS.values()}
-    if about["method"] not in families:
-        raise FileError(f"this version ({__version__}) does not know the method {about['method']!r}")
-    family = families[about["method"]]
-    try:
-        # JSON has no tuples; options are never lists otherwise
-        calibrator = family(**{k: tuple(v) if isinstance(v, list) else v for k, v in about["options"].items()})
-    except TypeError as error:
-        raise FileError(f"its options do not fit {about['method']}: {error}") from error
-    for name in family.parameters:
+    calibrator = _unfitted(about)
+    for name in calibrator.parameters:
         if prefix + name not in tensors:
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
         value = tensors[prefix + name]
         setattr(calibrator, name, value.item() if value.ndim == 0 else value)
-    for name in family.words:
+    for name in calibrator.words:
         setattr(calibrator, name, np.array(about["words"][name]))
-    for name in family.children:
-        setattr(calibrator, name, _build(about["inside"][name], f"{prefix}{name}.", tensors, card))
+    for name in calibrator.children:
+        inside = about["inside"][name]
+        if isinstance(inside, list):
+            built = [_build(one, f"{prefix}{name}.{k}.", tensors, card) for k, one in enumerate(inside)]
+            setattr(calibrator, name, built)
+        else:
+            setattr(calibrator, name, _build(inside, f"{prefix}{name}.", tensors, card))
     calibrator.classes_ = np.asarray(card["classes"])
     # What a calibrator is made of sees checked logits, whatever kind came in at the door.
     calibrator.kind_ = card["kind"] if not prefix else "logits"
     calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
     return calibrator
+
+
+def _unfitted(about: dict[str, Any]) -> Calibrator:
+    """The calibrator with its options, before its numbers are set."""
+    families = {method.family.name: method.family for method in CALIBRATORS.values()}
+    if about["method"] not in families:
+        raise FileError(f"this version ({__version__}) does not know the method {about['method']!r}")
+    try:
+        return families[about["method"]](**{name: _option(value) for name, value in about["options"].items()})
+    except TypeError as error:
+        raise FileError(f"its options do not fit {about['method']}: {error}") from error
 
 
 def card_of(path: str | PathLike[str]) -> dict[str, Any]:
@@ -102,12 +117,25 @@ def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
     return card, tensors
 
 
+def _options(calibrator: Calibrator) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()}
+
+
+def _option(value: Any) -> Any:
+    """An option from JSON, which has no tuples (options are never lists) and no calibrators."""
+    if isinstance(value, list):
+        return tuple(_option(one) for one in value)
+    return _unfitted(value) if isinstance(value, dict) else value
+
+
 def _plain(value: Any) -> Any:
-    """An option as JSON; objectives have a text."""
+    """An option as JSON; objectives have a text, calibrators a name and options."""
+    if isinstance(value, Calibrator):
+        return {"method": value.name, "options": _options(value)}
     if isinstance(value, Objective):
         return str(value)
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(one) for one in value]
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import time
 import warnings
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.atomic import writing
-from rhocal.errors import RhocalWarning
+from rhocal.bins import perfect_error
+from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import CORE, METRICS, figures
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.scored import Scored
 from rhocal.predictions import Predictions, predictions
 
 if TYPE_CHECKING:
@@ -22,6 +26,16 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.files import Contents
     from rhocal.predictions import Kind
+
+
+COLUMNS = (*CORE, "classwise_ece")
+"""The metrics of a row."""
+
+FAILED = "no result: "
+"""How the note of a row begins whose method could not be fitted."""
+
+NUMBERS = ("ece_floor", "seconds")
+"""Columns of rows that are numbers, besides the metrics."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +49,29 @@ class Row:
     seconds: float
     n_tune: int
     n_test: int
+    ece_floor: float = math.nan
+    """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
     note: str = ""
 
     def flat(self) -> dict[str, Any]:
         """Plain columns."""
         head = {"network": self.network, "split": self.split, "method": self.method}
-        tail = {"seconds": self.seconds, "n_tune": self.n_tune, "n_test": self.n_test, "note": self.note}
+        tail = {
+            "ece_floor": self.ece_floor,
+            "seconds": self.seconds,
+            "n_tune": self.n_tune,
+            "n_test": self.n_test,
+            "note": self.note,
+        }
         return head | self.figures | tail
+
+    @classmethod
+    def of_flat(cls, row: Mapping[str, Any]) -> Row:
+        """A row that was written and read again; what is empty there is not a number."""
+        figures = {name: float(row.get(name, math.nan)) for name in COLUMNS}
+        seconds, floor = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor"))
+        sizes = int(row["n_tune"]), int(row["n_test"])
+        return cls(row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""))
 
 
 @dataclass(frozen=True)
@@ -77,47 +107,73 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
     """Fit every method on the tune set and measure it on the test set."""
     for method, cal in methods.items():
         start = time.perf_counter()
+        sizes = pair.tune.n_samples, pair.test.n_samples
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RhocalWarning)
-            cal.fit(pair.tune.logits, pair.tune.labels, pair.tune.weights)
+            try:
+                cal.fit(pair.tune.logits, pair.tune.labels, pair.tune.weights)
+            except InputError as error:  # too many classes for a full matrix, say: the others go on, and the row tells
+                none = dict.fromkeys(COLUMNS, math.nan)
+                yield Row(network, pair.name, method, none, math.nan, *sizes, math.nan, f"{FAILED}{error}")
+                continue
         seconds = time.perf_counter() - start
         calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
         note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
-        yield Row(
-            network, pair.name, method, figures(calibrated), seconds, pair.tune.n_samples, pair.test.n_samples, note
-        )
+        scored = Scored.of(calibrated)
+        floor = perfect_error(scored.confidence, scored.weights, N_BINS)
+        yield Row(network, pair.name, method, figures(calibrated, COLUMNS), seconds, *sizes, floor, note)
+
+
+def complete(rows: Sequence[Row]) -> list[str]:
+    """The networks on which every method has a result: only over these are means comparable."""
+    failed = {row.network for row in rows if row.note.startswith(FAILED)}
+    return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each method the mean over networks of the mean over splits, and the standard deviation over splits."""
+    networks = complete(rows)
     lines = []
     for method in dict.fromkeys(row.method for row in rows):
-        cells = [
-            [row for row in rows if row.method == method and row.network == network]
-            for network in dict.fromkeys(row.network for row in rows)
-        ]
+        cells = [[row for row in rows if row.method == method and row.network == network] for network in networks]
         line: dict[str, Any] = {"method": method}
-        for name in CORE:
+        for name in COLUMNS:
             table = [[row.figures[name] for row in cell] for cell in cells]
-            line[name] = float(np.mean([np.mean(values) for values in table]))
-            line[f"{name}_sd"] = float(np.mean([np.std(values, ddof=min(1, len(values) - 1)) for values in table]))
-        line["seconds"] = float(np.mean([row.seconds for cell in cells for row in cell]))
+            line[name] = _mean([_mean(values) for values in table])
+            line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
+        line["ece_floor"] = _mean([_mean([row.ece_floor for row in cell]) for cell in cells])
+        line["seconds"] = _mean([row.seconds for cell in cells for row in cell])
         lines.append(line)
     return lines
 
 
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Tidy rows as CSV with six digits, whole or not at all."""
+    """Tidy rows as CSV with six digits, whole or not at all. What a row does not have stays empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6g}"
+    return value
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows that ``write_rows`` wrote, metrics and seconds as numbers."""
+    """Rows that ``write_rows`` wrote, metrics and seconds as numbers; what is empty is left out."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            {name: float(value) if name in METRICS or name == "seconds" else value for name, value in row.items()}
+            {
+                name: float(value) if name in METRICS or name in NUMBERS else value
+                for name, value in row.items()
+                if value or name == "note"
+            }
             for row in csv.DictReader(file)
         ]

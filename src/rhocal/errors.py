@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class RhocalError(Exception):
@@ -61,3 +67,17 @@ class FewSamplesWarning(RhocalWarning):
 
 class ConvergenceWarning(RhocalWarning):
     """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""
+
+
+class ShiftWarning(RhocalWarning):
+    """Data lies outside the range that a calibrator was fitted on."""
+
+
+@contextmanager
+def passed_on(stacklevel: int) -> Iterator[None]:
+    """Give the warnings of what a calibrator is made of as its own; ``stacklevel`` counts from the ``with`` statement."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RhocalWarning)
+        yield
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=stacklevel + 2)  # this function and contextlib's

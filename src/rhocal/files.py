@@ -28,14 +28,17 @@ class Names:
 
     logits: str = "logits"
     labels: str = "labels"
+    groups: str | None = None
+    """The group of each sample, where it is asked for."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Logits with their labels (if known), unchecked."""
+    """Logits with their labels and groups (if known), unchecked."""
 
     logits: Any
     labels: Any | None
+    groups: Any | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
 
     def split(suffix: str) -> Split | None:
         logits = arrays.get(names.logits + suffix)
-        return None if logits is None else Split(logits, arrays.get(names.labels + suffix) if given is None else given)
+        if logits is None:
+            return None
+        groups = None if names.groups is None else arrays.get(names.groups + suffix)
+        return Split(logits, arrays.get(names.labels + suffix) if given is None else given, groups)
 
     one, tune, test = split(""), split("_val") or split("_tune"), split("_test")
     if one is None and (tune is None or test is None):
@@ -174,8 +180,9 @@ def _from_columns(path: Path, columns: Mapping[str, Any], names: Names) -> Array
     """Logits from all columns but the one of labels."""
     arrays: Arrays = {}
     rest = dict(columns)
-    if names.labels in rest:
-        arrays[names.labels] = _numbers_or_texts(rest.pop(names.labels))
+    for name in (names.labels, names.groups):
+        if name in rest:
+            arrays[name] = _numbers_or_texts(rest.pop(name))
     if rest:
         try:
             arrays[names.logits] = np.array([np.asarray(values, np.float64) for values in rest.values()]).T

@@ -37,6 +37,9 @@ FEW_PARAMETERS = 10
 LONGEST_STEP = 0.5
 """Of ``few``, in any variable."""
 
+FLAT = 1e-10
+"""Curvature added in ``convex_newton``, relative to the largest: directions that change nothing must not stop it."""
+
 MAX_STEP = 0.05
 """Longest step of ``sgd``, in units of the start."""
 
@@ -168,6 +171,13 @@ def isotonic(values: Vector, weight: Vector) -> tuple[Vector, NDArray[np.intp]]:
 
     result = isotonic_regression(values, weights=weight)
     return np.asarray(result.x), np.asarray(result.blocks, dtype=np.intp)
+
+
+def studentized_range(q: float, k: int) -> float:
+    """The q-quantile of the range of k standard normal numbers."""
+    from scipy.stats import studentized_range as distribution  # noqa: PLC0415
+
+    return float(distribution.ppf(q, k, np.inf))
 
 
 def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: float, n_points: int = 25) -> Minimum:
@@ -325,6 +335,38 @@ def quadratic(gram: Vector, linear: Vector, low: Vector, total: float) -> Vector
     return solution(brentq(excess, 0.0, most, xtol=1e-15, rtol=4 * np.finfo(float).eps))
 
 
+def convex_newton(fun: VectorFunction, hessian: Callable[[Vector], Vector], start: Vector) -> Minimum:
+    """Minimise a smooth convex function of some tens of variables with Newton steps, shortened until the value falls.
+
+    Where the curvature is flat or not finite, L-BFGS-B goes on from the point reached.
+    """
+    x, (value, gradient) = start, fun(start)
+    n_evaluations = 1
+    for _ in range(50):
+        curvature = hessian(x)
+        if not np.isfinite(curvature).all():
+            break
+        curvature[np.diag_indices_from(curvature)] += FLAT * max(float(np.diag(curvature).max()), 1e-300)
+        step = -np.linalg.solve(curvature, gradient)
+        promised = -float(gradient @ step)  # twice the decrease that the quadratic model promises
+        if not promised > 0:
+            break
+        length, moved = 1.0, False
+        while length > 1e-4 and not moved:
+            trial_value, trial_gradient = fun(x + length * step)
+            n_evaluations += 1
+            moved = bool(trial_value <= value - 1e-4 * length * promised + 4 * np.finfo(float).eps * abs(value))
+            if not moved:
+                length /= 2
+        if not moved:
+            break
+        x, value, gradient = x + length * step, trial_value, trial_gradient
+        if promised <= 1e-12 * abs(value) and length == 1:  # what is left is about the square of this
+            return Minimum(x, value, converged=True, n_evaluations=n_evaluations)
+    rest = smooth(fun, x)
+    return Minimum(rest.x, rest.value, rest.converged, n_evaluations + rest.n_evaluations)
+
+
 def polish(
     exact: VectorFunction, fast: VectorFunction, minimum: Minimum, bounds: Sequence[tuple[float, float]] | None = None
 ) -> Minimum:
@@ -389,8 +431,9 @@ def sgd(
     learning_rate: float,
     random_state: int | None,
 ) -> Vector:
-    """Mini-batch gradient descent (Algorithm 1 of the paper), with a fixed seed bit-reproducible.
+    """Mini-batch gradient descent (Algorithm 1 of the paper) on several problems at once, with a fixed seed bit-reproducible.
 
+    Every row of ``start`` is a problem of its own; they see the same draws.
     Batches are drawn with replacement in proportion to the weights. The learning rate falls like 1/t, which is what makes
     the descent reach the optimum itself: with a fixed rate the noise of the draws, pushed about in a curved valley,
     settles beside it. The mean of the last quarter of the steps is returned. No step is longer than ``MAX_STEP``, so that
@@ -402,7 +445,8 @@ def sgd(
     for t in range(n_steps):
         rows = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
         step = learning_rate / (1 + t / (DECAY * n_steps)) * gradient(x, rows)
-        x = x - step * min(1, MAX_STEP / max(float(np.linalg.norm(step)), 1e-300))
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        x = x - step * np.minimum(1, MAX_STEP / np.maximum(length, 1e-300))
         if t >= n_steps - max(1, n_steps // 4):
             tail, n_tail = tail + x, n_tail + 1
     return tail / n_tail if n_tail else x

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.special import Floats, Vector, dot, log_softmax, smooth_maximum
+from rhocal.special import Floats, Vector, dot, smooth_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -135,15 +135,24 @@ def of_logits(
     logits: Floats, labels: NDArray[np.intp], base_log_probs: Floats, needs: Collection[str], kappa: float
 ) -> LogitStatistics:
     """Statistics of logits that any map produced. The maximum is smoothed with ``kappa``: the top class may change."""
-    log_p = log_softmax(logits).astype(np.float64, copy=False)
-    at = _Softmax(log_p, np.exp(log_p), labels, base_log_probs, kappa)
+    log_p = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64, copy=False)
+    p = np.exp(log_p)  # one exponential for both: this is where fits spend their time
+    total = p.sum(axis=1, keepdims=True)
+    p /= total
+    log_p -= np.log(total)
+    at = _Softmax(log_p, p, labels, base_log_probs, kappa)
+    samples = np.arange(len(labels))
 
     def pull(slopes: Mapping[str, Vector]) -> Floats:
         # A function f of p has df/dr_j = p_j f_j − p_j Σ_k p_k f_k: add up p_j f_j of all statistics, project once.
         weighted = np.zeros_like(log_p)
         for name, slope in slopes.items():
-            weighted += slope[:, None] * _WEIGHTED_SLOPES[name](at)
-        return np.asarray(weighted - at.p * weighted.sum(axis=1, keepdims=True))
+            if name == "log_label":
+                weighted[samples, labels] += slope
+            else:
+                weighted += slope[:, None] * _WEIGHTED_SLOPES[name](at)
+        weighted -= at.p * weighted.sum(axis=1, keepdims=True)
+        return weighted
 
     values = {name: _VALUES[name](at) for name in needs}
     return LogitStatistics(values, (logits.argmax(axis=1) == labels).astype(np.float64), pull)
@@ -165,11 +174,6 @@ class _Softmax:
         """The smooth maximum and its slopes."""
         return smooth_maximum(self.p, self.kappa)
 
-    @cached_property
-    def one_hot(self) -> Floats:
-        """1 at the label."""
-        return np.asarray(np.arange(self.p.shape[1]) == self.labels[:, None], np.float64)
-
 
 _VALUES: dict[str, Callable[[_Softmax], Vector]] = {
     "log_label": lambda at: at.log_p[np.arange(len(at.labels)), at.labels],
@@ -181,9 +185,8 @@ _VALUES: dict[str, Callable[[_Softmax], Vector]] = {
     "kl_from_base": lambda at: np.einsum("ij,ij->i", np.exp(at.base), at.base - at.log_p),
 }
 
-# p_j · ∂statistic/∂p_j (constants that the projection removes are left out)
+# p_j · ∂statistic/∂p_j (constants that the projection removes are left out); that of log_label is 1 at the label, 0 elsewhere
 _WEIGHTED_SLOPES: dict[str, Callable[[_Softmax], Floats]] = {
-    "log_label": lambda at: at.one_hot,
     "mean_log": lambda at: np.full_like(at.p, 1 / at.p.shape[1]),
     "confidence": lambda at: at.p * at.top[1],
     "entropy": lambda at: -at.p * at.log_p,

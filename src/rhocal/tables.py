@@ -11,10 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from rhocal.evaluation import GROUP_HEADER, HEADER, MOST_GROUPS, cells, group_cells
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rhocal.evaluation import Evaluation, Group
 
 PLAIN_WIDTH = 120
 """Columns when the output is not a terminal, so that nothing is cut off in a file or a log."""
@@ -51,6 +54,7 @@ def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     table.add_column("method", no_wrap=True)
     for metric in shown.values():
         table.add_column(f"{metric.title} {ARROWS[metric.better]}", justify="right")
+    table.add_column("ECE floor", justify="right")
     table.add_column("fit s", justify="right")
     best = {}
     for name, metric in shown.items():
@@ -62,7 +66,7 @@ def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
             is_best = line[name] == best[name]
             spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
             cells.append(Text(f"{line[name]:.4f}{spread}{'*' if is_best else ' '}", style="bold" if is_best else ""))
-        table.add_row(line["method"], *cells, f"{line['seconds']:.2f}")
+        table.add_row(line["method"], *cells, f"{line['ece_floor']:.4f}", f"{line['seconds']:.2f}")
     return table
 
 
@@ -77,6 +81,27 @@ def figures(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
         table.add_row(
             f"{metric.title} {ARROWS[metric.better]}", *(f"{values[name]:.4f}" for values in columns.values())
         )
+    return table
+
+
+def evaluation(found: Evaluation, title: str) -> Table:
+    """Metrics as rows: value, interval, floor, excess, p-value."""
+    table = Table(title=title, title_justify="left")
+    for k, name in enumerate(HEADER):
+        table.add_column(name, justify="right" if k else "left", no_wrap=True)
+    for figure in found.figures:
+        table.add_row(*cells(figure))
+    return table
+
+
+def groups(found: Sequence[Group], title: str) -> Table:
+    """Slices as rows, as many as a screen holds."""
+    more = f" (the first {MOST_GROUPS} of {len(found)}; --json has all)" if len(found) > MOST_GROUPS else ""
+    table = Table(title=title + more, title_justify="left")
+    for k, name in enumerate(GROUP_HEADER):
+        table.add_column(name, justify="right" if k else "left")
+    for group in found[:MOST_GROUPS]:
+        table.add_row(*(Text(cell) for cell in group_cells(group)))
     return table
 
 

@@ -10,18 +10,22 @@ from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.bbq import BayesianBinning
 from rhocal.calibrators.beta import BetaCalibration
+from rhocal.calibrators.chain import Chain
+from rhocal.calibrators.ensemble import Average, CrossFitted
 from rhocal.calibrators.ets import EnsembleTemperatureScaling
 from rhocal.calibrators.field import FieldScaling
 from rhocal.calibrators.histogram_binning import HistogramBinning
 from rhocal.calibrators.identity import Identity
 from rhocal.calibrators.iop import IntraOrderPreserving
 from rhocal.calibrators.isotonic import IsotonicRegression
+from rhocal.calibrators.matrix import MatrixScaling
 from rhocal.calibrators.multi_domain import MultiDomainTemperatureScaling
 from rhocal.calibrators.platt import PlattScaling
 from rhocal.calibrators.polynomial import PolynomialScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
 from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
 from rhocal.calibrators.spline import SplineCalibration
+from rhocal.calibrators.structured import StructuredScaling
 from rhocal.calibrators.temperature import TemperatureScaling
 from rhocal.calibrators.vector import VectorScaling
 from rhocal.calibrators.venn_abers import VennAbers
@@ -58,6 +62,16 @@ CALIBRATORS: dict[str, Method] = {
     "multi-domain": Method(MultiDomainTemperatureScaling, "A temperature for each known domain (groups)"),
     "auto": Method(AutoCalibrator, "The best of several methods by cross-validation"),
     "vector": Method(VectorScaling, "A scale and a bias for each class"),
+    "matrix": Method(MatrixScaling, "A full matrix and biases, regularised off the diagonal (ODIR)"),
+    "dirichlet": Method(MatrixScaling, "The same on log-probabilities", {"inputs": "log-probs"}),
+    "svs": Method(
+        StructuredScaling, "Structured vector scaling: its ridge needs no tuning", {"ridge_off_diagonal": None}
+    ),
+    "sms": Method(StructuredScaling, "Structured matrix scaling: its ridge needs no tuning"),
+    "svs:field": Method(Chain, "svs, then field on its out-of-fold outputs", {"first": "svs", "second": "field"}),
+    "sms:field": Method(Chain, "sms, then field on its out-of-fold outputs", {"first": "sms", "second": "field"}),
+    "cross-fitted": Method(CrossFitted, "Mean of sms fitted on all folds but one", {"calibrator": "sms"}),
+    "average": Method(Average, "Mean of the probabilities of field and svs", {"calibrators": ("field", "svs")}),
     "platt": Method(PlattScaling, "A logistic function of the log-odds of each class"),
     "beta": Method(BetaCalibration, "Two slopes and a bias for the log-odds of each class"),
     "isotonic": Method(IsotonicRegression, "The best non-decreasing map of each class's probability"),
@@ -72,38 +86,58 @@ CALIBRATORS: dict[str, Method] = {
 
 
 def calibrator(name: str, **options: Any) -> Calibrator:
-    """A calibrator by its name in the table, with options of its family.
+    """A calibrator by its name in the table, with options of its family; ``first:second`` is a chain of two.
 
     >>> calibrator("temperature", objective="brier")
     TemperatureScaling(objective='brier')
+    >>> calibrator("vector:temperature", first__ridge=2.0)
+    Chain(first=VectorScaling(ridge=2.0), second='temperature')
     """
-    if name not in CALIBRATORS:
-        close = difflib.get_close_matches(name, CALIBRATORS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"there is no method {name!r}{hint} There are {', '.join(CALIBRATORS)}")
-    method = CALIBRATORS[name]
+    method = _method(name)
+    of_stages = {option: value for option, value in options.items() if "__" in option}
+    own = {option: value for option, value in options.items() if "__" not in option}
     try:
-        return method.family(**{**method.options, **options})
+        return method.family(**{**method.options, **own}).set_params(**of_stages)
     except TypeError:
-        known = method.family().get_params()
+        known = method.family(**method.options).get_params()
         unknown = [option for option in options if option not in known]
         if not unknown:
             raise
         raise InputError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}") from None
 
 
+def _method(name: str) -> Method:
+    """A line of the table, or the chain that ``first:second`` spells."""
+    if name in CALIBRATORS:
+        return CALIBRATORS[name]
+    first, colon, second = name.rpartition(":")
+    if colon:
+        for stage in (first, second):
+            _method(stage)  # an unknown stage is an error now, not in the fit
+        return Method(Chain, f"{first}, then {second}", {"first": first, "second": second})
+    close = difflib.get_close_matches(name, CALIBRATORS, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise InputError(
+        f"there is no method {name!r}{hint} There are {', '.join(CALIBRATORS)}, and first:second chains two"
+    )
+
+
 __all__ = [
     "CALIBRATORS",
     "AutoCalibrator",
+    "Average",
     "BayesianBinning",
     "BetaCalibration",
     "Calibrator",
+    "Chain",
+    "CrossFitted",
     "EnsembleTemperatureScaling",
     "FieldScaling",
     "HistogramBinning",
     "Identity",
     "IntraOrderPreserving",
     "IsotonicRegression",
+    "MatrixScaling",
     "Method",
     "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
@@ -112,6 +146,7 @@ __all__ = [
     "RhoNormScaling",
     "ScaleCalibrator",
     "SplineCalibration",
+    "StructuredScaling",
     "TemperatureScaling",
     "VectorScaling",
     "VennAbers",

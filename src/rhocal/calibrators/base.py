@@ -54,7 +54,9 @@ class Calibrator(ABC):
     """Whether there is a ``portable`` map, for torch, ONNX and ``apply_fn``."""
 
     children: ClassVar[tuple[str, ...]] = ()
-    """The fitted calibrators it is made of, as attributes."""
+    """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
+    stages: ClassVar[tuple[str, ...]] = ()
+    """Options that are calibrators themselves, or their names; their own options are written ``stage__option``."""
 
     classes_: NDArray[Any]
     kind_: Kind
@@ -233,17 +235,25 @@ class Calibrator(ABC):
             return []
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - scikit-learn's signature
-        """The options, as they were given."""
-        return {name: getattr(self, name) for name in self._option_names()}
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002 - scikit-learn's signature
+        """The options, as they were given; ``deep`` adds those of its stages as ``stage__option``."""
+        options = {name: getattr(self, name) for name in self._option_names()}
+        for stage in self.stages if deep else ():
+            inner = unfitted(options[stage]).get_params()
+            options |= {f"{stage}__{name}": value for name, value in inner.items()}
+        return options
 
     def set_params(self, **options: Any) -> Self:
         """Change options; they count from the next ``fit``."""
         known = self._option_names()
         for name, value in options.items():
-            if name not in known:
+            stage, _, inner = name.partition("__")
+            if inner and stage in self.stages:
+                setattr(self, stage, unfitted(getattr(self, stage)).set_params(**{inner: value}))
+            elif name in known:
+                setattr(self, name, value)
+            else:
                 raise InputError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(known) or 'none'}")
-            setattr(self, name, value)
         return self
 
     _container: str | None = None
@@ -273,7 +283,9 @@ class Calibrator(ABC):
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         changed = [
-            f"{name}={value!r}" for name, value in self.get_params().items() if not _same(value, defaults[name].default)
+            f"{name}={value!r}"
+            for name, value in self.get_params(deep=False).items()
+            if not _same(value, defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
@@ -420,6 +432,15 @@ def wants_probs(output: str) -> bool:
 def is_tensor(values: Any) -> bool:
     """Whether it is a torch tensor, without importing torch."""
     return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
+
+
+def unfitted(stage: str | Calibrator) -> Calibrator:
+    """A calibrator with the same options that is not fitted, from a calibrator or from a name in the table."""
+    if isinstance(stage, Calibrator):
+        return type(stage)(**stage.get_params(deep=False))
+    from rhocal.calibrators import calibrator  # noqa: PLC0415 - the table knows this file, and this one asks it later
+
+    return calibrator(stage)
 
 
 def _required(labels: Any) -> Any:

@@ -47,8 +47,8 @@ class FieldScaling(ScaleCalibrator):
     ridge
         Strength of the pull toward temperature scaling, or ``"cv"``: chosen by cross-validation from ``RIDGES``.
     guard
-        With ``ridge="cv"``: by how much held-out NLL may exceed temperature scaling's. While it does, more NLL is added to
-        the objective; in the end temperature scaling itself is taken.
+        With ``ridge="cv"``: by how much held-out NLL (and one standard error) may exceed temperature scaling's, relatively.
+        While it does, more NLL is added to the objective; in the end temperature scaling itself is taken.
     caution
         Standard errors by which a weaker ridge must be better in cross-validation before it is preferred to a stronger one.
     n_folds
@@ -79,7 +79,7 @@ class FieldScaling(ScaleCalibrator):
         self,
         objective: str | Objective = "top-brier + sce + 0.03*nll",
         *,
-        features: Sequence[str] = ("log-norm", "margin", "log-margin"),
+        features: Sequence[str] = ("log-norm", "margin-spline"),
         ridge: float | str = "cv",
         guard: float = ridges.GUARD,
         caution: float = ridges.CAUTION,

@@ -146,7 +146,7 @@ class RhoNormScaling(ScaleCalibrator):
             self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
             return solve.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleFit.of(profile, kappa=self.kappa or 0.0)
-        norms = (
+        norms: list[Norm] = (
             [LearnedNorm(fit, forms, center=self.center)]
             if self.rho == "learn"
             else [
@@ -157,9 +157,12 @@ class RhoNormScaling(ScaleCalibrator):
         tried: list[Trial] = []
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
-            search = None if self.solver == "sgd" else Search(ready, fit.near(ready))
-            for norm in norms:
-                minimum = search.minimum(norm) if search else self._descend(norm, ready)
+            if self.solver == "sgd":
+                found = self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready)
+            else:
+                search = Search(ready, fit.near(ready))
+                found = [search.minimum(norm) for norm in norms]
+            for norm, minimum in zip(norms, found, strict=True):
                 tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
@@ -229,36 +232,38 @@ class RhoNormScaling(ScaleCalibrator):
         profile = norm.fit.profile
         return BinSums.of(confidence, profile.correct, n_bins=self.n_bins, weights=profile.weights).error(1)
 
-    def _descend(self, norm: Norm, target: Objective) -> solve.Minimum:
-        """Algorithm 1: gradient descent on mini-batches with γ² and β² as parameters.
+    def _descend(self, norms: list[FixedNorm], target: Objective) -> list[solve.Minimum]:
+        """Algorithm 1 for every ρ: gradient descent on mini-batches with γ² and β² as parameters.
 
         They are counted in units in which the NLL-optimal temperature is 1 and the mean norm is 1, so that one learning
         rate serves networks of every scale; γ² = β² = 1/2 is the start.
         """
-        assert isinstance(norm, FixedNorm)
-        fit, batch_target = norm.fit, target.on_batch()
+        fit, batch_target = norms[0].fit, target.on_batch()
         unit = np.exp(fit.log_scale)
+        relative = np.stack([norm.relative for norm in norms])
 
         def gradient(theta: Vector, rows: NDArray[np.intp]) -> Vector:
-            r = norm.relative[rows]
-            scale = unit / np.maximum(theta[0] ** 2 * r + theta[1] ** 2, SMALLEST_DENOMINATOR)
-            _, slope = fit.take(rows).evaluate(batch_target, scale)
-            slope = -slope * scale * (scale / unit)  # in this order scales of 1e200 do not overflow
-            return np.array([2 * theta[0] * (slope @ r), 2 * theta[1] * slope.sum()])
+            r = relative[:, rows]
+            scales = unit / np.maximum(theta[:, :1] ** 2 * r + theta[:, 1:] ** 2, SMALLEST_DENOMINATOR)
+            slopes = fit.slopes_on(rows, batch_target, scales)
+            slopes = -slopes * scales * (scales / unit)  # in this order scales of 1e200 do not overflow
+            return 2 * theta * np.stack([(slopes * r).sum(axis=1), slopes.sum(axis=1)], axis=1)
 
         theta = solve.sgd(
             gradient,
-            np.sqrt([0.5, 0.5]),
+            np.full((len(norms), 2), np.sqrt(0.5)),
             weights=fit.profile.weights,
             batch_size=next((int(t.batch_size) for _, t in target.terms() if hasattr(t, "batch_size")), 128),
             n_steps=self.n_steps,
             learning_rate=self.learning_rate,
             random_state=self.random_state,
         )
-        g, b = theta**2
-        x = np.array([fit.log_scale - np.log(g + b), b / (g + b)])
-        value, _ = fit.evaluate(target, norm.scales(x)[0])
-        return solve.Minimum(x, value, converged=True, n_evaluations=self.n_steps)
+        found = []
+        for norm, (g, b) in zip(norms, theta**2, strict=True):
+            x = np.array([fit.log_scale - np.log(g + b), b / (g + b)])
+            value, _ = fit.evaluate(target, norm.scales(x)[0])
+            found.append(solve.Minimum(x, value, converged=True, n_evaluations=self.n_steps))
+        return found
 
 
 class FixedNorm:

@@ -29,7 +29,14 @@ SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
 CAUTION = 0.25
 """Standard errors by which a weaker ridge must be better before it is preferred, unless an option says otherwise."""
 
-GUARD = 0.005
+ENOUGH = 80
+"""With fewer wrong samples (or right ones) than this in tuning, temperature scaling is all that is tried: a network that is
+right 95 times of 100 shows its mistakes slowly, and the scale of a sample is learned from both."""
+
+SURENESS = 1.0
+"""Standard errors (over the folds, paired) that are added to the held-out NLL before the guard looks at it."""
+
+GUARD = 0.006
 """By how much held-out NLL may exceed temperature scaling's, relatively, unless an option says otherwise."""
 
 SCALE_REACH = 10.0
@@ -184,13 +191,16 @@ def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequen
     scaling: an objective that looks at the top label alone may buy its confidence with the probabilities of the others.
     """
     folds = stratified_folds(fit, hold.n_folds)
+    right = float(fit.profile.weights @ fit.profile.correct) * fit.profile.total_weight
+    if min(right, fit.profile.total_weight - right) < ENOUGH:
+        ridges = [np.inf]
     trials: list[dict[str, Any]] = []
     for share in SHARES:
         mixed = target + share * NLL() if share else target
         rows = _cross_validate(fit, scale_map, mixed, ridges, folds)
         trials += [{"nll_share": share, **row} for row in rows]
         best = next(row for row in rows if row["above_lowest"] <= hold.caution * row["standard_error"])
-        if best["nll"] <= (1 + hold.guard) * best["nll_temperature"]:
+        if best["nll_above"] + SURENESS * best["nll_error"] <= hold.guard * best["nll_temperature"]:
             return Choice(mixed, best["ridge"], tuple(trials), (share, best.get("held_out", 0.0)))
     return Choice(NLL(), np.inf, tuple(trials))
 
@@ -220,7 +230,16 @@ def _cross_validate(
         outside = np.where(folds == fold, weights, 0)
         shares[k] = outside.sum()
         if len(present) == 1:  # nothing to learn from
-            return [{"ridge": np.inf, "above_lowest": 0.0, "standard_error": 0.0, "nll": 0.0, "nll_temperature": 0.0}]
+            return [
+                {
+                    "ridge": np.inf,
+                    "above_lowest": 0.0,
+                    "standard_error": 0.0,
+                    "nll_above": 0.0,
+                    "nll_error": 0.0,
+                    "nll_temperature": 0.0,
+                }
+            ]
         tune, test = fit.weighted((weights - outside) / (1 - shares[k])), fit.weighted(outside / shares[k])
         anchor = float(tune.single(NLL()).x[0])
         nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
@@ -232,18 +251,26 @@ def _cross_validate(
             nll[k, i] = test.evaluate(NLL(), scale)[0]
     mean = shares @ held_out
     above = held_out - held_out[:, [int(mean.argmin())]]
-    errors = np.sqrt(shares @ (above - shares @ above) ** 2 / (len(present) - 1))
+    errors = _standard_errors(above, shares)
+    nll_above = nll - nll_temperature[:, None]
+    nll_errors = _standard_errors(nll_above, shares)
     return [
         {
             "ridge": ridge,
             "held_out": float(mean[i]),
             "above_lowest": float(shares @ above[:, i]),
             "standard_error": float(errors[i]),
-            "nll": float(shares @ nll[:, i]),
+            "nll_above": float(shares @ nll_above[:, i]),
+            "nll_error": float(nll_errors[i]),
             "nll_temperature": float(shares @ nll_temperature),
         }
         for i, ridge in enumerate(ridges)
     ]
+
+
+def _standard_errors(differences: Vector, shares: Vector) -> Vector:
+    """Standard error over the folds of each column's mean."""
+    return np.sqrt(shares @ (differences - shares @ differences) ** 2 / (len(shares) - 1))
 
 
 def _function(

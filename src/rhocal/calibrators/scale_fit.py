@@ -120,6 +120,19 @@ class ScaleFit:
         value, slopes = objective.evaluate(stats.values, self.facts)
         return value, sum((slope * stats.slopes[name] for name, slope in slopes.items()), np.zeros(len(scale)))
 
+    def slopes_on(self, rows: NDArray[np.intp], objective: Objective, scales: Vector) -> Vector:
+        """Derivatives of the objective of one mini-batch in the scale of each of its samples, for several sets of scales."""
+        part = self.take(np.tile(rows, len(scales)))
+        stats = of_scale(part.profile, part.fast, scales.ravel(), objective.needs, self.kappa)
+        facts = Facts(self.profile.correct[rows], np.full(len(rows), 1 / len(rows)), self.profile.n_classes)
+        found = np.zeros_like(scales)
+        for k in range(len(scales)):
+            mine = slice(k * len(rows), (k + 1) * len(rows))
+            _, slopes = objective.evaluate({name: value[mine] for name, value in stats.values.items()}, facts)
+            for name, slope in slopes.items():
+                found[k] += slope * stats.slopes[name][mine]
+        return found
+
     def confidence(self, scale: Vector) -> Vector:
         """Confidence of every sample at its scale."""
         return of_scale(self.profile, self.fast, scale, {"confidence"}).values["confidence"]

@@ -20,7 +20,10 @@ from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.power import power
 from rhocal.cli.profile import profile
+from rhocal.cli.shift import shift
+from rhocal.cli.split import split
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -45,12 +48,15 @@ def root(
         raise typer.Exit
 
 
+app.command()(split)
 app.command()(fit)
 app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(export)
 app.command()(compare)
+app.command()(power)
+app.command()(shift)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(demo)

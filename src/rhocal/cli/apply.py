@@ -48,11 +48,11 @@ def apply_(
     if what not in {"probs", "logits"}:
         raise InputError(f"--write is probs or logits; got {what!r}")
     cal = load(artifact)
-    split = read(source, None, logits_name, labels_name).for_testing()
+    split = read(source, None, logits_name, labels_name, groups).for_testing()
     said: dict[str, Any] = {
         "kind": None if kind is None else kind_of(kind),
         "class_axis": class_axis,
-        "groups": groups_of(groups),
+        "groups": groups_of(groups, source, split),
     }
     probs = cal.predict_proba(split.logits, **said)
     arrays = {what: probs if what == "probs" else cal.transform(split.logits, **said)}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
+from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.compare import Row
@@ -22,6 +23,10 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the rows that the output file has, and run only what is missing.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to work on; each takes a file and split at a time.")] = 1,
     per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
@@ -32,24 +37,35 @@ def compare(
 
     A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed.
     """
+    from rhocal import campaign, tables
     from rhocal import compare as comparing
-    from rhocal import tables
     from rhocal.calibrators import CALIBRATORS, calibrator
+    from rhocal.files import Names
 
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    chosen = {name: calibrator(name) for name in names}
-    cut = [
-        (path.stem, pair)
-        for path in sources
-        for pair in comparing.splits(read(path, None, logits_name, labels_name), seeds, kind_of(kind))
-    ]
+    for name in names:
+        calibrator(name)  # an unknown name is an error now, not after an hour
+    if resume and output is None:
+        raise InputError("--resume goes on with the rows of a file; name it with -o")
     rows: list[Row] = []
-    with tables.progress("fitting", len(cut) * len(chosen)) as step:
-        for network, pair in cut:
-            for row in comparing.compare(network, pair, chosen):
-                rows.append(row)
-                step(f"{network}, {row.method}")
-    show_comparison(rows, output=output, per_network=per_network, as_json=as_json)
+    if resume and output is not None and output.is_file():
+        rows = [comparing.Row.of_flat(row) for row in comparing.read_rows(output)]
+    done = {(row.network, row.split, row.method) for row in rows}
+    todo = campaign.tasks(sources, names, seeds, Names(logits_name, labels_name), kind_of(kind), done)
+    with tables.progress("fitting", sum(len(task.methods) for task in todo)) as step:
+        for new in campaign.run(todo, jobs):
+            rows += new
+            for row in new:
+                step(f"{row.network}, {row.method}")
+            if output is not None:
+                comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
+    show_comparison(in_order(rows, names), output=output, per_network=per_network, as_json=as_json)
+
+
+def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
+    """By network, split and method, however they came."""
+    place = {name: k for k, name in enumerate(methods)}
+    return sorted(rows, key=lambda row: (row.network, row.split, place.get(row.method, len(place)), row.method))
 
 
 def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:
@@ -69,11 +85,16 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
         for network in networks:
             mine = [row for row in rows if row.network == network]
             screen.print(tables.comparison(comparing.summary(mine), network))
-    what = networks[0] if len(networks) == 1 else f"mean over {len(networks)} networks"
+    shared = comparing.complete(rows)
+    what = networks[0] if len(networks) == 1 else f"mean over {len(shared)} networks"
     n_splits = len({(row.network, row.split) for row in rows})
     screen.print(
         tables.comparison(lines, f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} (* best, ± sd of splits)")
     )
+    if len(shared) < len(networks):
+        screen.print(
+            f"not in the means, because some method has no result there: {', '.join(set(networks) - set(shared))}"
+        )
     for note in dict.fromkeys(f"{row.network}, {row.method}: {row.note}" for row in rows if row.note):
         screen.print(f"note: {note}")
     if output is not None:

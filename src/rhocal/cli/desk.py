@@ -25,23 +25,31 @@ LabelsName = Annotated[str, typer.Option("--labels-name", help="The name of the 
 IgnoreIndex = Annotated[int | None, typer.Option("--ignore-index", help="Leave out samples with this label (-100).")]
 ClassAxis = Annotated[int, typer.Option("--class-axis", help="The axis of the classes, 1 for (N, C, H, W).")]
 GroupsOption = Annotated[
-    Path | None, typer.Option("--groups", help="A file with the domain of every sample, for multi-domain.")
+    str | None,
+    typer.Option(
+        "--groups", help="The domain of every sample, for multi-domain: an array of the file, or another file."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
-def read(path: Path, labels: Path | None, logits_name: str, labels_name: str) -> Contents:
-    """The file's logits and labels."""
+def read(path: Path, labels: Path | None, logits_name: str, labels_name: str, groups: str | None = None) -> Contents:
+    """The file's logits and labels, and groups if an array of it is named."""
     from rhocal import files
 
-    return files.read(path, files.Names(logits_name, labels_name), labels)
+    inside = None if groups is None or Path(groups).is_file() else groups
+    return files.read(path, files.Names(logits_name, labels_name, inside), labels)
 
 
-def groups_of(path: Path | None) -> Any:
-    """The domain of every sample, if a file with them was named."""
+def groups_of(groups: str | None, source: Path, split: Split) -> Any:
+    """The group of every sample: from a file of its own, or from the array of that name."""
     from rhocal import files
 
-    return None if path is None else files.only_array(path, "groups")
+    if groups is not None and Path(groups).is_file():
+        return files.only_array(Path(groups), "groups")
+    if groups is not None and split.groups is None:
+        raise FileError(f"{source}: no array or column {groups!r} beside these logits, and no file of that name either")
+    return split.groups
 
 
 def with_labels(contents: Contents) -> Split:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rhocal.cli.desk import (
     ClassAxis,
-    GroupsOption,
     IgnoreIndex,
     InputFile,
     Json,
@@ -24,28 +23,49 @@ from rhocal.cli.desk import (
     with_labels,
 )
 
+if TYPE_CHECKING:
+    from rhocal.evaluation import Evaluation
+    from rhocal.metrics.paired import Difference
+
+PREDICTED = "predicted"
+
 
 def evaluate(
     source: InputFile,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups", help="Measure by group: an array or column of the file, another file, or `predicted`."
+        ),
+    ] = None,
+    shown: Annotated[
+        str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
+    ] = None,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
     labels_name: LabelsName = "labels",
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
-    groups: GroupsOption = None,
+    seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
 
-    If the file has a tune and a test split, the test split is used.
+    Every figure comes with a 95 % interval, with what a perfectly calibrated model scores on as many samples, and with the
+    chance (p) that a perfect model looks as bad; a verdict says it in words. If the file has a tune and a test split,
+    the test split is used.
     """
-    from rhocal import metrics, tables
+    from rhocal import metrics
     from rhocal.artifact import load
+    from rhocal.assess import SHOWN, evaluate_checked
+    from rhocal.metrics import uncertainty
+    from rhocal.metrics.scored import Scored
     from rhocal.predictions import predictions
 
-    contents = read(source, labels, logits_name, labels_name)
+    named = None if groups == PREDICTED else groups
+    contents = read(source, labels, logits_name, labels_name, named)
     split = with_labels(contents)
     cal = None if artifact is None else load(artifact)
     data = predictions(
@@ -55,13 +75,47 @@ def evaluate(
         kind=kind_of(kind),
         ignore_index=ignore_index,
         class_axis=class_axis,
-        groups=groups_of(groups),
+        groups=groups_of(named, source, split),
     )
-    columns = {"as it is": metrics.figures(data)}
+    slices = PREDICTED if groups == PREDICTED else data.groups
+    columns = {"as it is": data}
     if cal is not None:
-        calibrated = cal.transform(data.logits, kind="logits", groups=data.groups)
-        columns[cal.name] = metrics.figures(predictions(calibrated, data.labels))
+        calibrated = cal.transform(data.logits, kind="logits", groups=data.groups if cal.takes_groups else None)
+        columns[cal.name] = predictions(calibrated, data.labels, classes=data.classes if groups else None)
+    chosen = SHOWN if shown is None else [name.strip() for name in shown.split(",")]
+    found = {
+        name: evaluate_checked(column, groups=slices, metrics=chosen, seed=seed) for name, column in columns.items()
+    }
+    differences: dict[str, Difference] = {}
+    if cal is not None:
+        before, after = (Scored.of(column) for column in columns.values())
+        differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     if as_json:
-        print_json({"n_samples": data.n_samples, "n_classes": data.n_classes, "figures": columns})
+        print_json(
+            {
+                "n_samples": data.n_samples,
+                "n_classes": data.n_classes,
+                "figures": {name: metrics.figures(column) for name, column in columns.items()},
+                "evaluation": {name: evaluation.to_dict() for name, evaluation in found.items()},
+                "differences": {name: vars(difference) for name, difference in differences.items()},
+            }
+        )
         return
-    tables.console().print(tables.figures(columns, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes"))
+    _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
+
+
+def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:
+    from rhocal import tables
+
+    screen = tables.console()
+    screen.print(title)
+    for name, evaluation in found.items():
+        screen.print(tables.evaluation(evaluation, name))
+        screen.print(f"verdict: {evaluation.verdict}")
+        screen.print(f"tests: {evaluation.tested}", end="\n\n")
+        if evaluation.groups:
+            screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
+    if differences:
+        after, before = reversed(found)
+        parts = [f"{d.metric} {d.value:+.4f} ({d.verdict})" for d in differences.values()]
+        screen.print(f"{after} against {before!r}, on the same samples: {', '.join(parts)}")

@@ -59,14 +59,14 @@ def fit(
     if format_of(tune) == saved_profile.FORMAT:
         _fit_profile(cal, method, tune, output, as_json=as_json)
         return
-    contents = read(tune, labels, logits_name, labels_name)
+    contents = read(tune, labels, logits_name, labels_name, groups)
     split = contents.for_tuning()
     said: dict[str, Any] = {
         "kind": kind_of(kind),
         "ignore_index": ignore_index,
         "class_axis": class_axis,
         "classes": contents.classes,
-        "groups": groups_of(groups),
+        "groups": groups_of(groups, tune, split),
     }
     cal.fit(split.logits, split.labels, **said)
     cal.save(output)
@@ -152,12 +152,19 @@ def _options(texts: list[str]) -> dict[str, Any]:
     return options
 
 
-def _parameters(cal: Calibrator) -> dict[str, Any]:
-    """The fitted numbers; of arrays, their shape."""
+def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
+    """The fitted numbers; of arrays, their shape. Those of the calibrators it is made of come as ``child.number``."""
     import numpy as np
 
-    found = {}
+    found: dict[str, Any] = {}
     for name in cal.parameters:
         value = getattr(cal, name)
-        found[name.rstrip("_")] = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
+        text = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
+        found[prefix + name.rstrip("_")] = text
+    for name in cal.children:
+        inside = getattr(cal, name)
+        if isinstance(inside, list):
+            found[prefix + name.rstrip("_")] = f"{len(inside)} calibrators"
+        else:
+            found |= _parameters(inside, f"{prefix}{name.rstrip('_')}.")
     return found

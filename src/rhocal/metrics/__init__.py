@@ -102,7 +102,7 @@ _MORE: dict[str, Metric] = {
     "spherical": mean("Spherical", scores.spherical_per_sample, "higher", reference="Gneiting & Raftery 2007"),
     "reliability": streamed("Reliability", decompositions.reliability, "lower", reference=_MURPHY),
     "resolution": streamed("Resolution", decompositions.resolution, "higher", range=(0, 0.25), reference=_MURPHY),
-    "uncertainty": streamed("Uncertainty", decompositions.uncertainty, "neither", range=(0, 0.25), reference=_MURPHY),
+    "murphy_uncertainty": streamed("Uncertainty", decompositions.uncertainty, "neither", range=(0, 0.25), reference=_MURPHY),
     "calibration_loss": Metric(
         "Calibration loss", "lower", decompositions.calibration_loss, reference="Dimitriadis et al. 2021", why_not=RANKS
     ),

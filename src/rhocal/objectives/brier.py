@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.objectives.base import Single, Slopes
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ class Brier(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         p_label = np.exp(values["log_label"])
-        value = facts.weights @ (values["sum_squares"] - 2 * p_label + 1)
+        value = float(dot(values["sum_squares"] - 2 * p_label + 1, facts.weights))
         return float(value), {"sum_squares": facts.weights, "log_label": -2 * facts.weights * p_label}
 
 
@@ -38,4 +39,4 @@ class TopBrier(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         d = facts.correct - values["confidence"]
-        return float(facts.weights @ d**2), {"confidence": -2 * facts.weights * d}
+        return float(dot(d**2, facts.weights)), {"confidence": -2 * facts.weights * d}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rhocal.errors import InputError
 from rhocal.objectives.base import Single, Slopes
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,4 +50,4 @@ class KL(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         factor = {"mean": 1 / facts.n_classes, "samples": 1.0, "sum": self.batch_size}[self.reduction]
-        return factor * float(facts.weights @ values[self.statistic]), {self.statistic: factor * facts.weights}
+        return factor * float(dot(values[self.statistic], facts.weights)), {self.statistic: factor * facts.weights}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.objectives.base import Single, Slopes
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ class NLL(Single):
     looks_at = frozenset({"log_label"})
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
-        return -float(facts.weights @ values["log_label"]), {"log_label": -facts.weights}
+        return -float(dot(values["log_label"], facts.weights)), {"log_label": -facts.weights}
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +53,7 @@ class Focal(Single):
         # d/dlog p of −(1 − p)^γ log p; where p = 1 the second term is 0 · (1 − p)^γ/(1 − p) · log p, and −log p ≈ 1 − p
         ratio = np.divide(log_p, rest, out=np.full_like(rest, -1.0), where=rest > 0)
         slope = -ease + self.gamma * np.exp(log_p) * ease * ratio
-        return -float(facts.weights @ (ease * log_p)), {"log_label": facts.weights * slope}
+        return -float(dot(ease * log_p, facts.weights)), {"log_label": facts.weights * slope}
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,5 +73,5 @@ class LabelSmoothing(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         e, w = self.epsilon, facts.weights
-        value = -float(w @ ((1 - e) * values["log_label"] + e * values["mean_log"]))
+        value = -float(dot((1 - e) * values["log_label"] + e * values["mean_log"], w))
         return value, {"log_label": -(1 - e) * w, "mean_log": -e * w}

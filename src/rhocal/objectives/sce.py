@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rhocal.errors import InputError
 from rhocal.objectives.base import Objective, Single, Slopes
+from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +36,8 @@ class SCE(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         d = facts.correct - values["confidence"]
-        mean = float(facts.weights @ d)
-        value = mean**2 + float(facts.weights @ (d - mean) ** 2) / self.batch_size
+        mean = float(dot(d, facts.weights))
+        value = mean**2 + float(dot((d - mean) ** 2, facts.weights)) / self.batch_size
         return value, {"confidence": -2 * facts.weights * (mean + (d - mean) / self.batch_size)}
 
     def on_batch(self) -> Objective:

@@ -1,0 +1,154 @@
+"""From probabilities and labels to an evaluation: metrics, intervals, floors, tests, a verdict; for slices too.
+
+>>> import rhocal
+>>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
+over-confident by 5.1 points: it says 91.6 % and is right 86.5 % of the time (ECE 0.051, a perfect model scores ...)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.evaluation import Evaluation, Figure, Group
+from rhocal.metrics.calibration_tests import DRAWN, outcomes
+from rhocal.metrics.floor import N_REPLICATES, WALKED, floors, of_null
+from rhocal.metrics.null import Walk, nulls
+from rhocal.metrics.paired import holm
+from rhocal.metrics.scored import Scored
+from rhocal.metrics.uncertainty import intervals
+from rhocal.metrics.units import rows_of
+from rhocal.metrics.verdict import ALARM, alarm, verdict
+from rhocal.predictions import Kind, predictions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.metrics.floor import Floor
+    from rhocal.metrics.inverted import Interval
+    from rhocal.predictions import Predictions
+
+SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
+"""What an evaluation holds unless other metrics are asked for."""
+
+FINE = 40
+"""Draws for each group, where a p-value must stand Holm's correction: twice the 1/.05 it needs at least."""
+
+
+def evaluate(
+    probs: Any,
+    labels: Any,
+    *,
+    groups: Any = None,
+    sample_weight: Any = None,
+    kind: Kind = "probs",
+    metrics: Sequence[str] = SHOWN,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> Evaluation:
+    """Measure calibration, with intervals, floors, tests and a verdict.
+
+    ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
+    (Not the true class: among samples of one true class even a perfect model is not calibrated.)
+    """
+    if labels is None:
+        raise InputError("labels are missing; an evaluation needs one label for each sample")
+    data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
+    return evaluate_checked(data, groups=groups, metrics=metrics, n_replicates=n_replicates, seed=seed)
+
+
+def evaluate_checked(
+    data: Predictions,
+    *,
+    groups: Any = None,
+    metrics: Sequence[str] = SHOWN,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> Evaluation:
+    """The same for data that has passed the border."""
+    names = list(dict.fromkeys(["ece", *metrics]))
+    scored = Scored.of(data)
+    ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
+    walked = dict.fromkeys([*DRAWN, *(name for name in names if name in WALKED)])
+    drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
+    found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
+    tested = outcomes(scored, drawn)
+    return Evaluation(
+        data.n_samples,
+        data.n_classes,
+        *_accuracy_and_confidence(scored),
+        tuple(_figure(found[name], ranges[name]) for name in metrics),
+        tested,
+        verdict(scored, found["ece"], ranges["ece"], tested),
+        alarm(tested)[0],
+        () if groups is None else by_group(data, scored, groups, n_replicates, seed),
+    )
+
+
+def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple[Group, ...]:
+    """Every group by itself, p-values corrected for having looked at all; worst first."""
+    names = _group_names(data, groups)
+    each, codes = np.unique(names, return_inverse=True)
+    found = []
+    for code, name in enumerate(each):
+        rows = np.flatnonzero(codes == code)
+        if scored.weights[rows].any():
+            found.append((str(name), rows_of(scored, rows), len(rows)))
+    measured = [(name, n, part, _measure(part, len(found), n_replicates, seed)) for name, part, n in found]
+    adjusted = holm([ece.p_value for *_, (ece, _, _) in measured])
+    listed = [
+        Group(name, n, *_accuracy_and_confidence(part), replace(_figure(ece, limits), p_value=p), text)
+        for (name, n, part, (ece, limits, text)), p in zip(measured, adjusted, strict=True)
+    ]
+    return tuple(sorted(listed, key=lambda group: (group.ece.p_value > ALARM, -group.ece.excess)))
+
+
+def _measure(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[Floor, Interval, str]:
+    """The floor, interval and verdict of one group.
+
+    After Holm's correction a p-value below .05 must be below .05 / n_groups before; where a first look says it may be, the
+    floor is drawn as often as that takes.
+    """
+    walk = Walk.of(part)
+    drawn = nulls(walk, list(DRAWN), n_replicates, seed)
+    if drawn["ece"].p_value < 10 / n_replicates and n_replicates < FINE * n_groups:
+        drawn |= nulls(walk, ["ece"], FINE * n_groups, seed + 1)
+    ece, limits = of_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
+    return ece, limits, verdict(part, ece, limits, outcomes(part, drawn))
+
+
+def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:
+    if isinstance(groups, str):
+        if groups != "predicted":
+            raise InputError(f"groups must hold one name for each sample, or be 'predicted'; got {groups!r}")
+        return np.asarray(data.classes[data.logits.argmax(axis=1)])
+    names = np.asarray(groups)
+    if names.shape != (data.n_samples,):
+        raise InputError(f"groups must hold one name for each of the {data.n_samples} samples; got shape {names.shape}")
+    if names.dtype.kind == "O":
+        names = names.astype(str)
+    return names
+
+
+def _accuracy_and_confidence(scored: Scored) -> tuple[float, float]:
+    total = scored.weights.sum()
+    return float(scored.weights @ scored.correct / total), float(scored.weights @ scored.confidence / total)
+
+
+def _figure(floor: Floor, interval: Interval) -> Figure:
+    return Figure(
+        floor.metric,
+        floor.value,
+        interval.low,
+        interval.high,
+        floor.mean,
+        floor.low,
+        floor.high,
+        floor.excess,
+        floor.p_value,
+    )

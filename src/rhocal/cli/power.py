@@ -1,0 +1,70 @@
+"""`rhocal power`: how many samples it takes to see a given miscalibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rhocal.cli.desk import Json, KindOption, LogitsName, kind_of, print_json, read
+from rhocal.errors import InputError
+from rhocal.metrics.power import EXCESSES, LEVEL, POWER
+
+if TYPE_CHECKING:
+    from rhocal.special import Vector
+
+
+def power(
+    source: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A file of logits, for its confidences.", show_default=False)
+    ] = None,
+    accuracy: Annotated[
+        float | None, typer.Option(help="Instead of a file: the accuracy of the model, with typical confidences.")
+    ] = None,
+    excess: Annotated[str, typer.Option(help="True ECEs to look for, separated by commas.")] = ",".join(
+        map(str, EXCESSES)
+    ),
+    chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = POWER,
+    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = LEVEL,
+    kind: KindOption = "logits",
+    logits_name: LogitsName = "logits",
+    as_json: Json = False,
+) -> None:
+    """How many samples do I need? The size at which a model over-confident by so much is told from a perfect one."""
+    from rich.table import Table
+
+    from rhocal import tables
+    from rhocal.metrics.uncertainty import samples_needed, typical_confidences
+
+    if (source is None) == (accuracy is None):
+        raise InputError("power takes either a file of logits or --accuracy")
+    try:
+        excesses = [float(text) for text in excess.split(",")]
+    except ValueError as error:
+        raise InputError(f"--excess takes numbers separated by commas; got {excess!r}") from error
+    if source is not None:
+        confidence, what = _confidences(source, kind, logits_name), f"the confidences of {source}"
+    else:
+        assert accuracy is not None
+        confidence, what = typical_confidences(accuracy), f"typical confidences of a model with accuracy {accuracy:g}"
+    found = samples_needed(confidence, excesses, power=chance, level=level)
+    if as_json:
+        print_json({"power": chance, "level": level, "needed": [vars(needed) for needed in found]})
+        return
+    table = Table("true ECE", "samples needed", "a perfect model then scores", title=what, title_justify="left")
+    for needed in found:
+        n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
+        table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
+    tables.console().print(table)
+    typer.echo(f"to see it with a chance of {chance:.0%}, with false alarms in {level:.0%} of perfect models")
+
+
+def _confidences(source: Path, kind: str, logits_name: str) -> Vector:
+    import numpy as np
+
+    from rhocal.predictions import predictions
+    from rhocal.special import softmax
+
+    data = predictions(read(source, None, logits_name, "labels").for_testing().logits, kind=kind_of(kind))
+    return np.asarray(softmax(data.logits.astype(np.float64)).max(axis=1))
