@@ -64,10 +64,14 @@ class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]
             raise InputError(f"there is no metric {name!r}; there are {', '.join(METRICS)}")
         self.metric, self.kind, self.class_axis, self.ignore_index = METRICS[name], kind, class_axis, ignore_index
         self.options = {**options, "sketch": sketch}
-        self.higher_is_better = {"higher": True, "lower": False}.get(self.metric.better)
         self._like = self.metric.of(np.full((1, num_classes), 1 / num_classes), [0], **self.options)
         size = sum(leaf.size for leaf in leaves(self._like))
         self.add_state("sums", torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """As torchmetrics asks it."""
+        return {"higher": True, "lower": False}.get(self.metric.better)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch."""
