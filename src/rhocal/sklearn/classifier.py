@@ -14,7 +14,13 @@ from sklearn.utils._indexing import _safe_indexing
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    assert_all_finite,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from rhocal.calibrators import Calibrator, calibrator
 from rhocal.errors import InputError
@@ -72,8 +78,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         X, y = indexable(X, y)  # noqa: N806
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        check_classification_targets(y)
         y = column_or_1d(y, warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X)
         unfitted = self._unfitted_calibrator()
@@ -89,6 +97,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.pairs_ = [(estimator, fitted)]
         else:
             self.classes_ = np.unique(y)
+            if len(self.classes_) < 2:
+                raise InputError(f"y must hold at least 2 classes; got the classes {self.classes_.tolist()}")
             routed = self._routed(estimator, sample_weight, groups, params)
             self._fit_folds(estimator, unfitted, X, y, sample_weight, routed)
         first = self.pairs_[0][0]
