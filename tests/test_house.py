@@ -17,7 +17,8 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile",
     "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
-    "evaluation", "assess", "shift", "sklearn", "torch", "onnx", "files", "compare", "campaign", "ranking", "tables", "cli",
+    "evaluation", "assess", "model_card", "shift", "sklearn", "torch", "onnx", "files", "compare", "campaign", "ranking",
+    "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {
     ("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx")

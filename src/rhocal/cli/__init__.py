@@ -13,6 +13,7 @@ import typer
 
 from rhocal._version import __version__
 from rhocal.cli.apply import apply_
+from rhocal.cli.card import card
 from rhocal.cli.compare import compare
 from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
@@ -54,6 +55,7 @@ app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(export)
+app.command()(card)
 app.command()(compare)
 app.command()(power)
 app.command()(shift)
