@@ -16,8 +16,10 @@ from conftest import synthetic
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
+from rhocal.passes import ArrayPasses
 from rhocal.torch import CalibrationLoss, calibrate, collect
 from rhocal.torch.metrics import CalibrationMetric
+from rhocal.torch.passes import TensorPasses, profile_of
 from rhocal.torch.where import on_device
 
 STREAMS = [name for name, metric in METRICS.items() if metric.streams == "exactly"]
@@ -144,6 +146,59 @@ def test_the_path_of_other_devices(cal, data):
     z[0, 0] = torch.nan
     with pytest.raises(InputError, match="1 entries are NaN"):
         on_device(cal, z, "probs", "logits", -1)
+
+
+@pytest.mark.parametrize("method", ["temperature", "rho-norm", "field", "smart", "pts", "identity"])
+@pytest.mark.parametrize("m", [5, 100])
+def test_a_fit_where_the_logits_are(method, m, monkeypatch):
+    """What other devices do, made to happen on this one."""
+    logits, labels = synthetic(800, m, seed=2)
+    logits, weight = logits.astype(np.float32), np.random.default_rng(0).integers(1, 3, 800)
+    want = rhocal.calibrator(method).fit(logits, labels, weight)
+    monkeypatch.setattr("rhocal.calibrators.base.ScaleCalibrator._fits_there", lambda *_: True)
+    cal = rhocal.calibrator(method).fit(torch.tensor(logits), torch.tensor(labels), weight)
+    np.testing.assert_allclose(cal.predict_proba(logits), want.predict_proba(logits), atol=2e-5)
+    np.testing.assert_array_equal(cal.classes_, want.classes_)
+
+
+def test_passes_over_tensors_read_what_passes_over_arrays_read(data):
+    arrays, tensors = ArrayPasses(data[0]), TensorPasses(torch.tensor(data[0]))
+    top, scale = data[0].max(1).astype(np.float64), np.linspace(0.1, 3, 600)
+    np.testing.assert_allclose(tensors.means(), arrays.means(), atol=1e-5)
+    np.testing.assert_allclose(tensors.largest(9), arrays.largest(9), atol=1e-6)
+    for center in (True, False):
+        np.testing.assert_allclose(
+            tensors.norms([1.0, 1.3, 3.0], center=center), arrays.norms([1.0, 1.3, 3.0], center=center), rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            tensors.norm_slope(1.7, center=center), arrays.norm_slope(1.7, center=center), atol=1e-5
+        )
+    np.testing.assert_allclose(tensors.curve(top, scale, 3), arrays.curve(top, scale, 3), atol=1e-6)
+    scales = 0.3 * 2 ** (np.arange(5) / 2)
+    np.testing.assert_allclose(tensors.moments(top, scales), arrays.moments(top, scales), rtol=1e-4, atol=1e-5)
+
+
+def test_the_border_of_other_devices(data):
+    images, marks = (
+        torch.tensor(data[0]).reshape(6, 100, 5).movedim(-1, 1),
+        torch.tensor(data[1]).reshape(6, 100).clone(),
+    )
+    marks[:, 0] = -100
+    profile = profile_of(images, marks, class_axis=1, ignore_index=-100)
+    kept = (marks != -100).reshape(-1).numpy()
+    want = rhocal.TemperatureScaling().fit(data[0][kept], data[1][kept]).temperature_
+    assert rhocal.TemperatureScaling().fit_profile(profile).temperature_ == pytest.approx(want, rel=1e-6)
+    probs = torch.tensor(data[0]).softmax(-1)
+    of_probs = rhocal.TemperatureScaling().fit_profile(profile_of(probs, data[1], kind="probs"))
+    assert of_probs.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data).temperature_, rel=1e-4)
+    assert of_probs.kind_ == "probs"
+    images[0, 0, 0] = torch.inf
+    with pytest.raises(InputError, match="1 rows on cpu hold NaN"):
+        profile_of(images, marks.clamp(min=0), class_axis=1)
+    with pytest.raises(InputError, match="labels must be column numbers"):
+        profile_of(torch.tensor(data[0]), data[1] + 3)
+    with pytest.raises(InputError, match="a column for each class"):
+        profile_of(torch.zeros(5), [0] * 5)
 
 
 # A model and its loader -----------------------------------------------------------------------------------------------

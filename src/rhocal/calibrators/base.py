@@ -80,6 +80,9 @@ class Calibrator(ABC):
         ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
         """
         self._refuse(groups)
+        if groups is None and self._fits_there(logits):
+            said = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
+            return self._fit_there(logits, _required(labels), sample_weight=sample_weight, **said)
         data = predictions(
             logits,
             _required(labels),
@@ -196,6 +199,14 @@ class Calibrator(ABC):
     def predicted_checked(self, logits: Floats) -> NDArray[np.intp]:
         """Column of the predicted class of checked logits."""
         return self._predicted(logits)
+
+    def _fits_there(self, logits: Any) -> bool:  # noqa: ARG002
+        """Whether to fit on the device where the logits are."""
+        return False
+
+    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+        """Fit on the device where the logits are."""
+        raise NotImplementedError
 
     # What a family writes ------------------------------------------------------------------------------------------
 
@@ -349,6 +360,15 @@ class ScaleCalibrator(Calibrator):
 
     def _fit(self, data: Predictions) -> Solution:
         return self._fit_profile(Profile.of(data))
+
+    def _fits_there(self, logits: Any) -> bool:
+        reads_profiles = type(self)._fit_profile is not ScaleCalibrator._fit_profile  # noqa: SLF001 - our own
+        return reads_profiles and is_tensor(logits) and logits.device.type != "cpu"
+
+    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+        from rhocal.torch.passes import profile_of  # noqa: PLC0415 - a tensor came, so torch is there
+
+        return self.fit_profile(profile_of(logits, labels, **said))
 
     def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         """Set the attributes named in ``parameters``."""
