@@ -2,8 +2,8 @@
 
     make comparison
 
-runs `rhocal compare LOGITS/*.npz --methods all --seeds 5 --resume --jobs 2 -o rows.csv` and then this script, which writes `README.md`
-and `pareto.svg` beside itself. Interrupted, it goes on where it was.
+runs `rhocal compare LOGITS/*.npz --methods all --seeds 5 --resume --jobs 2 -o rows.csv` and then this script, which writes
+`README.md` and `pareto.svg` beside itself. Interrupted, it goes on where it was.
 """
 
 from __future__ import annotations
