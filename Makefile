@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test lint types pytest defaults field-defaults learning-curve coverage quality bench clean
+.PHONY: help demo test lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,8 @@ help:
 	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
 	@echo "make coverage  how often intervals hold the truth, and whether p-values are uniform"
+	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (goes on where it was stopped)"
+	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make clean     remove $(VENV) and everything built"
@@ -57,6 +59,13 @@ learning-curve: $(VENV)/.installed-dev
 
 coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/coverage.py
+
+comparison: $(VENV)/.installed-dev
+	$(BIN)/rhocal compare $(LOGITS)/*.npz --methods all --seeds 5 --resume --jobs 2 -o experiments/comparison/rows.csv
+	$(BIN)/python experiments/comparison/render.py
+
+chains: $(VENV)/.installed-dev
+	$(BIN)/python experiments/chains/chains.py --logits $(LOGITS)
 
 quality: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/quality/quality.py --logits $(LOGITS)

@@ -36,7 +36,8 @@ def test_version_and_help():
 
 
 def test_methods():
-    assert all(name in run("methods").stdout for name in CALIBRATORS)
+    shown = run("methods").stdout
+    assert all(name in shown for name in CALIBRATORS)
     listed = json.loads(run("methods", "--json").stdout)["methods"]
     assert [line["method"] for line in listed] == list(CALIBRATORS)
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pathlib import Path
 
 
 class RhocalError(Exception):
@@ -73,11 +69,12 @@ class ShiftWarning(RhocalWarning):
     """Data lies outside the range that a calibrator was fitted on."""
 
 
-@contextmanager
-def passed_on(stacklevel: int) -> Iterator[None]:
-    """Give the warnings of what a calibrator is made of as its own; ``stacklevel`` counts from the ``with`` statement."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RhocalWarning)
-        yield
-    for warning in caught:
-        warnings.warn(warning.message, stacklevel=stacklevel + 2)  # this function and contextlib's
+def warn(message: str, category: type[RhocalWarning]) -> None:
+    """Give a warning that points at the line outside this package that led to it."""
+    level, frame = 2, sys._getframe(1)  # noqa: SLF001 - what `warnings` itself does to count frames
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+_PACKAGE = str(Path(__file__).parent)

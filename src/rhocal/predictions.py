@@ -5,14 +5,13 @@ What the numbers *are* is said (``kind``), never guessed from the values.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from rhocal.errors import InputError, SuspiciousInputWarning
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.special import Floats, over_blocks, row_blocks, row_sum
 
 if TYPE_CHECKING:
@@ -367,9 +366,8 @@ def _check_probs(table: Floats, tolerance: float, name: str) -> None:
 def _suspect_probs(table: Floats, name: str) -> None:
     sample = table[:1000]
     if (sample >= 0).all() and np.abs(sample.sum(axis=1) - 1).max() < 1e-3:
-        warnings.warn(
+        warn(
             f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared. "
             "If they are probabilities, say kind='probs'",
             SuspiciousInputWarning,
-            stacklevel=5,
         )

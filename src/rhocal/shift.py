@@ -10,14 +10,13 @@ none. Error bars hold the luck of the draw, not a breach of these assumptions: w
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.features import SEEN, Shape
-from rhocal.errors import InputError, ShiftWarning
+from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.bootstrap import BLOCK_COUNTS
 from rhocal.predictions import Kind, predictions
 from rhocal.special import softmax
@@ -146,11 +145,10 @@ def _warn(outside: dict[str, float]) -> None:
     far = {name: share for name, share in outside.items() if share > TOO_MANY}
     if far:
         parts = ", ".join(f"{100 * share:.0f} % by {name}" for name, share in far.items())
-        warnings.warn(
+        warn(
             f"production leaves the range of the tune set ({parts}; {200 * SEEN:.0f} % is expected): a calibrator has learned "
             "nothing there. Collect labels for such samples and fit again",
             ShiftWarning,
-            stacklevel=3,
         )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, unfitted
 from rhocal.calibrators.folds import fold_models, out_of_fold
-from rhocal.errors import passed_on
 from rhocal.portable import chained
 from rhocal.solve import Solution
 
@@ -53,11 +52,10 @@ class Chain(Calibrator):
         self.n_folds = n_folds
 
     def _fit(self, data: Predictions) -> Solution:
-        with passed_on(stacklevel=4):
-            self.first_ = unfitted(self.first).fit_checked(data, "logits")
-            folds, models = fold_models(self.first, data, self.n_folds)
-            outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
-            self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
+        self.first_ = unfitted(self.first).fit_checked(data, "logits")
+        folds, models = fold_models(self.first, data, self.n_folds)
+        outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
+        self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
         one, two = self.first_.solution_, self.second_.solution_
         return Solution(
             f"{one.objective}, then {two.objective}",

@@ -9,7 +9,7 @@ import numpy as np
 from rhocal import portable
 from rhocal.calibrators.base import Calibrator, unfitted
 from rhocal.calibrators.folds import fold_models
-from rhocal.errors import InputError, passed_on
+from rhocal.errors import InputError
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
 from rhocal.special import Floats, row_blocks
@@ -89,8 +89,7 @@ class Average(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         if isinstance(self.calibrators, str) or not len(self.calibrators):
             raise InputError(f"calibrators is a sequence of at least one calibrator or name; got {self.calibrators!r}")
-        with passed_on(stacklevel=4):
-            self.members_ = [unfitted(one).fit_checked(data, "logits") for one in self.calibrators]
+        self.members_ = [unfitted(one).fit_checked(data, "logits") for one in self.calibrators]
         return _evidence(self.members_)
 
     def _transform(self, logits: Floats) -> Floats:

@@ -74,8 +74,8 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         if not mixture.is_exact:
             found = solve.smooth(Mixture(data, fit, mixture.target, exact=True), found.x, bounds)
         self.temperature_, self.weights_ = float(np.exp(-found.x[0])), shares(found.x)
-        at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=5) if self.weights_[0] > 0 else ""
-        warn_unless(converged=found.converged, what="ensemble temperature scaling", stacklevel=5)
+        at_bound = bound_reached(float(found.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
+        warn_unless(converged=found.converged, what="ensemble temperature scaling")
         return solve.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound)
 
     def _rows(self, z: Vector) -> Vector:

@@ -88,7 +88,7 @@ class IntraOrderPreserving(OrderCalibrator):
         fit = ScaleFit.of(profile)
         self.unit_ = float(np.exp(fit.log_scale))
         target = fit.prepared(target)
-        at_bound = bound_reached(fit.log_scale, fit.bounds, stacklevel=5)
+        at_bound = bound_reached(fit.log_scale, fit.bounds)
         start: Vector | None = None
         trials: tuple[dict[str, Any], ...] = ()
         if at_bound:  # the slopes would run away just as the temperature does
@@ -100,7 +100,7 @@ class IntraOrderPreserving(OrderCalibrator):
         pieces = Pieces(data, fit, target, thinned(fit, FITTING))
         found = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
         self.slopes_ = found.x
-        warn_unless(converged=found.converged, what="intra order-preserving map", stacklevel=5)
+        warn_unless(converged=found.converged, what="intra order-preserving map")
         return solve.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound, trials)
 
     def _rows(self, z: Vector) -> Vector:

@@ -227,7 +227,7 @@ class LinearProblem:
 def fitted_map(problem: LinearProblem, what: str, start: Vector | None = None) -> tuple[Vector, Vector, solve.Solution]:
     """W and b at the minimum of a problem, and the evidence."""
     found = problem.minimum(start)
-    warn_unless(converged=found.converged, what=what, stacklevel=6)
+    warn_unless(converged=found.converged, what=what)
     evidence = solve.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
     return *problem.weight_and_bias(found.x), evidence
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from rhocal.calibrators.features import Shape, Standard, raw_features
 from rhocal.calibrators.held_out import cautious
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.calibrators.temperature import TemperatureScaling
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
 
@@ -111,12 +110,8 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         return solution
 
     def _one_domain(self, data: Predictions) -> solve.Solution:
-        """Plain temperature scaling; its warnings point at the caller of ``fit``."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", RhocalWarning)
-            plain = TemperatureScaling(self.objective).fit_checked(data, "logits")
-        for warning in caught:
-            warnings.warn(warning.message, stacklevel=5)
+        """Plain temperature scaling."""
+        plain = TemperatureScaling(self.objective).fit_checked(data, "logits")
         n = len(FEATURES)
         self.unit_, self.temperature_, self.ridge_ = 1.0, plain.temperature_, np.inf
         self.domains_ = np.zeros(0, np.int64) if data.groups is None else np.unique(data.groups)

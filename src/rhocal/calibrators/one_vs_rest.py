@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +12,7 @@ from rhocal.calibrators.binary_map import BinaryMap, Fitted, OneSided, Outcomes,
 from rhocal.calibrators.class_scores import ClassScores, Sees
 from rhocal.calibrators.portable_binary import of_top, one_vs_rest, unchanged
 from rhocal.calibrators.scale_fit import warn_unless
-from rhocal.errors import FewSamplesWarning, InputError
+from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.portable import Portable
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
@@ -104,7 +103,7 @@ class BinaryCalibrator(Calibrator):
         self.one_sided_ = np.array(factors)
         for name in field_names(self.map):
             setattr(self, f"{name}_", stacked(maps, name))
-        warn_unless(converged=converged, what=self.name, stacklevel=5)
+        warn_unless(converged=converged, what=self.name)
         if data.n_classes > 2:
             self._warn_if_few(float(weights.sum()) / data.n_classes)
         value = float(np.mean(values)) if values else float("nan")
@@ -117,11 +116,10 @@ class BinaryCalibrator(Calibrator):
 
     def _warn_if_few(self, samples_per_class: float) -> None:
         if not self._of_top and samples_per_class < ENOUGH_PER_CLASS:
-            warnings.warn(
+            warn(
                 f"{self.name} fits a map for each class on {samples_per_class:.3g} samples a class; below "
                 f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top-capped' (one map for all), or temperature or field",
                 FewSamplesWarning,
-                stacklevel=5,
             )
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:

@@ -78,7 +78,7 @@ class PolynomialScaling(OrderCalibrator):
             return solve.Solution(what, float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleFit.of(profile)
         self.unit_ = float(np.exp(fit.log_scale))
-        at_bound = bound_reached(fit.log_scale, fit.bounds, stacklevel=5)
+        at_bound = bound_reached(fit.log_scale, fit.bounds)
         if at_bound:  # nothing to regress on
             return solve.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
         top = DEGREES[-1] if isinstance(self.degree, str) else self.degree

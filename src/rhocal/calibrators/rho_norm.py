@@ -170,8 +170,8 @@ class RhoNormScaling(ScaleCalibrator):
             minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=5)
-        warn_unless(converged=minimum.converged, what="rho-norm scaling", stacklevel=5)
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
+        warn_unless(converged=minimum.converged, what="rho-norm scaling")
         return solve.Solution(
             str(objectives[best.alpha]),
             minimum.value,

@@ -124,8 +124,8 @@ def fitted(
         choice = settled(fit, scale_map, target, tried, hold)
     found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale).minimum
     found = finish(fit, scale_map, choice.target, choice.ridge, found)
-    at_bound = bound_reached(float(found.x[0]), fit.bounds, stacklevel=6)
-    warn_unless(converged=found.converged, what=what, stacklevel=6)
+    at_bound = bound_reached(float(found.x[0]), fit.bounds)
+    warn_unless(converged=found.converged, what=what)
     evidence = solve.Solution(
         str(choice.target), found.value, found.converged, found.n_evaluations, at_bound, choice.trials
     )

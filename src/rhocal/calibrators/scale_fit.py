@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import numpy as np
 
 from rhocal import solve
 from rhocal.curve_table import Table
-from rhocal.errors import BoundaryWarning, ConvergenceWarning
+from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
 from rhocal.objectives import NLL, Objective
 from rhocal.passes import FEW_CLASSES
 from rhocal.special import dot
@@ -202,7 +201,7 @@ def log_scale_bounds(profile: Profile) -> tuple[float, float]:
     return low, high
 
 
-def bound_reached(log_scale: float, bounds: tuple[float, float], *, stacklevel: int) -> str:
+def bound_reached(log_scale: float, bounds: tuple[float, float]) -> str:
     """Say in words, and as a warning, that the optimum lies at a bound."""
     low, high = bounds
     message = ""
@@ -214,15 +213,14 @@ def bound_reached(log_scale: float, bounds: tuple[float, float], *, stacklevel: 
     elif log_scale <= low + 1e-9:
         message = "the logits are no better than chance on the tune set, so the probabilities are (nearly) uniform"
     if message:
-        warnings.warn(message, BoundaryWarning, stacklevel=stacklevel)
+        warn(message, BoundaryWarning)
     return message
 
 
-def warn_unless(*, converged: bool, what: str, stacklevel: int) -> None:
+def warn_unless(*, converged: bool, what: str) -> None:
     """Not converged is visible: a flag in the evidence and a warning."""
     if not converged:
-        warnings.warn(
+        warn(
             f"{what}: the optimiser stopped before its tolerance was met (solution_.converged is False)",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )

@@ -67,8 +67,8 @@ class TemperatureScaling(ScaleCalibrator):
 
     def _keep(self, fit: ScaleFit, minimum: solve.Minimum) -> solve.Solution:
         self.temperature_ = float(np.exp(-minimum.x[0]))
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds, stacklevel=6)
-        warn_unless(converged=minimum.converged, what="temperature scaling", stacklevel=6)
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
+        warn_unless(converged=minimum.converged, what="temperature scaling")
         return solve.Solution(
             str(objective(self.objective)),
             minimum.value,
