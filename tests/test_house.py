@@ -15,15 +15,22 @@ SOURCE = Path(rhocal.__file__).parent
 
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
-    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
-    "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "evaluation",
-    "assess", "shift", "sklearn", "files", "compare", "campaign", "ranking", "tables", "cli",
+    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile",
+    "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
+    "evaluation", "assess", "model_card", "shift", "sklearn", "torch", "onnx", "files", "compare", "campaign", "ranking",
+    "tables", "cli",
 ]  # fmt: skip
-MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
+MAY_ASK_LATER = {
+    ("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx")
+}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
-    "torch": {"files"},
+    "torch": {"torch", "files"},
+    "torchmetrics": {"torch"},
+    "lightning": {"torch"},
+    "onnx": {"onnx"},
+    "onnxruntime": {"onnx"},
     "pandas": {"evaluation"},
     "pyarrow": {"files"},
     "typer": {"cli"},
@@ -112,6 +119,31 @@ def test_import_is_no_slower_than_numpy_and_scipy_optimize():
         return min(fresh(code) for _ in range(5))
 
     assert seconds("import rhocal") <= 1.2 * seconds("import numpy, scipy.optimize")
+
+
+@pytest.mark.parametrize(
+    ("code", "absent", "said"),
+    [
+        ("rhocal.TemperatureScaling().fit([[1, 0.5], [0, 2]], [1, 0]).to_torch()", "torch", "rhocal[torch]"),
+        ("import rhocal.torch.metrics", "torchmetrics", "rhocal[torchmetrics]"),
+        ("import rhocal.torch.lightning", "lightning", "pip install lightning"),
+        ("import rhocal.sklearn", "sklearn", "rhocal[sklearn]"),
+        (
+            "rhocal.TemperatureScaling().fit([[1, 0.5], [0, 2]], [1, 0]).to_onnx('a.onnx')",
+            "onnxruntime",
+            "rhocal[onnx]",
+        ),
+    ],
+)
+def test_a_missing_extra_is_one_line_that_says_what_to_install(code, absent, said):
+    program = (
+        f"import sys, json, warnings; sys.modules[{absent!r}] = None; import rhocal; warnings.simplefilter('ignore')\n"
+        f"try:\n    {code}\nexcept rhocal.errors.MissingExtraError as error:\n    print(json.dumps(str(error)))"
+    )
+    message = fresh(program)
+    assert absent in message or absent == "sklearn"
+    assert said in message
+    assert "\n" not in message
 
 
 def test_public_names_exist():

@@ -23,11 +23,26 @@ class NotFittedError(RhocalError, ValueError, AttributeError):
     """A calibrator was asked for probabilities before ``fit``."""
 
 
+def not_fitted(message: str) -> NotFittedError:
+    """The error; where scikit-learn is in use it is scikit-learn's too, which its tools look for."""
+    theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
+    if theirs is None:
+        return NotFittedError(message)
+    return type("NotFittedError", (NotFittedError, theirs), {"__module__": __name__})(message)
+
+
 class MissingExtraError(RhocalError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'rhocal[{extra}]'")
+
+
+class MissingPackageError(MissingExtraError):
+    """A package that no extra of ours installs."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        ImportError.__init__(self, f"{purpose} needs {package}, which is not installed: pip install {package}")
 
 
 class RhocalWarning(UserWarning):

@@ -154,6 +154,8 @@ def _floats(values: Any, name: str) -> tuple[Floats, str]:
         if str(values.dtype) == "torch.bfloat16":
             return values.float().numpy(), "bfloat16"
         values = values.numpy()
+    if hasattr(values, "tocsr"):
+        raise InputError(f"{name} is sparse; logits of every class are needed, as a dense array (toarray())")
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -170,7 +172,8 @@ def _floats(values: Any, name: str) -> tuple[Floats, str]:
         return array.astype(np.float32), stored
     if array.dtype.kind in "iubf":
         return array.astype(np.float64), "float64"
-    raise InputError(f"{name} must hold real numbers; got dtype {stored}")
+    hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
+    raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
 
 
 def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
@@ -258,7 +261,9 @@ def _codes(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[ND
     if labels.dtype.kind == "f":
         if not (np.isfinite(labels) & (labels == np.round(labels))).all():
             bad = labels[~(np.isfinite(labels) & (labels == np.round(labels)))][0]
-            raise InputError(f"labels must be column numbers or names of classes; got {bad!r}")
+            raise InputError(
+                f"labels must be column numbers or names of classes; got {bad!r}. Unknown label type: continuous"
+            )
         labels = labels.astype(np.int64)
     if labels.dtype.kind == "b" and names is None:
         labels = labels.astype(np.int64)

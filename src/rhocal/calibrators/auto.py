@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.portable import Portable
     from rhocal.predictions import Predictions
 
 N_BINS = 10
@@ -123,6 +124,9 @@ class AutoCalibrator(Calibrator):
 
     def _transform(self, logits: Floats) -> Floats:
         return self.chosen_.transform_checked(logits)
+
+    def _portable(self) -> Portable:
+        return self.chosen_.portable()
 
     def _probs(self, logits: Floats) -> Floats:
         return self.chosen_.probs_checked(logits)

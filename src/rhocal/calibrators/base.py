@@ -6,24 +6,32 @@ Calibrators return calibrated *logits*; softmax happens once, at the door.
 
 from __future__ import annotations
 
+import html
 import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rhocal.errors import InputError, NotFittedError
+from rhocal.errors import InputError, not_fitted
+from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
+from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
 from rhocal.profile import Profile
 from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from os import PathLike
 
     from numpy.typing import NDArray
 
     from rhocal.solve import Solution
+
+
+Output = Literal["probs", "logits"]
+ApplyFn = Callable[[Constants, Any], Any]
 
 
 class Calibrator(ABC):
@@ -41,6 +49,9 @@ class Calibrator(ABC):
 
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
+
+    exports: ClassVar[bool] = True
+    """Whether there is a ``portable`` map, for torch, ONNX and ``apply_fn``."""
 
     children: ClassVar[tuple[str, ...]] = ()
     """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
@@ -69,6 +80,9 @@ class Calibrator(ABC):
         ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
         """
         self._refuse(groups)
+        if groups is None and self._fits_there(logits):
+            said = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
+            return self._fit_there(logits, _required(labels), sample_weight=sample_weight, **said)
         data = predictions(
             logits,
             _required(labels),
@@ -82,14 +96,30 @@ class Calibrator(ABC):
         return self.fit_checked(data, kind)
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
-        """Calibrated logits, in the shape that came (binary scores become two columns)."""
+        """Calibrated logits, in the shape that came (binary scores become two columns).
+
+        Of a torch tensor a torch tensor, worked out on its device.
+        """
+        if is_tensor(logits):
+            return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
-        return _in_shape(self._transform_of(data), logits, class_axis)
+        out = _in_shape(self._transform_of(data), logits, class_axis)
+        return out if self._container is None else self._framed(out, logits)
+
+    def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **said: Any) -> Floats:
+        """Fit, and calibrate the same logits; ``said`` is what ``fit`` takes."""
+        fitted = self.fit(logits, labels, sample_weight, **said)
+        return fitted.transform(logits, class_axis=said.get("class_axis", -1), groups=said.get("groups"))
 
     def predict_proba(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> Floats:
-        """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
+        """Calibrated probabilities, in the shape that came (binary scores become two columns).
+
+        Of a torch tensor a torch tensor, worked out on its device.
+        """
+        if is_tensor(logits):
+            return self._of_tensor(logits, "probs", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
         return _in_shape(self._probs_of(data), logits, class_axis)
 
@@ -109,6 +139,46 @@ class Calibrator(ABC):
         from rhocal.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
 
         save(self, path)
+
+    # Where models live ---------------------------------------------------------------------------------------------
+
+    def portable(self) -> Portable:
+        """The fitted map as numbers and a formula, which ``to_torch``, ``to_onnx`` and ``apply_fn`` carry out."""
+        self._fitted()
+        found = self._portable()
+        keeps_decision = found.keeps_decision or self.keeps_decision
+        return replace(found, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_))
+
+    def apply_fn(self, *, output: Output = "probs", xp: Any = np) -> tuple[ApplyFn, dict[str, NDArray[Any]]]:
+        """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
+
+        ``xp`` is the array namespace it computes in, such as ``jax.numpy``. Logits have the classes on the last axis, two or
+        more; nothing is checked. Single precision is worked out in single precision, except for maps of a class's
+        probability (isotonic and the like), which tell 1 − 1e−9 from 1.
+        """
+        portable, probs = self.portable(), wants_probs(output)
+
+        def apply(parameters: Constants, logits: Any) -> Any:
+            came = xp.asarray(logits)
+            double = portable.wide or "float32" not in str(came.dtype)
+            ops = ArrayOps(xp, np.float64 if double else np.float32)
+            constants = {name: ops.constant(value) for name, value in parameters.items()}
+            out = calibrated(ops, portable, constants, ops.constant(came), probs=probs)
+            return xp.asarray(out, dtype=came.dtype)
+
+        return apply, portable.constants
+
+    def to_torch(self, *, output: Output = "logits", class_axis: int = -1) -> Any:
+        """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out."""
+        from rhocal.torch import CalibratorModule  # noqa: PLC0415 - torch is there when it is asked for
+
+        return CalibratorModule(self.portable(), output=output, class_axis=class_axis)
+
+    def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
+        """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out."""
+        from rhocal.onnx import save_model  # noqa: PLC0415 - onnx is there when it is asked for
+
+        save_model(self, path, output=output, opset=opset)
 
     # Behind the border: for calibrators made of others ----------------------------------------------------------------
 
@@ -130,6 +200,14 @@ class Calibrator(ABC):
         """Column of the predicted class of checked logits."""
         return self._predicted(logits)
 
+    def _fits_there(self, logits: Any) -> bool:  # noqa: ARG002
+        """Whether to fit on the device where the logits are."""
+        return False
+
+    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+        """Fit on the device where the logits are."""
+        raise NotImplementedError
+
     # What a family writes ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -139,6 +217,13 @@ class Calibrator(ABC):
     @abstractmethod
     def _transform(self, logits: Floats) -> Floats:
         """Calibrated logits of checked logits, in a new array."""
+
+    def _portable(self) -> Portable:
+        """The same map over ``rhocal.portable.Ops``; see ``docs/integrations.md``."""
+        from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
+
+        able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
+        raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
 
     def _transform_of(self, data: Predictions) -> Floats:
         """Calibrated logits; a family that takes groups finds them here."""
@@ -182,6 +267,30 @@ class Calibrator(ABC):
                 raise InputError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(known) or 'none'}")
         return self
 
+    _container: str | None = None
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns: ``"default"``, ``"pandas"`` or ``"polars"``; None leaves it as it is."""
+        if transform not in {None, "default", "pandas", "polars"}:
+            raise InputError(f"transform is default, pandas or polars; got {transform!r}")
+        if transform is not None:
+            self._container = None if transform == "default" else transform
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Names of the columns of ``transform``."""
+        return np.array([f"logit_{name}" for name in self._fitted().classes_], dtype=object)
+
+    def _framed(self, out: Floats, came: Any) -> Any:
+        from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
+
+        return framed(out, self.get_feature_names_out(), getattr(came, "index", None), self._container)
+
+    def _repr_html_(self) -> str:
+        fitted = {name: getattr(self, name) for name in self.parameters if np.ndim(getattr(self, name, [0])) == 0}
+        numbers = ", ".join(f"{name} = {value:.6g}" for name, value in fitted.items())
+        return f"<pre>{html.escape(repr(self))}{'<br>' if numbers else ''}{numbers}</pre>"
+
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         changed = [
@@ -208,12 +317,19 @@ class Calibrator(ABC):
 
     def _fitted(self) -> Self:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
+            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
         return self
 
     def _refuse(self, groups: Any) -> None:
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
+
+    def _of_tensor(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
+        from rhocal.torch.where import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
+
+        self._refuse(groups)
+        self._fitted()
+        return calibrated_tensor(self, scores, output, kind or self.kind_, class_axis, groups)
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
         self._refuse(groups)
@@ -245,6 +361,15 @@ class ScaleCalibrator(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         return self._fit_profile(Profile.of(data))
 
+    def _fits_there(self, logits: Any) -> bool:
+        reads_profiles = type(self)._fit_profile is not ScaleCalibrator._fit_profile  # noqa: SLF001 - our own
+        return reads_profiles and is_tensor(logits) and logits.device.type != "cpu"
+
+    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+        from rhocal.torch.passes import profile_of  # noqa: PLC0415 - a tensor came, so torch is there
+
+        return self.fit_profile(profile_of(logits, labels, **said))
+
     def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         """Set the attributes named in ``parameters``."""
         raise InputError(f"{type(self).__name__} cannot be fitted on a profile; it needs the logits themselves")
@@ -252,6 +377,14 @@ class ScaleCalibrator(Calibrator):
     @abstractmethod
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         """The scale of every sample."""
+
+    def _portable(self) -> Portable:
+        return scaled_map(*self._portable_scale())
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """Numbers and formula of the scale, a column."""
+        super()._portable()
+        raise NotImplementedError
 
     def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
@@ -307,6 +440,18 @@ def keep_decision(out: Floats, logits: Floats) -> None:
         block, chosen = logits[rounded], out[rounded]
         lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))
         out[rounded] = np.where(block == block.max(axis=1, keepdims=True), lifted, chosen)
+
+
+def wants_probs(output: str) -> bool:
+    """Whether probabilities are asked for."""
+    if output not in {"probs", "logits"}:
+        raise InputError(f"output is probs or logits; got {output!r}")
+    return output == "probs"
+
+
+def is_tensor(values: Any) -> bool:
+    """Whether it is a torch tensor, without importing torch."""
+    return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
 
 
 def unfitted(stage: str | Calibrator) -> Calibrator:

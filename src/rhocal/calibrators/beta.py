@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from rhocal.errors import InputError
 from rhocal.special import Vector, expit, softplus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
+
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
 
 # Which of a, b and c may differ from 0. The optimum with a, b ≥ 0 is the best of those that obey.
 FREE = ([0, 1, 2], [1, 2], [0, 2], [2])
@@ -30,6 +35,15 @@ class BetaMap(BinaryMap):
 
     def __call__(self, score: Vector) -> Vector:
         return expit(self.b * softplus(score) - self.a * softplus(-score) + self.c)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = {name: np.nan_to_num(value) for name, value in arrays.items()}
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            return ops.expit(c["b"] * ops.softplus(score) - c["a"] * ops.softplus(-score) + c["c"])
+
+        return numbers, formula
 
 
 class BetaCalibration(BinaryCalibrator):

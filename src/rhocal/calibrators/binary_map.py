@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.portable import interpolated, line_tables, located, padded
+from rhocal.portable.tables import starts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.special import Vector
 
 FINEST = 1e-6
@@ -91,6 +96,11 @@ class BinaryMap(ABC):
     def __call__(self, score: Vector) -> Vector:
         """The probability at every score."""
 
+    @classmethod
+    @abstractmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """The maps of ``stacked`` as numbers and a formula over ``rhocal.portable.Ops``, for a score a class (or one)."""
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -123,6 +133,11 @@ class OneSided(BinaryMap):
     def __call__(self, score: Vector) -> Vector:
         return self.factor * score if self.factor > 0 else 1 + self.factor * (1 - score)
 
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """Not asked for: it stands in for other maps, whose formula takes its factor into account."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Steps(BinaryMap):
@@ -135,6 +150,25 @@ class Steps(BinaryMap):
         value = self.bins[np.searchsorted(self.edges[:-1], score, side="left")]
         return np.where(np.isnan(value), score, value)
 
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        edges, bins = arrays["edges"], arrays["bins"]
+        table = padded(edges, np.inf)
+        width = len(table) // len(edges)
+        numbers = {
+            "edges": table,
+            "edge_starts": starts(len(edges), width),
+            "bin_starts": starts(len(edges), width + 1),
+            "bins": padded(bins, 0.0, width + 1),
+            "kept": np.pad(np.isnan(bins), ((0, 0), (0, width + 1 - bins.shape[1]))).astype(np.float64).ravel(),
+        }
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            at = located(ops, c["edges"], c["edge_starts"], width, score) + c["bin_starts"]
+            return ops.take(c["bins"], at) + ops.take(c["kept"], at) * score
+
+        return numbers, formula
+
 
 @dataclass(frozen=True)
 class Lines(BinaryMap):
@@ -145,6 +179,12 @@ class Lines(BinaryMap):
 
     def __call__(self, score: Vector) -> Vector:
         return np.interp(score, self.knots, self.values)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = line_tables(arrays["knots"], arrays["values"])
+        width = len(numbers["edges"]) // len(numbers["edge_starts"])
+        return numbers, lambda ops, c, score: interpolated(ops, c, width, score)
 
 
 def stacked(maps: Sequence[BinaryMap | None], name: str) -> NDArray[np.float64]:

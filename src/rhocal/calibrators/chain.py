@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, unfitted
 from rhocal.calibrators.folds import fold_models, out_of_fold
+from rhocal.portable import chained
 from rhocal.solve import Solution
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rhocal.portable import Portable
     from rhocal.predictions import Predictions
     from rhocal.special import Floats
 
@@ -66,6 +68,9 @@ class Chain(Calibrator):
 
     def _transform(self, logits: Floats) -> Floats:
         return self.second_.transform_checked(self.first_.transform_checked(logits))
+
+    def _portable(self) -> Portable:
+        return chained(self.first_.portable(), self.second_.portable())
 
     def _probs(self, logits: Floats) -> Floats:
         return self.second_.probs_checked(self.first_.transform_checked(logits))

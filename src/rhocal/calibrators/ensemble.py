@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal import portable
 from rhocal.calibrators.base import Calibrator, unfitted
 from rhocal.calibrators.folds import fold_models
 from rhocal.errors import InputError
@@ -16,6 +17,7 @@ from rhocal.special import Floats, row_blocks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rhocal.portable import Portable
     from rhocal.predictions import Predictions
 
 
@@ -57,6 +59,9 @@ class CrossFitted(Calibrator):
     def _transform(self, logits: Floats) -> Floats:
         return log_mean(self.members_, logits)
 
+    def _portable(self) -> Portable:
+        return portable.log_mean([member.portable() for member in self.members_])
+
 
 class Average(Calibrator):
     """The mean of the probabilities of several calibrators, all fitted on the whole tune set.
@@ -89,6 +94,9 @@ class Average(Calibrator):
 
     def _transform(self, logits: Floats) -> Floats:
         return log_mean(self.members_, logits)
+
+    def _portable(self) -> Portable:
+        return portable.log_mean([member.portable() for member in self.members_])
 
 
 def log_mean(members: Sequence[Calibrator], logits: Floats) -> Floats:

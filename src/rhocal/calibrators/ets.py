@@ -11,6 +11,7 @@ from rhocal import solve
 from rhocal.calibrators.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import Objective, objective
+from rhocal.portable import Constants, Ops, Portable
 from rhocal.profile import Profile
 from rhocal.special import Vector, log_softmax, softmax
 from rhocal.statistics import of_logits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.passes import Curve
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
 
 MOST_UNIFORM = 0.999
@@ -82,6 +84,16 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         scaled, plain = softmax(z / self.temperature_), softmax(z)
         mixed = self.weights_[0] * scaled + self.weights_[1] * plain + self.weights_[2] / z.shape[1]
         return np.asarray(np.log(np.maximum(mixed, SMALLEST)))
+
+    def _portable(self) -> Portable:
+        m = float(len(self.classes_))
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            z, w = z - ops.max(z), c["weights"]
+            mixed = w[0] * ops.softmax(z / c["temperature"]) + w[1] * ops.softmax(z) + w[2] / m
+            return ops.safe_log(mixed)
+
+        return Portable({"temperature": np.array(self.temperature_), "weights": self.weights_}, formula)
 
 
 def shares(x: Vector) -> Vector:

@@ -13,6 +13,8 @@ from rhocal.passes import ArrayPasses
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rhocal.portable import Constants, Ops
+    from rhocal.portable.ops import Value
     from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
@@ -75,6 +77,49 @@ def top_logits(logits: Floats, unit: float, k: int) -> Vector:
     """The k largest logits of every sample, largest first, with the row mean taken away; fewer if there are fewer."""
     passes = ArrayPasses(logits)
     return unit * (passes.largest(k) - passes.means()[:, None])
+
+
+PORTABLE: dict[str, Callable[[Ops, PortableShape], Value]] = {
+    "log-norm": lambda ops, shape: ops.log(shape.norm() + SOFT_ZERO),
+    "log-top": lambda ops, shape: ops.log(shape.top - shape.mean + SOFT_ZERO),
+    "margin": lambda _ops, shape: shape.top - shape.second,
+    "log-margin": lambda ops, shape: ops.log(shape.top - shape.second + SOFT_ZERO),
+    "margin-spline": lambda ops, shape: ops.concat([ops.minimum(shape.top - shape.second, k) for k in KNOTS]),
+}
+"""The same over portable operations; a test holds the two together."""
+
+
+class PortableShape:
+    """``Shape`` over portable operations: columns."""
+
+    def __init__(self, ops: Ops, z: Value, unit: Value) -> None:
+        self.ops, self.z = ops, unit * (z - ops.max(z))
+        two = ops.top(self.z, 2)
+        self.top: Value = ops.column(two, 0)
+        self.second: Value = ops.column(two, 1)
+        self.mean: Value = ops.mean(self.z)
+
+    def norm(self) -> Value:
+        """√Σ(z − mean)²; the largest entry is taken out, or squares would overflow in single precision."""
+        size = self.ops.abs(self.z - self.mean)
+        largest = self.ops.max(size)
+        size = size / self.ops.where(largest > 0.0, largest, 1.0)
+        return largest * self.ops.sqrt(self.ops.maximum(self.ops.sum(size * size), 1.0))
+
+
+def portable_features(ops: Ops, z: Value, unit: Value, names: Sequence[str]) -> Value:
+    """``raw_features`` over portable operations."""
+    shape = PortableShape(ops, z, unit)
+    return ops.concat([PORTABLE[name](ops, shape) for name in names])
+
+
+STANDARD = ("low", "high", "mean", "sd")
+"""The numbers of ``Standard``."""
+
+
+def portable_standard(ops: Ops, raw: Value, c: Constants) -> Value:
+    """``Standard`` over portable operations."""
+    return (ops.clip(raw, c["low"], c["high"]) - c["mean"]) / c["sd"]
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.features import Shape, Standard, raw_features
+from rhocal.calibrators.features import (
+    STANDARD,
+    Shape,
+    Standard,
+    portable_features,
+    portable_standard,
+    raw_features,
+)
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.objectives import Objective, objective
 from rhocal.special import dot
@@ -17,6 +24,10 @@ from rhocal.special import dot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
@@ -103,6 +114,15 @@ class FieldScaling(ScaleCalibrator):
         standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
         features = standard(raw_features(Shape.of(logits, self.unit_), self.features))
         return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        names = tuple(self.features)
+
+        def scale(ops: Ops, c: Constants, z: Value) -> Value:
+            features = portable_standard(ops, portable_features(ops, z, c["unit"], names), c)
+            return ridges.portable_bounded_scale(ops, c["bias"] + ops.sum(c["weights"] * features), c["unit"])
+
+        return {k: np.array(getattr(self, f"{k}_")) for k in ("unit", "bias", "weights", *STANDARD)}, scale
 
 
 class Linear:

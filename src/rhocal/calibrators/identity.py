@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rhocal.solve import Solution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.portable import Formula
     from rhocal.profile import Profile
     from rhocal.special import Floats
 
@@ -27,3 +28,6 @@ class Identity(ScaleCalibrator):
 
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         return np.ones(len(logits))
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        return {}, lambda _ops, _c, _z: 1.0

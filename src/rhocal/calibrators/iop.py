@@ -12,6 +12,7 @@ from rhocal.calibrators.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.ridge import HoldBack
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import Objective, objective
+from rhocal.portable import Constants, Ops, Portable, located, padded
 from rhocal.profile import Profile
 from rhocal.special import Vector, log_softmax
 from rhocal.statistics import Facts, of_logits
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
 
 KNOTS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
@@ -105,6 +107,21 @@ class IntraOrderPreserving(OrderCalibrator):
         gap = self.unit_ * (z.max(axis=1, keepdims=True) - z)
         piece, inside = pieces_of(gap, self.knots_)
         return -height(piece, inside, self.knots_, self.slopes_)
+
+    def _portable(self) -> Portable:
+        later = padded(self.knots_[1:], np.inf)  # the first piece begins at 0, where gaps begin
+        width = len(later)
+        begin = np.r_[0.0, np.cumsum(self.slopes_[:-1] * np.diff(self.knots_))]
+        numbers = {"unit": np.array(self.unit_), "later": later, "first": np.zeros(1, np.int64)}
+        numbers |= {"knots": self.knots_, "begin": begin, "slopes": self.slopes_}
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            gap = c["unit"] * (ops.max(z) - z)
+            piece = located(ops, c["later"], c["first"], width, gap, count_equal=True)
+            inside = gap - ops.take(c["knots"], piece)
+            return -(ops.take(c["begin"], piece) + ops.take(c["slopes"], piece) * inside)
+
+        return Portable(numbers, formula)
 
 
 def pieces_of(gap: Vector, knots: Vector) -> tuple[NDArray[np.intp], Vector]:

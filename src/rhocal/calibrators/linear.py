@@ -16,11 +16,14 @@ from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.scale_fit import ScaleFit, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import NLL
+from rhocal.portable import Portable
 from rhocal.special import Floats, Vector, log_softmax, row_blocks, softmax
 from rhocal.statistics import Facts, LogitStatistics, of_logits
 
 if TYPE_CHECKING:
     from rhocal.objectives import Objective
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
     from rhocal.profile import Profile
 
@@ -52,6 +55,27 @@ class LinearCalibrator(Calibrator):
         for rows in row_blocks(*logits.shape):
             out[rows] = mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_)
         return out
+
+    def _probs(self, logits: Floats) -> Floats:
+        # softmax before the result is rounded to the type of the logits: in single precision 10,000 has four digits left
+        out = np.empty_like(logits)
+        for rows in row_blocks(*logits.shape):
+            out[rows] = softmax(mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_))
+        return out
+
+    @abstractmethod
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        """Numbers and formula of ``_features``."""
+
+    def _portable(self) -> Portable:
+        numbers, features = self._portable_features()
+        full = self.weight_.ndim == 2
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            x = features(ops, c, z)
+            return (ops.matmul(x, c["weight"]) if full else x * c["weight"]) + c["bias"]
+
+        return Portable({**numbers, "weight": self.weight_.T, "bias": self.bias_}, formula, wide=True)
 
 
 def mapped(x: Vector, weight: Vector, bias: Vector) -> Vector:

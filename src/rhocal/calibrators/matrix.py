@@ -20,6 +20,7 @@ from rhocal.special import log_softmax
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rhocal.portable import Formula
     from rhocal.predictions import Predictions
     from rhocal.solve import Solution
     from rhocal.special import Vector
@@ -105,6 +106,11 @@ class MatrixScaling(LinearCalibrator):
 
     def _features(self, logits: Vector) -> Vector:
         return INPUTS[self.inputs](logits)
+
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        if self.inputs == "logits":
+            return {}, lambda _ops, _c, z: z
+        return {}, lambda ops, _c, z: ops.maximum(ops.log_softmax(z), float(np.log(SMALLEST_PROB)))
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
 
     name = "multi-domain"
     takes_groups = True
+    exports = False  # the map of a sample depends on its domain, which is not among its logits
     parameters = ("unit_", "temperature_", "temperatures_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
     words = ("domains_",)
     unit_: float

@@ -10,8 +10,10 @@ import numpy as np
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.binary_map import BinaryMap, Fitted, OneSided, Outcomes, field_names, stacked, unstacked
 from rhocal.calibrators.class_scores import ClassScores, Sees
+from rhocal.calibrators.portable_binary import of_top, one_vs_rest, unchanged
 from rhocal.calibrators.scale_fit import warn_unless
 from rhocal.errors import FewSamplesWarning, InputError, warn
+from rhocal.portable import Portable
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
 from rhocal.special import Floats, Vector, expit, row_blocks, softmax
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.portable import Formula
     from rhocal.predictions import Predictions
 
 ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = ("one-vs-rest", "top", "top-capped")
@@ -152,6 +155,28 @@ class BinaryCalibrator(Calibrator):
                 p = normalised([self._apply(one, scores.of_class(c)) for c, one in self._by_class(maps)])
             out[rows] = np.log(np.maximum(p, SMALLEST_PROB))
         return out
+
+    def _portable(self) -> Portable:
+        names = field_names(self.map)
+        missing = ~np.isnan(self.one_sided_)
+        numbers: dict[str, NDArray[np.generic]] = {"order": np.arange(len(self.classes_), dtype=np.float64)}
+        if missing.any():
+            numbers |= {"missing": missing, "factor": np.nan_to_num(self.one_sided_)}
+        of_maps: dict[str, NDArray[np.generic]] = {}
+        formula: Formula = unchanged
+        if not missing.all():
+            of_maps, formula = self.map.portable({name: getattr(self, f"{name}_") for name in names})
+        sees, mirrored, m = self.sees, len(missing) == 1, len(self.classes_)
+        behind = BEHIND if SCOPES[self.scope_] == TOP_CAPPED else None
+        if self._of_top:
+            return Portable(
+                numbers | of_maps, lambda ops, c, z: of_top(ops, c, z, m, sees, formula, behind=behind), wide=True
+            )
+        return Portable(
+            numbers | of_maps,
+            lambda ops, c, z: one_vs_rest(ops, c, z, m, sees, formula, mirrored=mirrored),
+            wide=True,
+        )
 
     def _by_class(self, maps: list[BinaryMap]) -> list[tuple[int, BinaryMap]]:
         return [(1, maps[0])] if len(maps) == 1 else list(enumerate(maps))

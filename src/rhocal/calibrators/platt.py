@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from rhocal.calibrators.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parame
 from rhocal.special import Vector, expit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
+
+    from rhocal.portable import Formula
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,11 @@ class Sigmoid(BinaryMap):
 
     def __call__(self, score: Vector) -> Vector:
         return expit(self.slope * score + self.intercept)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = {name: np.nan_to_num(value) for name, value in arrays.items()}
+        return numbers, lambda ops, c, score: ops.expit(c["slope"] * score + c["intercept"])
 
 
 class PlattScaling(BinaryCalibrator):

@@ -12,12 +12,14 @@ from rhocal.calibrators.held_out import cautious, folds_of
 from rhocal.calibrators.order import SMALLEST, OrderCalibrator, keep_order
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached
 from rhocal.errors import InputError
+from rhocal.portable import Constants, Ops, Portable
 from rhocal.profile import Profile
 from rhocal.special import Floats, Vector, row_blocks, softmax
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
 
 DEGREES = (1, 2, 3, 5, 8)
@@ -115,6 +117,23 @@ class PolynomialScaling(OrderCalibrator):
         found = bernstein(scores, len(self.coefficients_) - 1)
         values = sum((c * basis for c, basis in zip(self.coefficients_, found, strict=True)), np.zeros_like(z))
         return keep_order(np.log(np.maximum(values, SMALLEST)), z)
+
+    def _portable(self) -> Portable:
+        degree = len(self.coefficients_) - 1
+        # Σ c_k C(d, k) s^k (1 − s)^(d − k), the binomials taken into the numbers.
+        numbers = self.coefficients_ * [math.comb(degree, k) for k in range(degree + 1)]
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            s = ops.softmax(c["unit"] * (z - ops.max(z)))
+            rest, power = 1.0 - s, s
+            # By degree: Σ_k n_k s^k r^(d−k) grows from its first two terms, r times what was there plus the next power of s.
+            total = rest * c["coefficients"][0] + s * c["coefficients"][1]
+            for k in range(2, degree + 1):
+                power = power * s
+                total = total * rest + power * c["coefficients"][k]
+            return ops.safe_log(total)
+
+        return Portable({"unit": np.array(self.unit_), "coefficients": numbers}, formula)
 
 
 class Moments:

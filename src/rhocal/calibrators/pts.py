@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.features import Standard, top_logits
+from rhocal.calibrators.features import STANDARD, Standard, portable_standard, top_logits
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import TOP_K
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
@@ -114,6 +118,23 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         inputs = standard(top_logits(logits, self.unit_, len(self.low_)))
         n_hidden = (len(self.network_) - 1) // (2 + len(self.low_))
         return Network(inputs, self.unit_, n_hidden, 0).scales(self.network_)[0]
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        k = len(self.low_)
+        h = (len(self.network_) - 1) // (2 + k)
+        bias, v, c_, w = np.split(self.network_, [1, 1 + h, 1 + 2 * h])
+        numbers = {name: np.array(getattr(self, f"{name}_")) for name in ("unit", *STANDARD)}
+        numbers |= {"bias": bias[0], "v": v, "c": c_, "w": np.ascontiguousarray(w.reshape(h, k).T)}
+
+        def scale(ops: Ops, c: Constants, z: Value) -> Value:
+            top = ops.top(z, k)
+            # Both relative to the largest logit: a mean of 500 would cost digits.
+            mean = ops.mean(z - ops.max(z))
+            inputs = portable_standard(ops, c["unit"] * (top - ops.column(top, 0) - mean), c)
+            hidden = ops.tanh(ops.matmul(inputs, c["w"]) + c["c"])
+            return ridges.portable_bounded_scale(ops, c["bias"] + ops.sum(c["v"] * hidden), c["unit"])
+
+        return {name: np.asarray(value) for name, value in numbers.items()}, scale
 
 
 class Network:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.profile import Profile
 
 
@@ -31,6 +33,10 @@ ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 SMALLEST_DENOMINATOR = 1e-150
 """A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
+
+
+SMALLEST_SINGLE = 1e-35
+"""The same where it may be worked out in single precision."""
 
 
 class RhoNormScaling(ScaleCalibrator):
@@ -180,6 +186,20 @@ class RhoNormScaling(ScaleCalibrator):
             return np.full(len(logits), 1 / self.beta_)
         norm = rho_norms(logits, [self.rho_], center=self.center_)[:, 0]
         return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        center = self.center_
+
+        def scale(ops: Ops, c: Constants, z: Value) -> Value:
+            size = ops.abs(z - ops.mean(z) if center else z)
+            unit = ops.max(size)
+            size = size / ops.where(unit > 0.0, unit, 1.0)
+            # An all-zero row has the sum 0, whose root has no slope; any other sum is at least 1.
+            total = ops.maximum(ops.sum(ops.power(size, c["rho"])), 1.0)
+            norm = unit * ops.power(total, 1.0 / c["rho"])
+            return 1.0 / ops.maximum(c["gamma"] * norm + c["beta"], SMALLEST_SINGLE)
+
+        return {name: np.array(getattr(self, f"{name}_")) for name in ("rho", "gamma", "beta")}, scale
 
     def _objectives(self) -> dict[float, Objective]:
         """α → the objective with that weight of the KL term."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale_fit import ScaleFit
+    from rhocal.portable import Ops
+    from rhocal.portable.ops import Value
     from rhocal.special import Vector
 
 SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)
@@ -96,6 +98,12 @@ def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
     away = log_scale - np.log(unit)
     scale = np.asarray(unit * np.exp(np.clip(away, -np.log(SCALE_REACH), np.log(SCALE_REACH))))
     return scale, np.where(np.abs(away) < np.log(SCALE_REACH), scale, 0.0)
+
+
+def portable_bounded_scale(ops: Ops, log_scale: Value, unit: Value) -> Value:
+    """The scale of ``bounded_scale`` over portable operations."""
+    reach = float(np.log(SCALE_REACH))
+    return unit * ops.exp(ops.clip(log_scale - ops.log(unit), -reach, reach))
 
 
 def fitted(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.binary_map import BinaryMap, Fitted, Outcomes, smoothed
 from rhocal.calibrators.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
+from rhocal.portable import interpolated, line_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.special import Vector
 
 N_NODES = 513
@@ -34,6 +37,17 @@ class Correction(BinaryMap):
 
     def __call__(self, score: Vector) -> Vector:
         return np.clip(score + np.interp(score, self.places, self.corrections), self.low, self.high)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = line_tables(arrays["places"], arrays["corrections"])
+        width = len(numbers["edges"]) // len(numbers["edge_starts"])
+        numbers |= {name: np.nan_to_num(arrays[name]) for name in ("low", "high")}
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            return ops.clip(score + interpolated(ops, c, width, score), c["low"], c["high"])
+
+        return numbers, formula
 
 
 class SplineCalibration(BinaryCalibrator):

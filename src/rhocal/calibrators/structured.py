@@ -17,6 +17,8 @@ from rhocal.profile import Profile
 from rhocal.special import softmax
 
 if TYPE_CHECKING:
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
     from rhocal.solve import Solution
     from rhocal.special import Vector
@@ -87,3 +89,12 @@ class StructuredScaling(LinearCalibrator):
 
     def _features(self, logits: Vector) -> Vector:
         return np.log((1 - self.mix_) * softmax(self.scale_ * logits) + self.mix_ / logits.shape[1])
+
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        m = float(len(self.bias_))
+
+        def features(ops: Ops, c: Constants, z: Value) -> Value:
+            mix = c["mix"]
+            return ops.log((1.0 - mix) * ops.softmax(c["scale"] * z) + mix / m)
+
+        return {"scale": np.array(self.scale_), "mix": np.array(self.mix_)}, features

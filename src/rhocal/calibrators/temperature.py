@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from rhocal.objectives import NLL, Objective, objective
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.portable import Formula
     from rhocal.profile import Profile
     from rhocal.special import Floats, Vector
 
@@ -78,3 +79,6 @@ class TemperatureScaling(ScaleCalibrator):
 
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         return np.full(len(logits), 1 / self.temperature_)
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        return {"temperature": np.array(self.temperature_)}, lambda _ops, c, _z: 1.0 / c["temperature"]

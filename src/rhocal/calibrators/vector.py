@@ -9,6 +9,7 @@ from rhocal.objectives import Objective, objective
 from rhocal.profile import Profile
 
 if TYPE_CHECKING:
+    from rhocal.portable import Formula
     from rhocal.predictions import Predictions
     from rhocal.solve import Solution
     from rhocal.special import Vector
@@ -53,3 +54,6 @@ class VectorScaling(LinearCalibrator):
 
     def _features(self, logits: Vector) -> Vector:
         return logits
+
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        return {}, lambda _ops, _c, z: z

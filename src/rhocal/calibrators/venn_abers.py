@@ -10,12 +10,21 @@ import numpy as np
 from rhocal.calibrators.binary_map import FINEST, BinaryMap, Fitted, OneSided, Outcomes
 from rhocal.calibrators.class_scores import ClassScores
 from rhocal.calibrators.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
+from rhocal.portable import located, padded
+from rhocal.portable.tables import starts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
+    from rhocal.portable import Constants, Formula, Ops
+    from rhocal.portable.ops import Value
     from rhocal.predictions import Kind
     from rhocal.special import Vector
+
+NOISE = 1e-12
+"""Scores that differ by less, relatively, are the same: what ``without_noise`` does by rounding."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,30 @@ class Interval(BinaryMap):
     def __call__(self, score: Vector) -> Vector:
         p0, p1 = self.bounds(score)
         return p1 / (1 - p0 + p1)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        scores, low, high = arrays["scores"], arrays["low"], arrays["high"]
+        table = padded(scores, np.inf)
+        width = len(table) // len(scores)
+        aside = np.zeros((len(scores), 1))
+        numbers = {
+            "scores": table,
+            "score_starts": starts(len(scores), width),
+            "bound_starts": starts(len(scores), width + 1),
+            "low": padded(np.hstack([aside, low]), 0.0, width + 1),
+            "high": padded(high, 1.0, width + 1),
+        }
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            noise = (ops.abs(score) + 1.0) * NOISE
+            below = located(ops, c["scores"], c["score_starts"], width, score + noise, count_equal=True)
+            above = located(ops, c["scores"], c["score_starts"], width, score - noise)
+            below, above = below + c["bound_starts"], above + c["bound_starts"]
+            p0, p1 = ops.take(c["low"], below), ops.take(c["high"], above)
+            return p1 / (1.0 - p0 + p1)
+
+        return numbers, formula
 
 
 class VennAbers(BinaryCalibrator):

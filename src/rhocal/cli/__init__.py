@@ -13,9 +13,11 @@ import typer
 
 from rhocal._version import __version__
 from rhocal.cli.apply import apply_
+from rhocal.cli.card import card
 from rhocal.cli.compare import compare
 from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
+from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
@@ -52,6 +54,8 @@ app.command()(fit)
 app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
+app.command()(export)
+app.command()(card)
 app.command()(compare)
 app.command()(power)
 app.command()(shift)

@@ -17,6 +17,7 @@ def methods_(as_json: Json = False) -> None:
             "method": name,
             "summary": method.summary,
             "keeps_decision": method.family.keeps_decision,
+            "exports": method.family.exports,
             "options": {key: str(value) for key, value in method.family(**method.options).get_params().items()},
         }
         for name, method in CALIBRATORS.items()
@@ -24,8 +25,9 @@ def methods_(as_json: Json = False) -> None:
     if as_json:
         print_json({"methods": listed})
         return
-    table = Table("method", "what it does", "keeps the decision", "options")
+    table = Table("method", "what it does", "keeps the decision", "exports", "options")
     for line in listed:
         options = ", ".join(line["options"])  # type: ignore[arg-type]
-        table.add_row(line["method"], line["summary"], "yes" if line["keeps_decision"] else "no", options)  # type: ignore[arg-type]
+        flags = ("yes" if line[key] else "no" for key in ("keeps_decision", "exports"))
+        table.add_row(line["method"], line["summary"], *flags, options)  # type: ignore[arg-type]
     tables.console().print(table)

@@ -1,0 +1,51 @@
+"""`rhocal export`: a calibrator behind a user's ONNX model, or as a model of its own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhocal.cli.desk import ClassAxis, Json, print_json
+
+
+def export(
+    artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Argument(help="An ONNX model; without one the calibrator becomes a model of its own.")
+    ] = None,
+    target: Annotated[Path, typer.Option("-o", help="The .onnx file to write.")] = Path("calibrated.onnx"),
+    output: Annotated[str | None, typer.Option("--output", help="The model's output that holds the scores.")] = None,
+    write: Annotated[
+        str, typer.Option("--write", help="Write `probs` or `logits`; `same` keeps what the output was.")
+    ] = "same",
+    class_axis: ClassAxis = -1,
+    as_json: Json = False,
+) -> None:
+    """Append a calibrator to an ONNX model, check the result, and prove it with onnxruntime before it is written.
+
+    A final Softmax is replaced: the output stays probabilities. Names, opset, dynamic batch and metadata stay.
+    """
+    from rhocal.artifact import load
+    from rhocal.onnx import export as to_file
+    from rhocal.onnx import save_model
+
+    cal = load(artifact)
+    if model is None:
+        done = save_model(cal, target, output="probs" if write == "same" else write)
+    else:
+        done = to_file(cal, model, target, output=output, write=write, class_axis=class_axis)
+    if as_json:
+        print_json({"file": str(target), "method": cal.name, **asdict(done)})
+        return
+    replaced = f", in the place of its {done.replaced}" if done.replaced else ""
+    typer.echo(
+        f"saved {target}: {done.output} holds {done.holds} calibrated with {cal.name}{replaced} (opset {done.opset})"
+    )
+    whole = "not run: its inputs cannot be made up" if done.whole_model is None else f"{done.whole_model:.1e}"
+    typer.echo(
+        f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores; "
+        f"whole model {whole}"
+    )

@@ -1,0 +1,291 @@
+"""A calibrator behind a user's model: at its logits, or in the place of its final Softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from rhocal._version import __version__
+from rhocal.errors import InputError
+from rhocal.onnx.graph import PREFIX, Wish, emit
+from rhocal.onnx.ops import ELEMENTS
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+
+OLDEST_OPSET = 13
+"""Before it Softmax means something else, and reductions take their axes otherwise."""
+
+NORMALISERS = {"Softmax": "probs", "LogSoftmax": "log_probs"}
+RESHAPING = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Clip"}
+TRANSPARENT = {"Identity", "Cast"}
+"""Nodes through which a final Softmax is still seen."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the calibrator goes."""
+
+    name: str
+    """The output of the model that becomes calibrated."""
+    source: str
+    """The tensor it reads in the new model: the input of the Softmax it replaces, or what was the output before."""
+    replaces: str
+    """The kind of node it replaces, or nothing."""
+    wish: Wish
+
+
+def attach(
+    model: Any, cal: Calibrator, output: str | None = None, *, write: str = "same", class_axis: int = -1
+) -> tuple[Any, Place]:
+    """A copy of an ONNX model whose ``output`` is calibrated; everything else, names and opset included, stays.
+
+    Parameters
+    ----------
+    output
+        The model's output; may be left out if there is only one that fits.
+    write
+        ``"same"``: logits stay logits, and where a final Softmax is replaced probabilities stay probabilities.
+        ``"probs"`` or ``"logits"`` say otherwise.
+    class_axis
+        The axis of the classes.
+    """
+    if write not in {"same", "probs", "logits"}:
+        raise InputError(f"write is same, probs or logits; got {write!r}")
+    portable = cal.portable()
+    opset = opset_of(model)
+    value = chosen_output(model, output, portable.n_classes, class_axis)
+    place = find_place(model, value, cal, write, class_axis, opset)
+    prefix = unused_prefix(model.graph)
+    before = f"{prefix}{place.name}_before"
+    place = replace(place, source=place.source or before)
+    new = onnx.ModelProto()
+    new.CopyFrom(model)
+    graph = new.graph
+    rename(graph, place.name, before)
+    builder = emit(portable, place.source, place.name, place.wish, prefix)
+    graph.node.extend(builder.nodes)
+    graph.initializer.extend(builder.initializers)
+    if place.replaces:
+        _drop_unused(graph, before)
+    props = {prop.key: prop.value for prop in new.metadata_props}
+    helper.set_model_props(new, {**props, **about(cal)})
+    return new, place
+
+
+def about(cal: Calibrator) -> dict[str, str]:
+    """What an exported model says about its calibrator."""
+    return {"rhocal.method": cal.name, "rhocal.version": __version__, "rhocal.calibrator": repr(cal)}
+
+
+def opset_of(model: Any) -> int:
+    """The opset of a model, if it is new enough."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), None)
+    if opset is None:
+        raise InputError("the model imports no standard ONNX operators; export it with an opset of its own")
+    if opset < OLDEST_OPSET:
+        raise InputError(
+            f"the model has opset {opset}, and a calibrator needs {OLDEST_OPSET} or newer; export the model again with a newer "
+            "one, or convert it: onnx.version_converter.convert_version(model, 17)"
+        )
+    return int(opset)
+
+
+def chosen_output(model: Any, name: str | None, n_classes: int, class_axis: int) -> Any:
+    """The output to calibrate."""
+    outputs = list(model.graph.output)
+    listed = "; ".join(describe(value) for value in outputs)
+    if name is not None:
+        for value in outputs:
+            if value.name == name:
+                return _checked(value, n_classes, class_axis)
+        raise InputError(f"the model has no output {name!r}; it has {listed}")
+    if len(outputs) == 1:
+        return _checked(outputs[0], n_classes, class_axis)
+    fitting = [value for value in outputs if fits(value, n_classes, class_axis)]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise InputError(f"the model has several outputs, say which one holds the scores (--output): {listed}")
+
+
+def describe(value: Any) -> str:
+    """Name, type and shape."""
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        return f"{value.name} (not a tensor)"
+    kind = ELEMENTS.get(tensor.elem_type, TensorProto.DataType.Name(tensor.elem_type).lower())
+    return f"{value.name} ({kind}, {shape_of(value)})"
+
+
+def shape_of(value: Any) -> list[Any] | None:
+    """Lengths, names and None for what is not known."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+
+
+def fits(value: Any, n_classes: int, class_axis: int) -> bool:
+    """Whether an output can hold the scores."""
+    try:
+        _checked(value, n_classes, class_axis)
+    except InputError:
+        return False
+    shape = shape_of(value)
+    return shape is not None and isinstance(shape[class_axis], int)
+
+
+def _checked(value: Any, n_classes: int, class_axis: int) -> Any:
+    if not value.type.HasField("tensor_type"):
+        raise InputError(
+            f"output {value.name} is not a tensor (scikit-learn pipelines: convert with options={{'zipmap': False}})"
+        )
+    if value.type.tensor_type.elem_type not in ELEMENTS:
+        raise InputError(f"output {describe(value)} does not hold floating-point scores")
+    shape = shape_of(value)
+    if shape is None:
+        return value
+    if not shape or not -len(shape) <= class_axis < len(shape):
+        raise InputError(f"output {describe(value)} has no axis {class_axis}")
+    found = shape[class_axis]
+    one_score = n_classes == 2 and (found == 1 or len(shape) == 1)
+    if isinstance(found, int) and found != n_classes and not one_score:
+        raise InputError(
+            f"output {describe(value)} has {found} classes on axis {class_axis}, but the calibrator was fitted with "
+            f"{n_classes}; the axis of the classes is class_axis (--class-axis)"
+        )
+    return value
+
+
+def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: int, opset: int) -> Place:
+    """Which tensor the calibrator reads and what it writes."""
+    last = producer(model.graph, value.name)
+    replaces = source = ""
+    if last is not None and cal.kind_ == "logits":
+        if last.op_type in NORMALISERS:
+            _check_axis(last, class_axis, shape_of(value))
+            replaces, source = last.op_type, last.input[0]
+        elif last.op_type == "Sigmoid":
+            if not _one_score(shape_of(value)):
+                raise InputError(
+                    f"output {value.name} ends in a Sigmoid for each class, which is not one decision among classes"
+                )
+            replaces, source = last.op_type, last.input[0]
+        else:
+            _refuse_hidden_softmax(model.graph, value.name)
+    meaning = NORMALISERS.get(replaces, "probs" if replaces else cal.kind_)
+    return Place(
+        value.name,
+        source,
+        replaces,
+        Wish(
+            meaning if write == "same" else write,
+            value.type.tensor_type.elem_type,
+            opset,
+            _perm(shape_of(value), class_axis, value.name),
+            _one_score(shape_of(value)) and len(cal.classes_) == 2,
+            len(shape_of(value) or ()) == 1,
+        ),
+    )
+
+
+def _refuse_hidden_softmax(graph: Any, name: str) -> None:
+    """Probabilities must not be taken for logits."""
+    node = producer(graph, name)
+    while node is not None and node.op_type in RESHAPING:
+        node = producer(graph, node.input[0])
+    if node is not None and node.op_type in {*NORMALISERS, "Sigmoid"}:
+        raise InputError(
+            f"output {name} holds probabilities: a {node.op_type} stands before its last node. The calibrator was fitted on "
+            "logits: export the model again without it, or fit with kind='probs' (--kind probs) on what it gives now"
+        )
+
+
+def _one_score(shape: list[Any] | None) -> bool:
+    return shape is not None and (len(shape) == 1 or shape[-1] == 1)
+
+
+def _perm(shape: list[Any] | None, class_axis: int, name: str) -> tuple[int, ...] | None:
+    if class_axis == -1:
+        return None
+    if shape is None:
+        raise InputError(f"the number of axes of output {name} is not in the model; class_axis needs it")
+    axis = class_axis % len(shape)
+    return None if axis == len(shape) - 1 else (*(k for k in range(len(shape)) if k != axis), axis)
+
+
+def _check_axis(node: Any, class_axis: int, shape: list[Any] | None) -> None:
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    rank = len(shape) if shape else 0
+    if axis != class_axis and not (rank and axis % rank == class_axis % rank):
+        raise InputError(
+            f"the model's {node.op_type} runs over axis {axis}; say class_axis={axis} (--class-axis {axis})"
+        )
+
+
+def producer(graph: Any, name: str) -> Any:
+    """The node that makes a tensor, looking through those that change nothing."""
+    made = {output: node for node in graph.node for output in node.output}
+    node = made.get(name)
+    while node is not None and node.op_type in TRANSPARENT and node.input[0] in made:
+        node = made[node.input[0]]
+    return node
+
+
+def rename(graph: Any, old: str, new: str) -> None:
+    """Give a tensor inside a graph another name; the graph's outputs keep theirs."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for k, name in enumerate(names):
+                if name == old:
+                    names[k] = new
+        for inner in inner_graphs(node):
+            rename(inner, old, new)
+            for output in inner.output:
+                output.name = new if output.name == old else output.name
+    for value in graph.value_info:
+        value.name = new if value.name == old else value.name
+
+
+def inner_graphs(node: Any) -> list[Any]:
+    """The branches and bodies of a node (If, Loop, Scan)."""
+    return [g for a in node.attribute for g in (a.g, *a.graphs) if len(g.node) or len(g.output)]
+
+
+def unused_prefix(graph: Any) -> str:
+    """A prefix that no name of the graph begins with: a model may be calibrated twice."""
+    names = [name for node in graph.node for name in (*node.input, *node.output, node.name)]
+    names += [one.name for one in graph.initializer]
+    prefix, k = PREFIX, 1
+    while any(name.startswith(prefix) for name in names):
+        k += 1
+        prefix = f"{PREFIX}{k}_"
+    return prefix
+
+
+def _drop_unused(graph: Any, name: str) -> None:
+    """Remove what the calibrator replaced, as far as nothing else reads it."""
+    outputs = {value.name for value in graph.output}
+    while name:
+        used = {one for node in graph.node for one in node.input} | outputs | _inner_inputs(graph)
+        node = next((node for node in graph.node if name in node.output), None)
+        if name in used or node is None or node.op_type not in {*NORMALISERS, *TRANSPARENT, "Sigmoid"}:
+            return
+        final = node.op_type not in TRANSPARENT
+        stale = [value for value in graph.value_info if value.name == name]
+        name = "" if final else node.input[0]
+        graph.node.remove(node)
+        for value in stale:
+            graph.value_info.remove(value)
+
+
+def _inner_inputs(graph: Any) -> set[str]:
+    found: set[str] = set()
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            found |= {name for one in inner.node for name in one.input} | _inner_inputs(inner)
+            found |= {value.name for value in inner.output}
+    return found

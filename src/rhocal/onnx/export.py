@@ -1,0 +1,133 @@
+"""Export to files: checked by ONNX, proved with onnxruntime, and only then written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, helper
+
+from rhocal.atomic import writing
+from rhocal.errors import FileError, InputError
+from rhocal.onnx import proof
+from rhocal.onnx.attach import OLDEST_OPSET, about, attach
+from rhocal.onnx.graph import OPSET, Wish, standalone
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.onnx.attach import Place
+
+LARGEST = 2**31 - 2**20
+"""Bytes that one file of the format can hold; more go into a file of their own beside it."""
+
+STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how it was proved."""
+
+    output: str
+    """The output that is calibrated now."""
+    holds: str
+    """``logits``, ``probs`` or ``log_probs``."""
+    replaced: str
+    """The final node that was replaced, such as Softmax, or nothing."""
+    opset: int
+    difference: float
+    """Largest difference in probability between the calibrator's graph in onnxruntime and the calibrator."""
+    whole_model: float | None
+    """The same for the whole model on random inputs; None where none could be made up."""
+
+
+def save_model(
+    cal: Calibrator, path: str | PathLike[str], *, output: str = "probs", opset: int | None = None
+) -> Exported:
+    """Write a calibrator as a model of its own: ``logits`` (or ``probs``) in, ``probs`` or ``calibrated_logits`` out."""
+    if output not in {"probs", "logits"}:
+        raise InputError(f"output is probs or logits; got {output!r}")
+    if opset is not None and opset < OLDEST_OPSET:
+        raise InputError(f"opset must be {OLDEST_OPSET} or newer; got {opset}")
+    wish = Wish(output, opset=opset or OPSET)
+    names = cal.kind_, "calibrated_probs" if output == "probs" else "calibrated_logits"
+    model = standalone(cal.portable(), wish, names=names, about=about(cal))
+    onnx.checker.check_model(model, full_check=True)
+    worst = proof.prove(cal, model, wish)
+    _write(model, path)
+    return Exported(names[1], output, "", wish.opset, worst, None)
+
+
+def export(
+    cal: Calibrator,
+    model: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    output: str | None = None,
+    write: str = "same",
+    class_axis: int = -1,
+) -> Exported:
+    """Write a user's ONNX model with the calibrator behind it; see ``attach`` for the options."""
+    original = read_model(model)
+    new, place = attach(original, cal, output, write=write, class_axis=class_axis)
+    if new.ByteSize() < LARGEST:
+        onnx.checker.check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
+    alone = standalone(cal.portable(), place.wish, names=("scores", "calibrated"), about={})
+    worst = proof.prove(cal, alone, place.wish)
+    whole = _whole(cal, new, place, class_axis)
+    _write(new, path)
+    return Exported(place.name, place.wish.output, place.replaces, place.wish.opset, worst, whole)
+
+
+def read_model(path: str | PathLike[str]) -> Any:
+    """An ONNX model from a file."""
+    if not Path(path).is_file():
+        raise FileError(f"{path}: there is no such file")
+    try:
+        model = onnx.load(path)
+    except (DecodeError, ValueError, OSError) as error:
+        raise FileError(f"{path}: cannot be read as an ONNX model: {error}") from error
+    if not model.graph.output:
+        raise FileError(f"{path}: not an ONNX model, or one without outputs")
+    return model
+
+
+def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float | None:
+    """Run the whole model on random inputs and compare its output with the calibrator on what goes into it."""
+    feed = proof.random_inputs(model)
+    if feed is None or place.wish.element not in proof.FLOATS or model.ByteSize() >= LARGEST:
+        return None
+    seen = onnx.ModelProto()
+    seen.CopyFrom(model)
+    source = place.source
+    if source not in {value.name for value in seen.graph.output}:
+        seen.graph.output.append(helper.make_empty_tensor_value_info(source))
+    try:
+        scores, got = proof.session(seen).run([source, place.name], feed)
+    except Exception:  # noqa: BLE001 - the runtime has many types of errors; made-up inputs may suit no model
+        return None
+    if not np.isfinite(scores).all():
+        return None
+    scores = scores.astype(np.float64 if place.wish.element != TensorProto.FLOAT else np.float32)
+    want = cal.predict_proba(scores, class_axis=class_axis if scores.ndim > 1 else -1)
+    if place.wish.one_score:
+        want = want[:, 1]
+    elif class_axis != -1:
+        got, want = (np.moveaxis(one, class_axis, -1) for one in (got, want))
+    got = proof.as_probs(got.astype(np.float64).reshape(want.shape), place.wish)
+    return proof.checked(got, want, place.wish, "random inputs of the whole model")
+
+
+def _write(model: Any, path: str | PathLike[str]) -> None:
+    if model.ByteSize() < LARGEST:
+        with writing(path) as unfinished:
+            unfinished.write_bytes(model.SerializeToString())
+        return
+    data = Path(path).name + ".data"
+    onnx.save_model(model, str(path), save_as_external_data=True, location=data)
+    onnx.checker.check_model(str(path))

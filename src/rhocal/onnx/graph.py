@@ -1,0 +1,100 @@
+"""A calibrator as nodes between two named tensors, and as a model of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from rhocal._version import __version__
+from rhocal.onnx.ops import Builder, Node, OnnxOps
+from rhocal.portable import calibrated
+
+if TYPE_CHECKING:
+    from rhocal.portable import Portable
+
+OPSET = 17
+"""Of models of our own: old enough for every runtime in use."""
+
+IR_VERSION = 8
+"""That belongs to it."""
+
+PREFIX = "rhocal_"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a graph takes and gives."""
+
+    output: str
+    """``probs``, ``logits`` or ``log_probs``."""
+    element: int = TensorProto.FLOAT
+    """The type of the tensors at both ends."""
+    opset: int = OPSET
+    perm: tuple[int, ...] | None = None
+    """The order of axes that puts the classes last, if they are not."""
+    one_score: bool = False
+    """One score for the second of two classes, in an axis of length 1 or (``flat``) without an axis."""
+    flat: bool = False
+
+
+def emit(portable: Portable, source: str, target: str, wish: Wish, prefix: str = PREFIX) -> Builder:
+    """Nodes from the tensor ``source`` (scores) to the tensor ``target``."""
+    double = portable.wide or wish.element == TensorProto.DOUBLE
+    builder = Builder(prefix, wish.opset, np.float64 if double else np.float32)
+    ops = OnnxOps(builder, portable.n_classes)
+    x = Node(builder, source, "f")
+    x = builder.cast(x, TensorProto.DOUBLE if double else TensorProto.FLOAT)
+    if wish.flat:
+        x = builder.node("Unsqueeze", x, builder.number([-1], "i"))
+    elif wish.perm:
+        x = builder.node("Transpose", x, perm=wish.perm)
+    if wish.one_score:
+        x = _two_columns(ops, x, portable.kind)
+    given = {name: builder.constant(name.replace(".", "_"), value) for name, value in portable.constants.items()}
+    out = calibrated(ops, portable, given, x, probs=wish.output == "probs")
+    if wish.output == "log_probs":
+        out = ops.log_softmax(out)
+    if wish.one_score:
+        second = ops.column(out, 1)
+        out = second - ops.column(out, 0) if wish.output == "logits" else second
+    if wish.flat:
+        out = builder.node("Squeeze", out, builder.number([-1], "i"))
+    elif wish.perm:
+        out = builder.node("Transpose", out, perm=[int(k) for k in np.argsort(wish.perm)])
+    builder.nodes.append(helper.make_node("Cast", [out.name], [target], name=f"{prefix}result_node", to=wish.element))
+    used = {name for node in builder.nodes for name in node.input}
+    builder.initializers = [one for one in builder.initializers if one.name in used]
+    return builder
+
+
+def standalone(portable: Portable, wish: Wish, *, names: tuple[str, str], about: dict[str, str]) -> Any:
+    """A model that is nothing but the calibrator."""
+    builder = emit(portable, names[0], names[1], wish)
+    width = 1 if wish.one_score else portable.n_classes
+    shape: list[Any] = ["n_samples"] if wish.flat else ["n_samples", width]
+    if wish.perm:
+        shape = [f"axis_{k}" for k in range(len(wish.perm))]
+        shape[wish.perm[-1]] = width
+    values = [helper.make_tensor_value_info(name, wish.element, shape) for name in names]
+    graph = helper.make_graph(builder.nodes, "calibrator", values[:1], values[1:], builder.initializers)
+    model = helper.make_model(
+        graph,
+        producer_name="rhocal",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", wish.opset)],
+    )
+    model.ir_version = max(IR_VERSION, helper.find_min_ir_version_for([helper.make_opsetid("", wish.opset)]))
+    helper.set_model_props(model, about)
+    return model
+
+
+def _two_columns(ops: OnnxOps, score: Any, kind: str) -> Any:
+    """Two classes from one score, as ``predictions`` makes them."""
+    if kind == "logits":
+        return ops.concat([score * -0.5, score * 0.5])
+    p = ops.exp(score) if kind == "log_probs" else score
+    both = ops.concat([1.0 - p, p])
+    return ops.log(both) if kind == "log_probs" else both

@@ -1,0 +1,17 @@
+"""scikit-learn: a meta-estimator around any classifier, metrics as scorers, a display. The only importer of scikit-learn."""
+
+from __future__ import annotations
+
+from rhocal.errors import MissingExtraError
+
+try:
+    import sklearn as _sklearn  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError("scikit-learn", "sklearn", "rhocal.sklearn") from error
+
+from rhocal.sklearn.classifier import CalibratedClassifier
+from rhocal.sklearn.display import ReliabilityDisplay
+from rhocal.sklearn.scorers import scorer
+from rhocal.sklearn.tags import calibrator_tags, framed
+
+__all__ = ["CalibratedClassifier", "ReliabilityDisplay", "calibrator_tags", "framed", "scorer"]

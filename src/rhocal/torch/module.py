@@ -1,0 +1,114 @@
+"""A fitted map as a module: its numbers are buffers, in ``state_dict`` and on the device of the model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rhocal.errors import InputError
+from rhocal.portable import calibrated
+from rhocal.torch.ops import TorchOps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rhocal.portable import Portable
+
+
+class CalibratorModule(nn.Module):
+    """Logits in, calibrated logits or probabilities out, for any leading axes.
+
+    Half precision, autocast included, is worked out in single precision; logits come back in the type that came,
+    probabilities at least in single precision (in bfloat16 two classes of .498 and .5 would be tied). Maps of a class's
+    probability (isotonic and the like) are worked out in double precision where the device has it. ``half()`` and
+    ``bfloat16()`` do not touch the fitted numbers. Calibrated logits of maps that keep the decision have their largest
+    entry at 0: a shift of all logits of a sample, which softmax does not see.
+    """
+
+    def __init__(self, portable: Portable, *, output: str = "logits", class_axis: int = -1) -> None:
+        super().__init__()
+        if output not in {"probs", "logits"}:
+            raise InputError(f"output is probs or logits; got {output!r}")
+        self.portable, self.output, self.class_axis = portable, output, class_axis
+        for name, value in portable.constants.items():
+            self.register_buffer(_buffer(name), torch.from_numpy(np.array(value)))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
+        z, axis = self._as_table(logits)
+        double = logits.dtype == torch.float64 or (self.portable.wide and z.device.type != "mps")
+        dtype = torch.float64 if double else torch.float32
+        constants = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.portable.constants}
+        probs = self.output == "probs"
+        out = calibrated(TorchOps(dtype), self.portable, constants, z.to(dtype), probs=probs)
+        out = _back(out, logits.dtype, probs=probs)
+        return out if axis == -1 else out.movedim(-1, axis)
+
+    def extra_repr(self) -> str:
+        return f"{self.portable.n_classes} classes, output={self.output!r}, class_axis={self.class_axis}"
+
+    def _as_table(self, scores: Tensor) -> tuple[Tensor, int]:
+        """Two or more classes on the last axis, and where they are to go back."""
+        m = self.portable.n_classes
+        flat = scores.dim() == 1
+        n_columns = 1 if flat else _size(scores, self.class_axis)
+        if n_columns == 1 and m == 2:
+            score = scores if flat else scores.movedim(self.class_axis, -1)[..., 0]
+            if self.portable.kind == "logits":
+                return torch.stack([-score / 2, score / 2], dim=-1), -1 if flat else self.class_axis
+            p = score.exp() if self.portable.kind == "log_probs" else score
+            both = torch.stack([1 - p, p], dim=-1)
+            both = both.log() if self.portable.kind == "log_probs" else both
+            return both, -1 if flat else self.class_axis
+        if n_columns != m:
+            raise InputError(
+                f"logits of shape {tuple(scores.shape)} have {n_columns} classes on axis {self.class_axis}, but the "
+                f"calibrator was fitted with {m}; the axis of the classes is class_axis"
+            )
+        return (scores, -1) if self.class_axis == -1 else (scores.movedim(self.class_axis, -1), self.class_axis)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
+        """Move with the model, but keep the precision of the fitted numbers."""
+        kept = dict(self._buffers)
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        except TypeError:  # a device without double precision
+            for name, value in kept.items():
+                if value is not None and value.dtype == torch.float64:
+                    self._buffers[name] = value.float()
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
+        for name, value in kept.items():
+            moved = self._buffers[name]
+            if value is not None and moved is not None and value.dtype != moved.dtype:
+                self._buffers[name] = value.to(moved.device)
+        return self
+
+
+def _buffer(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def _in(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def _back(out: Tensor, came: torch.dtype, *, probs: bool) -> Tensor:
+    if not came.is_floating_point:
+        return out
+    dtype = torch.promote_types(came, torch.float32) if probs else came
+    return out.clamp(min=torch.finfo(dtype).min).to(dtype) if dtype == torch.float16 else out.to(dtype)
+
+
+def _size(scores: Tensor, axis: int) -> int:
+    """The length of an axis as a plain number, also while a graph is traced."""
+    length = scores.size(axis)
+    if type(length) is int:
+        return length
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tracer, that the number of classes becomes a constant: it is one
+        return int(length)

@@ -1,0 +1,168 @@
+"""The passes of a fit over logits on any device: only one or a few numbers a sample come to the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhocal.errors import InputError
+from rhocal.passes import FEW_CLASSES
+from rhocal.predictions import SMALLEST_PROB, Kind, predictions
+from rhocal.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.special import Vector
+
+BLOCK_ENTRIES = 1 << 24
+"""Entries handled at a time: temporary memory of 64 MB an array in single precision."""
+
+
+@dataclass(frozen=True)
+class TensorPasses:
+    """``rhocal.passes.Passes`` over a tensor of shape (n_samples, n_classes), where it is."""
+
+    logits: Tensor
+
+    def take(self, rows: NDArray[np.intp]) -> TensorPasses:
+        return TensorPasses(self.logits[torch.as_tensor(rows, device=self.logits.device)])
+
+    def means(self) -> Vector:
+        return self._each(lambda z, _: z.mean(dim=1))
+
+    def largest(self, k: int) -> Vector:
+        k = min(k, self.logits.shape[1])
+        return np.ascontiguousarray(self._each(lambda z, _: z.topk(k, dim=1).values.T).T)
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        def some(z: Tensor, _: slice) -> Tensor:
+            size, unit = _sizes(z, center=center)
+            sums = torch.stack([(size**rho).sum(dim=1) ** (1 / rho) for rho in rhos])
+            return unit * sums
+
+        return np.ascontiguousarray(self._each(some).T)
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        def some(z: Tensor, _: slice) -> Tensor:
+            size, unit = _sizes(z, center=center)
+            logs = size.clamp(min=torch.finfo(z.dtype).tiny).log()
+            powers = torch.where(size > 0, (rho * logs).exp(), 0)
+            total = powers.sum(dim=1).clamp(min=1)
+            norm = unit * total ** (1 / rho)
+            return torch.stack([norm, norm * ((powers * logs).sum(dim=1) / total / rho - total.log() / rho**2)])
+
+        norm, slope = self._each(some)
+        return norm, slope
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        def some(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._there(top[rows], z)[:, None]
+            e = (z * self._there(scale[rows], z)[:, None]).exp()
+            total = e.sum(dim=1)
+            moments = []
+            for _ in range(order):
+                e = e * z
+                moments.append(e.sum(dim=1) / total)
+            mean = moments[0]
+            found = [total.log(), mean]
+            if order > 1:
+                found.append((moments[1] - mean**2).clamp(min=0))
+            if order > 2:
+                found.append(moments[2] - 3 * mean * moments[1] + 2 * mean**3)
+            return torch.stack(found)
+
+        return tuple(self._each(some))
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        def some(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._there(top[rows], z)[:, None]
+            found = []
+            for scale in scales:
+                e = (z * float(scale)).exp()
+                found.append(torch.stack([e.sum(dim=1), (e * z).sum(dim=1), (e * z * z).sum(dim=1)]))
+            return torch.stack(found, dim=1)
+
+        return self._each(some)
+
+    def _each(self, some: Callable[[Tensor, slice], Tensor]) -> Vector:
+        """What is read from each block of rows, in float64 on the host; samples are the last axis."""
+        parts = [some(z, rows).double().cpu().numpy() for z, rows in self._blocks()]
+        return np.concatenate(parts, axis=-1)
+
+    def _blocks(self) -> Iterator[tuple[Tensor, slice]]:
+        """Rows in double precision if there are few classes (as with arrays), else in single."""
+        n, m = self.logits.shape
+        double = self.logits.dtype == torch.float64 or (m <= FEW_CLASSES and self.logits.device.type != "mps")
+        step = max(1, BLOCK_ENTRIES // m)
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            yield self.logits[rows].to(torch.float64 if double else torch.float32), rows
+
+    def _there(self, values: Vector, like: Tensor) -> Tensor:
+        return torch.as_tensor(values).to(like.dtype).to(like.device)
+
+
+def _sizes(z: Tensor, *, center: bool) -> tuple[Tensor, Tensor]:
+    """|z| in units of the largest of its row, and that unit."""
+    size = (z - z.mean(dim=1, keepdim=True) if center else z).abs()
+    unit = size.amax(dim=1)
+    return size / torch.where(unit > 0, unit, 1)[:, None], unit
+
+
+def profile_of(
+    scores: Tensor,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    classes: Any = None,
+    kind: Kind = "logits",
+    ignore_index: int | None = None,
+    class_axis: int = -1,
+) -> Profile:
+    """The profile of logits on a device; arguments as in ``rhocal.predictions.predictions``."""
+    values = scores.detach()
+    if values.dim() < 2 or values.shape[class_axis] < 2:
+        raise InputError(f"logits of shape {tuple(values.shape)} on {values.device} need a column for each class")
+    table = values.movedim(class_axis, -1).reshape(-1, values.shape[class_axis])
+    said = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    # The border looks at labels, weights and names beside scores that take no memory; the real ones are looked at below.
+    nothing = np.broadcast_to(np.float32(0), tuple(table.shape))
+    data = predictions(nothing, said, sample_weight=sample_weight, classes=classes, ignore_index=ignore_index)
+    assert data.labels is not None
+    if data.n_ignored:
+        table = table[torch.as_tensor(said.reshape(-1) != ignore_index, device=table.device)]
+    table = _as_logits(table, kind)
+    if not torch.isfinite(table).all():
+        bad = int((~torch.isfinite(table)).any(dim=1).sum())
+        raise InputError(
+            f"logits must be finite; {bad} rows on {table.device} hold NaN or infinite entries. Leave them out"
+        )
+    top, predicted = table.max(dim=1)
+    codes = torch.as_tensor(data.labels, device=table.device)
+    top_logit, label_logit = (one.cpu().double().numpy() for one in (top, table.gather(1, codes[:, None])[:, 0]))
+    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    total = float(weights.sum())
+    return Profile(
+        passes=TensorPasses(table),
+        classes=data.classes,
+        kind=kind,
+        top=top_logit,
+        label_gap=label_logit - top_logit,
+        correct=(predicted.cpu().numpy() == data.labels).astype(np.float64),
+        weights=weights / total,
+        total_weight=total,
+    )
+
+
+def _as_logits(table: Tensor, kind: Kind) -> Tensor:
+    if kind == "logits":
+        return table
+    wide = table.to(torch.promote_types(table.dtype, torch.float32))
+    return wide.clamp(min=SMALLEST_PROB).log() if kind == "probs" else wide.clamp(min=float(np.log(SMALLEST_PROB)))
