@@ -1,0 +1,31 @@
+"""What stands at the top: which calibrator it is about, and whether to trust."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rhocal.errors import InputError
+from rhocal.metrics.verdict import ALARM
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.evaluation import Evaluation
+
+SMALL_EXCESS = 0.01
+"""An ECE that is this little above the floor is small, even where it is certain."""
+
+
+def headline_of(calibrators: Mapping[str, Any], wanted: str | None) -> str | None:
+    """The calibrator the summary is about: the one asked for, else the first."""
+    if wanted is not None and wanted not in calibrators:
+        raise InputError(f"headline is one of {', '.join(calibrators) or 'none'}; got {wanted!r}")
+    return wanted or next(iter(calibrators), None)
+
+
+def level(found: Evaluation) -> str:
+    """``good``: no test tells it from a perfect model; ``fair``: only just; ``bad``: clearly off."""
+    if not found.distinguishable:
+        return "good"
+    ece = found["ece"]
+    return "fair" if ece.p_value > ALARM or ece.excess < SMALL_EXCESS else "bad"
