@@ -56,7 +56,14 @@ def page(document: Mapping[str, Any]) -> str:
         loader=PackageLoader("rhocal", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"number": number, "signed": signed, "p": p_value, "equals_p": equals_p, "cell": cell, "points": points}
+    environment.filters |= {
+        "number": number,
+        "signed": signed,
+        "p": p_value,
+        "equals_p": equals_p,
+        "cell": cell,
+        "points": points,
+    }
     by_name = {method["name"]: method for method in document["methods"]}
     return environment.get_template("report.html.j2").render(
         doc=document,

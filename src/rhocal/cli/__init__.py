@@ -21,6 +21,7 @@ from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
+from rhocal.cli.report import report
 from rhocal.cli.shift import shift
 from rhocal.errors import RhocalError, RhocalWarning
 
@@ -51,6 +52,7 @@ app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(report)
 app.command()(power)
 app.command()(shift)
 app.command("methods")(methods_)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.report import ReportOption, headline, origin, write
+from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.compare import Row
@@ -22,6 +24,7 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
     ] = None,
+    report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
@@ -30,11 +33,15 @@ def compare(
 ) -> None:
     """Compare methods: fit each on the tune half and measure it on the test half.
 
-    A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed.
+    A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed. A
+    report is about one file, and its last halving.
     """
+    if report is not None and len(sources) > 1:
+        raise InputError(f"--report is about one file; got {len(sources)}")
     from rhocal import compare as comparing
     from rhocal import tables
     from rhocal.calibrators import CALIBRATORS, calibrator
+    from rhocal.report import document
 
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     chosen = {name: calibrator(name) for name in names}
@@ -50,6 +57,13 @@ def compare(
                 rows.append(row)
                 step(f"{network}, {row.method}")
     show_comparison(rows, output=output, per_network=per_network, as_json=as_json)
+    if report is not None:
+        network, pair = cut[-1]
+        notes = {row.method: row.note for row in rows if row.split == pair.name}
+        found = document(
+            pair.test, chosen, origin(network, sources), tune=pair.tune, headline=headline(chosen), notes=notes
+        )
+        write(found, report, quiet=as_json)
 
 
 def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:

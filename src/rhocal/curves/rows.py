@@ -46,9 +46,7 @@ def pareto(rows: Sequence[Mapping[str, Any]], *, x: str = "nll", y: str = "ece")
     table = _means(rows, [x, y])
     methods = tuple(table)
     points = np.array([table[name] for name in methods])
-    best = tuple(
-        not any((other <= point).all() and (other < point).any() for other in points) for point in points
-    )
+    best = tuple(not any((other <= point).all() and (other < point).any() for other in points) for point in points)
     return Pareto(methods, x, y, points[:, 0], points[:, 1], best)
 
 

@@ -57,7 +57,10 @@ def _samples(
             f"{floor.floor_high:.3f}) by chance alone, and smaller errors cannot be seen.",
         )
     if tune is not None and tune.n_samples < FEW and not same_samples:
-        yield "few samples", f"Only {tune.n_samples:,} samples were fitted on; methods with many parameters suffer first."
+        yield (
+            "few samples",
+            f"Only {tune.n_samples:,} samples were fitted on; methods with many parameters suffer first.",
+        )
     if test.n_clipped:
         yield "input", f"{test.n_clipped:,} probabilities were (nearly) 0 and had to be raised to 1e−30; give logits."
 

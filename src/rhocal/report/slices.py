@@ -30,9 +30,7 @@ def worst_classes(views: Mapping[str, Predictions]) -> dict[str, Any]:
     """The classes with the largest ECE against the rest after calibration, and what it was before."""
     heats = {name: class_heat_of(Scored.of(data), most=data.n_classes) for name, data in views.items()}
     last = list(heats.values())[-1]
-    by_name = {
-        name: dict(zip(heat.classes.tolist(), heat.error.tolist(), strict=True)) for name, heat in heats.items()
-    }
+    by_name = {name: dict(zip(heat.classes.tolist(), heat.error.tolist(), strict=True)) for name, heat in heats.items()}
     rows = [
         {"class": str(label), "n_labels": n, "ece": {name: errors[label] for name, errors in by_name.items()}}
         for label, n in zip(last.classes.tolist()[:MOST_CLASSES], last.n_labels.tolist(), strict=False)
