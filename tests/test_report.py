@@ -13,8 +13,8 @@ import reports
 import rhocal
 from conftest import run, synthetic
 from rhocal import metrics
-from rhocal.metrics import paired
 from rhocal.errors import FileError, InputError, MissingExtraError
+from rhocal.metrics import paired
 from rhocal.predictions import predictions
 from rhocal.report import BEFORE, about, document, to_json
 from rhocal.report_page import embedded, page
@@ -218,7 +218,7 @@ def test_contrast(selector):
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
     pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("page", "card")]
     pairs += [(level, f"{level}-back") for level in ("good", "fair", "bad")] + [("ink", "fair-back")]
-    for text, ground in pairs + [("good", "card"), ("bad", "card")]:
+    for text, ground in [*pairs, ("good", "card"), ("bad", "card")]:
         a, b = sorted((luminance(colours[text]), luminance(colours[ground])))
         assert (b + 0.05) / (a + 0.05) >= 4.5, (text, ground)
 

@@ -39,6 +39,7 @@ def fit(
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
+    *,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
@@ -52,7 +53,8 @@ def fit(
     """Fit a calibrator on held-out logits and labels, and save it.
 
     If the file has a tune and a test split, the tune split is used. The file may also be a profile that `rhocal profile`
-    wrote; then the method must be one that scales the logits of each sample. A report measures on the test split, if there is one.
+    wrote; then the method must be one that scales the logits of each sample. A report measures on the
+    test split, if there is one.
     """
     from rhocal import metrics, saved_profile, tables
     from rhocal.calibrators import calibrator

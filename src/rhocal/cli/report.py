@@ -50,6 +50,7 @@ def report(
             "--groups", help="Slices: an array of the file, or another file; unless given, predicted classes."
         ),
     ] = None,
+    *,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
@@ -101,7 +102,7 @@ def report(
 
 
 def origin(title: str, paths: Sequence[Path]) -> About:
-    """This very command, and the hashes of what it read."""
+    """The command being run, and the hashes of what it read."""
     from rhocal.report import Input, about
 
     return about(title, [shlex.join(["rhocal", *sys.argv[1:]])], [Input.of(path) for path in paths])

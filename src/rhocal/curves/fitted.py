@@ -105,9 +105,12 @@ def _spread_out(x: Vector, y: Vector, n_points: int) -> NDArray[np.intp]:
 
 def rho_grid(cal: Calibrator) -> RhoGrid:
     """ECE on the tune set over the grid of ρ, at the α that was chosen."""
-    rows = [row for row in _trials(cal, "rho") if row["alpha"] == cal.alpha_]  # type: ignore[attr-defined]
-    rows.sort(key=lambda row: row["rho"])
-    return RhoGrid(*(np.array([row[key] for row in rows]) for key in ("rho", "ece", "objective")), cal.rho_)  # type: ignore[attr-defined]
+    fitted: Any = cal
+    rows = sorted(
+        (row for row in _trials(cal, "rho") if row["alpha"] == fitted.alpha_), key=lambda row: float(row["rho"])
+    )
+    rho, ece, objective = (np.array([row[key] for row in rows]) for key in ("rho", "ece", "objective"))
+    return RhoGrid(rho, ece, objective, fitted.rho_)
 
 
 def alpha_curve(cal: Calibrator) -> AlphaCurve:
@@ -115,7 +118,8 @@ def alpha_curve(cal: Calibrator) -> AlphaCurve:
     rows = _trials(cal, "alpha")
     alphas = sorted({row["alpha"] for row in rows})
     best = [min(row["ece"] for row in rows if row["alpha"] == alpha) for alpha in alphas]
-    return AlphaCurve(np.array(alphas), np.array(best), cal.alpha_)  # type: ignore[attr-defined]
+    fitted: Any = cal
+    return AlphaCurve(np.array(alphas), np.array(best), fitted.alpha_)
 
 
 def _trials(cal: Calibrator, key: str) -> list[Any]:

@@ -118,6 +118,7 @@ def _correct_for_many(measured: list[Measured]) -> None:
 
 def _about_data(test: Predictions, tune: Predictions | None) -> dict[str, Any]:
     weights = test.weights
+    assert test.labels is not None
     return {
         "n_samples": test.n_samples,
         "n_classes": test.n_classes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,15 +46,19 @@ def _samples(
     if same_samples:
         yield (
             "same samples",
-            "The calibrators were fitted on the very samples they are measured on here, so their figures look better than they "
-            "are. Measure on samples that neither training nor tuning has seen.",
+            (
+                "The calibrators were fitted on the very samples they are measured on here, so their figures look better than they "
+                "are. Measure on samples that neither training nor tuning has seen."
+            ),
         )
     if test.n_samples < FEW:
         floor = measured[0].evaluation["ece"]
         yield (
             "few samples",
-            f"Only {test.n_samples:,} samples are measured: a perfect model scores an ECE of {floor.floor:.3f} (up to "
-            f"{floor.floor_high:.3f}) by chance alone, and smaller errors cannot be seen.",
+            (
+                f"Only {test.n_samples:,} samples are measured: a perfect model scores an ECE of {floor.floor:.3f} (up to "
+                f"{floor.floor_high:.3f}) by chance alone, and smaller errors cannot be seen."
+            ),
         )
     if tune is not None and tune.n_samples < FEW and not same_samples:
         yield (
@@ -73,8 +77,10 @@ def _logits(test: Predictions) -> Iterator[tuple[str, str]]:
     if off.mean() > 0.05:
         yield (
             "not zero-mean",
-            f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). Softmax does not see "
-            "it, norms do: rho-norm takes the mean away unless center=False is said.",
+            (
+                f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). Softmax does not see "
+                "it, norms do: rho-norm takes the mean away unless center=False is said."
+            ),
         )
 
 
@@ -90,14 +96,18 @@ def _fits(measured: Sequence[Measured]) -> Iterator[tuple[str, str]]:
 
 
 def _unseen(test: Predictions, tune: Predictions) -> Iterator[tuple[str, str]]:
-    unseen = np.setdiff1d(np.unique(test.labels), np.unique(tune.labels))
+    assert test.labels is not None
+    assert tune.labels is not None
+    unseen = np.setdiff1d(test.labels, tune.labels)
     if len(unseen):
         names = ", ".join(str(name)[:40] for name in test.classes[unseen[:5]])
         more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
         yield (
             "unseen classes",
-            f"{len(unseen)} of the classes measured here were never seen in tuning ({names}{more}); methods with parameters "
-            "for each class have learned nothing about them.",
+            (
+                f"{len(unseen)} of the classes measured here were never seen in tuning ({names}{more}); methods with parameters "
+                "for each class have learned nothing about them."
+            ),
         )
 
 
@@ -109,7 +119,9 @@ def _shifted(test: Predictions, tune: Predictions) -> Iterator[tuple[str, str]]:
         moved = 100 * (found.confidence_production - found.confidence_tune)
         yield (
             "shift",
-            f"Confidence differs between tuning and these samples (mean {moved:+.1f} points, Kolmogorov–Smirnov distance "
-            f"{found.ks_distance:.3f}, p = {found.p_value:.1g}): what was learned in tuning may not hold.",
+            (
+                f"Confidence differs between tuning and these samples (mean {moved:+.1f} points, Kolmogorov–Smirnov distance "
+                f"{found.ks_distance:.3f}, p = {found.p_value:.1g}): what was learned in tuning may not hold."
+            ),
         )
     yield from (("shift", f"{str(w.message)[:1].upper()}{str(w.message)[1:]}.") for w in caught)
