@@ -13,7 +13,7 @@ HOSTILE = [
     "</script><img src=x onerror='window.hacked=2'>",
     "\"quoted' & <b>bold</b>",
     "emoji 🦊🧪",
-    "עברית ‮reversed‬ عربي",
+    "עברית \u202ereversed\u202c عربي",
     "x" * 200,
     "{{ 7 * 7 }} {% raw %}",
     "javascript:alert(1)",

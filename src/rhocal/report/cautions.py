@@ -47,8 +47,8 @@ def _samples(
         yield (
             "same samples",
             (
-                "The calibrators were fitted on the very samples they are measured on here, so their figures look better than they "
-                "are. Measure on samples that neither training nor tuning has seen."
+                "The calibrators were fitted on the very samples they are measured on here, so their figures look better "
+                "than they are. Measure on samples that neither training nor tuning has seen."
             ),
         )
     if test.n_samples < FEW:
@@ -78,8 +78,8 @@ def _logits(test: Predictions) -> Iterator[tuple[str, str]]:
         yield (
             "not zero-mean",
             (
-                f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). Softmax does not see "
-                "it, norms do: rho-norm takes the mean away unless center=False is said."
+                f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). Softmax does "
+                "not see it, norms do: rho-norm takes the mean away unless center=False is said."
             ),
         )
 
@@ -105,8 +105,8 @@ def _unseen(test: Predictions, tune: Predictions) -> Iterator[tuple[str, str]]:
         yield (
             "unseen classes",
             (
-                f"{len(unseen)} of the classes measured here were never seen in tuning ({names}{more}); methods with parameters "
-                "for each class have learned nothing about them."
+                f"{len(unseen)} of the classes measured here were never seen in tuning ({names}{more}); methods with "
+                "parameters for each class have learned nothing about them."
             ),
         )
 

@@ -15,18 +15,18 @@ def rounded(value: Any) -> Any:
     """Plain lists, dictionaries, texts and numbers of ``DIGITS`` digits; what is not finite becomes null."""
     if isinstance(value, dict):
         return {str(key): rounded(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return rounded(value.tolist())
     if isinstance(value, list | tuple):
         return [rounded(item) for item in value]
-    if isinstance(value, np.generic):
-        return rounded(value.item())
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        short = float(f"{value:.{DIGITS}g}")
-        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+        return _number(value) if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _number(value: float) -> float:
+    few = float(f"{value:.{DIGITS}g}")
+    return int(few) if few.is_integer() and abs(few) < 1e15 else few
 
 
 def short(value: Any, digits: int = 4) -> Any:
