@@ -48,7 +48,7 @@ pytest: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 figures: $(VENV)/.installed-dev
-	$(BIN)/python docs/gallery/draw.py
+	$(BIN)/python experiments/gallery/gallery.py
 
 defaults: $(VENV)/.installed-dev
 	$(BIN)/python experiments/defaults/defaults.py --logits $(LOGITS)

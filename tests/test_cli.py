@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
+    for command in ("fit", "profile", "apply", "evaluate", "compare", "report", "plot", "methods", "metrics", "demo"):
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 
@@ -161,6 +161,8 @@ def test_demo(tmp_path):
     text = run("demo", cwd=tmp_path).stdout
     assert all(name in text for name in CALIBRATORS)
     assert "rhocal-demo/comparison.csv" in text
+    assert text.splitlines()[-1].endswith("rhocal-demo/report.html")
+    assert "With <bdi" in (tmp_path / "rhocal-demo" / "report.html").read_text(encoding="utf-8")
     cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
     logits, labels = rhocal.demo_logits("test")
     assert rhocal.metrics.ece(cal.predict_proba(logits), labels) < 0.02

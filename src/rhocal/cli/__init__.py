@@ -19,6 +19,7 @@ from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.plot import plot
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
 from rhocal.cli.report import report
@@ -53,6 +54,7 @@ app.command("apply")(apply_)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(report)
+app.command()(plot)
 app.command()(power)
 app.command()(shift)
 app.command("methods")(methods_)

@@ -51,8 +51,12 @@ def pareto(rows: Sequence[Mapping[str, Any]], *, x: str = "nll", y: str = "ece")
 
 
 def learning_curve(rows: Sequence[Mapping[str, Any]], *, metric: str = "ece") -> LearningCurve:
-    """Rows with ``n_tune``, ``method`` and the metric, as ``experiments/learning_curve`` writes them."""
+    """Rows with ``n_tune``, ``method`` and the metric, as ``experiments/learning_curve`` writes them.
+
+    Only sizes at which every network was measured: a mean over fewer, easier ones would look like progress.
+    """
     _require(rows, ["method", "n_tune", metric])
+    rows = _complete(rows)
     methods = tuple(dict.fromkeys(row["method"] for row in rows))
     sizes = sorted({float(row["n_tune"]) for row in rows})
     mean, error = np.full((2, len(methods), len(sizes)), np.nan)
@@ -63,6 +67,14 @@ def learning_curve(rows: Sequence[Mapping[str, Any]], *, metric: str = "ece") ->
                 mean[i, j] = np.mean(values)
                 error[i, j] = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return LearningCurve(metric, methods, np.array(sizes), mean, error)
+
+
+def _complete(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    networks: dict[Any, set[Any]] = {}
+    for row in rows:
+        networks.setdefault(row["n_tune"], set()).add(row.get("network"))
+    everything = set.union(*networks.values())
+    return [row for row in rows if networks[row["n_tune"]] == everything] or list(rows)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], names: list[str]) -> dict[str, list[float]]:
