@@ -93,6 +93,18 @@ def test_many_slices_are_put_together():
     assert sum(row["n_samples"] for row in found["rows"]) == 900
 
 
+def test_seeing_nothing_with_few_samples_is_not_trust():
+    logits, labels = synthetic(150, 3, scale=1)
+    few = document(predictions(logits, labels), {}, about("x"))
+    assert few["verdict"]["level"] == "unsure"
+    assert "Confidence can be trusted" not in page(few)
+    logits, labels = synthetic(5000, 3, scale=1)
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    many = predictions(logits, labels)
+    assert document(many, {"t": cal}, about("x"))["verdict"]["level"] == "good"
+    assert document(many, {"t": cal}, about("x"), same_samples=True)["verdict"]["level"] == "unsure"
+
+
 def kinds(found):
     return {w["kind"] for w in found["warnings"]}
 

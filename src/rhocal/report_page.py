@@ -36,6 +36,7 @@ MEANINGS = {
 }
 LEVELS = {
     "good": "Confidence can be trusted",
+    "unsure": "No error can be seen, but little could be",
     "fair": "Nearly: small errors remain",
     "bad": "Confidence cannot be trusted yet",
 }

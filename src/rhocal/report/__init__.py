@@ -80,7 +80,7 @@ def document(
             "before": first.verdict,
             "after": None if main is None else last.verdict,
             "level_before": level(first),
-            "level": level(last),
+            "level": level(last, same_samples=same_samples and main is not None),
         },
         "data": _about_data(test, tune),
         "metrics": {name: {"title": METRICS[name].title, "better": METRICS[name].better} for name in METRICS_SHOWN},

@@ -23,9 +23,16 @@ def headline_of(calibrators: Mapping[str, Any], wanted: str | None) -> str | Non
     return wanted or next(iter(calibrators), None)
 
 
-def level(found: Evaluation) -> str:
-    """``good``: no test tells it from a perfect model; ``fair``: only just; ``bad``: clearly off."""
-    if not found.distinguishable:
-        return "good"
+WEAK = 0.03
+"""Where the true ECE may be above this, seeing no error says little."""
+
+
+def level(found: Evaluation, *, same_samples: bool = False) -> str:
+    """``good``: no test tells it from a perfect model; ``fair``: only just; ``bad``: clearly off.
+
+    ``unsure``: no test tells it, but they would not see much: few samples, or the very samples that were fitted on.
+    """
     ece = found["ece"]
+    if not found.distinguishable:
+        return "unsure" if same_samples or ece.high > WEAK else "good"
     return "fair" if ece.p_value > ALARM or ece.excess < SMALL_EXCESS else "bad"
