@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rhocal.evaluation import Evaluation
 
-SMALL_EXCESS = 0.01
+SMALL_EXCESS = 0.02
 """An ECE that is this little above the floor is small, even where it is certain."""
 
 
