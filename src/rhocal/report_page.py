@@ -63,7 +63,7 @@ def page(document: Mapping[str, Any]) -> str:
         "p": p_value,
         "equals_p": equals_p,
         "cell": cell,
-        "points": points,
+        "tidy": tidy,
     }
     by_name = {method["name"]: method for method in document["methods"]}
     return environment.get_template("report.html.j2").render(
@@ -98,9 +98,9 @@ def signed(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
-def points(value: float) -> str:
-    """A share in percent."""
-    return f"{100 * value:.1f} %"
+def tidy(sentence: str) -> str:
+    """A sentence in which no number loses its unit at the end of a line."""
+    return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def p_value(value: float | None) -> str:
