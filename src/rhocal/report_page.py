@@ -19,7 +19,7 @@ from rhocal.evaluation import shown_p
 from rhocal.report import FORMAT, SCHEMA, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PURPOSE = "writing a report page"
 SHOWN_AT_FIRST = 6
@@ -57,14 +57,7 @@ def page(document: Mapping[str, Any]) -> str:
         loader=PackageLoader("rhocal", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {
-        "number": number,
-        "signed": signed,
-        "p": p_value,
-        "equals_p": equals_p,
-        "cell": cell,
-        "tidy": tidy,
-    }
+    environment.filters |= FILTERS
     by_name = {method["name"]: method for method in document["methods"]}
     return environment.get_template("report.html.j2").render(
         doc=document,
@@ -124,6 +117,17 @@ def cell(value: Any) -> str:
         return text if len(text) <= 3 * LONGEST_CELL else f"{text[: 3 * LONGEST_CELL]}…"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 3 * LONGEST_CELL else f"{text[: 3 * LONGEST_CELL]}…"
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "number": number,
+    "signed": signed,
+    "p": p_value,
+    "equals_p": equals_p,
+    "cell": cell,
+    "tidy": tidy,
+}
+"""How the template writes values."""
 
 
 def _part(name: str) -> str:
