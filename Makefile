@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench clean
+.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      install rhocal into $(VENV) and compare all methods on the shipped logits"
+	@echo "make demo      install rhocal into $(VENV), compare all methods on the shipped logits, write a report"
 	@echo "make test      install the development extras, then lint, types and all tests"
+	@echo "make figures   draw the gallery of the documentation again"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
 	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
@@ -25,7 +26,7 @@ $(BIN)/python:
 
 # The stamps make the second run quick: nothing is installed again until the files that say what to install change.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
@@ -47,6 +48,9 @@ types: $(VENV)/.installed-dev
 # One thread for each process: two processes of many threads on few cores only wait for each other.
 pytest: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+figures: $(VENV)/.installed-dev
+	$(BIN)/python experiments/gallery/gallery.py
 
 defaults: $(VENV)/.installed-dev
 	$(BIN)/python experiments/defaults/defaults.py --logits $(LOGITS)

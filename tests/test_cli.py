@@ -8,6 +8,7 @@ import pytest
 import rhocal
 from conftest import run, synthetic
 from rhocal.calibrators import CALIBRATORS
+from rhocal.cli.demo import SHOWN
 from rhocal.metrics import CORE, METRICS
 
 
@@ -30,7 +31,8 @@ def folder(tmp_path_factory):
 def test_version_and_help():
     assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
     help_text = run("--help").stdout
-    for command in ("split", "fit", "profile", "apply", "evaluate", "compare", "methods", "metrics", "demo"):
+    commands = "split fit profile apply evaluate compare report plot methods metrics power shift export card demo"
+    for command in commands.split():
         assert command in help_text
         assert "Usage" in run(command, "--help").stdout
 
@@ -174,8 +176,10 @@ def test_warnings_are_one_line(tmp_path):
 
 def test_demo(tmp_path):
     text = run("demo", cwd=tmp_path).stdout
-    assert all(name in text for name in CALIBRATORS)
+    assert all(name in text for name in SHOWN)
     assert "rhocal-demo/comparison.csv" in text
+    assert text.splitlines()[-1].endswith("rhocal-demo/report.html")
+    assert "With <bdi" in (tmp_path / "rhocal-demo" / "report.html").read_text(encoding="utf-8")
     cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
     logits, labels = rhocal.demo_logits("test")
     assert rhocal.metrics.ece(cal.predict_proba(logits), labels) < 0.02

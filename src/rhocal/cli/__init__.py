@@ -21,8 +21,10 @@ from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.plot import plot
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
+from rhocal.cli.report import report
 from rhocal.cli.shift import shift
 from rhocal.cli.split import split
 from rhocal.errors import RhocalError, RhocalWarning
@@ -57,6 +59,8 @@ app.command()(evaluate)
 app.command()(export)
 app.command()(card)
 app.command()(compare)
+app.command()(report)
+app.command()(plot)
 app.command()(power)
 app.command()(shift)
 app.command("methods")(methods_)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
-from rhocal.errors import InputError
+from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.report import ReportOption, headline, origin, write
+from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
-    from rhocal.compare import Row
+    from rhocal.compare import Row, TunedOn
 
 
 def compare(
@@ -27,6 +29,7 @@ def compare(
         bool, typer.Option("--resume", help="Keep the rows that the output file has, and run only what is missing.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to work on; each takes a file and split at a time.")] = 1,
+    report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
@@ -35,7 +38,8 @@ def compare(
 ) -> None:
     """Compare methods: fit each on the tune half and measure it on the test half.
 
-    A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed.
+    A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed. A
+    report is about one file, and its last halving.
     """
     from rhocal import campaign, tables
     from rhocal import compare as comparing
@@ -48,6 +52,8 @@ def compare(
     if resume and output is None:
         raise InputError("--resume goes on with the rows of a file; name it with -o")
     rows: list[Row] = []
+    if report is not None and len(sources) > 1:
+        raise InputError(f"--report is about one file; got {len(sources)}")
     if resume and output is not None and output.is_file():
         rows = [comparing.Row.of_flat(row) for row in comparing.read_rows(output)]
     done = {(row.network, row.split, row.method) for row in rows}
@@ -59,7 +65,27 @@ def compare(
                 step(f"{row.network}, {row.method}")
             if output is not None:
                 comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
-    show_comparison(in_order(rows, names), output=output, per_network=per_network, as_json=as_json)
+    rows = in_order(rows, names)
+    show_comparison(rows, output=output, per_network=per_network, as_json=as_json)
+    if report is not None:
+        pair = comparing.splits(read(sources[0], None, logits_name, labels_name), seeds, kind_of(kind))[-1]
+        write_report(report, sources[0], pair, rows, quiet=as_json)
+
+
+def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
+    """The report on the last split: its calibrators are fitted once more, for those that worked."""
+    from rhocal.calibrators import calibrator
+    from rhocal.compare import FAILED
+    from rhocal.report import document
+
+    notes = {row.method: row.note for row in rows if row.split == pair.name and not row.note.startswith(FAILED)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
+        chosen = {name: calibrator(name).fit_checked(pair.tune, "logits") for name in notes}
+    found = document(
+        pair.test, chosen, origin(source.stem, [source]), tune=pair.tune, headline=headline(chosen), notes=notes
+    )
+    write(found, target, quiet=quiet)
 
 
 def in_order(rows: list[Row], methods: list[str]) -> list[Row]:

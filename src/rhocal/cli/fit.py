@@ -23,10 +23,13 @@ from rhocal.cli.desk import (
     print_json,
     read,
 )
+from rhocal.cli.report import ReportOption, origin, write
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
+    from rhocal.files import Contents
+    from rhocal.predictions import Predictions
 
 
 def fit(
@@ -36,6 +39,7 @@ def fit(
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
+    *,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
@@ -43,12 +47,14 @@ def fit(
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
+    report: ReportOption = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
 
     If the file has a tune and a test split, the tune split is used. The file may also be a profile that `rhocal profile`
-    wrote; then the method must be one that scales the logits of each sample.
+    wrote; then the method must be one that scales the logits of each sample. A report measures on the
+    test split, if there is one.
     """
     from rhocal import metrics, saved_profile, tables
     from rhocal.calibrators import calibrator
@@ -57,6 +63,8 @@ def fit(
 
     cal = calibrator(method, **_options(option or []))
     if format_of(tune) == saved_profile.FORMAT:
+        if report is not None:
+            raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, tune, output, as_json=as_json)
         return
     contents = read(tune, labels, logits_name, labels_name, groups)
@@ -83,6 +91,8 @@ def fit(
         "n_clipped": data.n_clipped,
         "tune": {"before": before, "after": after},
     }
+    if report is not None:
+        _report(cal, method, data, contents, said, report, quiet=as_json)
     if as_json:
         print_json(document)
         return
@@ -92,6 +102,33 @@ def fit(
         tables.figures({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
     )
     screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _report(
+    cal: Calibrator,
+    method: str,
+    tune: Predictions,
+    contents: Contents,
+    said: dict[str, Any],
+    path: Path,
+    *,
+    quiet: bool,
+) -> None:
+    """On the test split; where there is none, on the tune samples themselves, which the report says."""
+    from rhocal.predictions import predictions
+    from rhocal.report import document
+
+    test = contents.test if contents.test is not None and contents.test.labels is not None else None
+    data = tune if test is None else predictions(test.logits, test.labels, **{**said, "groups": test.groups})
+    found = document(
+        data,
+        {method: cal},
+        origin(contents.path.stem, [contents.path]),
+        tune=tune,
+        same_samples=test is None,
+        groups=data.groups,
+    )
+    write(found, path, quiet=quiet)
 
 
 def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rhocal.special import Vector
 
 N_REPLICATES = 1000
+MANY = 50_000
+"""Samples from which on means and sums of bins are normal enough not to be resampled."""
 NORMAL = NormalDist()
 BLOCK_COUNTS = 1 << 20
 """Counts held at a time."""
@@ -137,14 +139,19 @@ class Measure:
 
     def __call__(self, counts: Vector) -> Vector:
         """Shape (n_resamples, n_metrics)."""
-        sums = counts @ self.linear / counts.sum(axis=1, keepdims=True)
-        out = np.empty((len(counts), len(self.names)))
+        out = self.of_sums(counts @ self.linear / counts.sum(axis=1, keepdims=True))
+        for k, name in enumerate(self.names):
+            if name not in self.columns:
+                out[:, k] = [METRICS[name].value(replace(self.sample, weights=row)) for row in counts]
+        return out
+
+    def of_sums(self, sums: Vector) -> Vector:
+        """The metrics that are read off mean columns, shape (some, n_columns) -> (some, n_metrics); others NaN."""
+        out = np.full((len(sums), len(self.names)), np.nan)
         for k, name in enumerate(self.names):
             if name in self.columns:
                 mine = sums[:, self.columns[name]]
                 out[:, k] = mine[:, 0] if name in PER_SAMPLE else np.abs(mine).sum(axis=1)
-            else:
-                out[:, k] = [METRICS[name].value(replace(self.sample, weights=row)) for row in counts]
         return out
 
 

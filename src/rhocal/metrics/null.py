@@ -108,18 +108,22 @@ class Walk:
     def _points(self, bins: NDArray[np.intp]) -> NDArray[np.intp]:
         return np.searchsorted(self.ends, _ends(bins))
 
+    def in_bins(self, walks: Vector, scheme: str) -> Vector:
+        """Σ w (correct − confidence) / Σ w of every bin that holds a sample; bins of equal ``width`` or ``mass``."""
+        return _between(walks, self._width_points if scheme == "width" else self._mass_points)
+
     def ece(self, walks: Vector) -> Vector:
         """Σ_b share_b·gap_b over bins of equal width."""
-        return np.asarray(np.abs(_between(walks, self._width_points)).sum(axis=1))
+        return np.asarray(np.abs(self.in_bins(walks, "width")).sum(axis=1))
 
     def adaptive_ece(self, walks: Vector) -> Vector:
         """The same over bins of equal mass."""
-        return np.asarray(np.abs(_between(walks, self._mass_points)).sum(axis=1))
+        return np.asarray(np.abs(self.in_bins(walks, "mass")).sum(axis=1))
 
     def mce(self, walks: Vector) -> Vector:
         """The largest gap of a bin of equal width."""
         share = np.diff(np.cumsum(self.weights)[self.ends[self._width_points] - 1], prepend=0.0) / self.weights.sum()
-        return np.asarray((np.abs(_between(walks, self._width_points)) / share).max(axis=1))
+        return np.asarray((np.abs(self.in_bins(walks, "width")) / share).max(axis=1))
 
     def ks(self, walks: Vector) -> Vector:
         """The largest distance of the walk from 0: cumulative differences, without bins."""

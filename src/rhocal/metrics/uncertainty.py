@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import BINNED, N_REPLICATES, PER_SAMPLE, bootstrap
+from rhocal.metrics.bootstrap import BINNED, MANY, N_REPLICATES, PER_SAMPLE, bootstrap
 from rhocal.metrics.calibration_tests import Outcome, calibration_tests
 from rhocal.metrics.floor import Floor, check_names, floor, floors
 from rhocal.metrics.inverted import LEVEL, Interval, ece_interval
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from rhocal.special import Vector
 
-MANY = 50_000
-"""Samples from which on the mean of a score is normal enough not to be resampled."""
 METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
 
 

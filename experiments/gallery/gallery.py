@@ -1,0 +1,232 @@
+"""Every figure rhocal draws, on the shipped logits: docs/gallery/*.svg and docs/gallery.md. Run by `make figures`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import rhocal
+from rhocal import compare, curves, plots
+from rhocal.errors import RhocalWarning
+from rhocal.plots.ink import pyplot
+from rhocal.predictions import predictions
+
+sys.path.insert(0, str(Path(__file__).parent))
+from training import logits_by_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LEARNING = "experiments/learning_curve/rows.csv"
+RAW: dict[str, Any] = {"kind": "logits"}
+PANELS = {
+    "uncalibrated": "identity",
+    "ρ-Norm": "rho-norm",
+    "temperature": "temperature",
+    "vector": "vector",
+    "TS-AvUC": "temperature-avuc",
+    "histogram binning": "histogram-binning",
+}
+HEAD = """# Gallery
+
+Every figure is a value first (`rhocal.curves`) and ink second (`rhocal.plots`, extra `plots`). All functions take `ax=` and
+return the axes; `plots.save` writes SVG, PDF or PNG. Colours are those of Okabe and Ito; hatches, dashes and marks tell the
+same story in grey print. Drawn by `make figures` from the logits shipped with the package (a small residual network on
+CIFAR-10) unless said otherwise.
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with what is said about it."""
+
+    name: str
+    ax: Any
+    title: str
+    command: str
+    text: str
+
+    def section(self) -> str:
+        """As Markdown."""
+        command = f"```\nrhocal plot {self.command} -o out.svg\n```"
+        return f"\n## {self.title}\n\n{self.text}\n\n{command}\n\n![{self.title}](gallery/{self.name}.svg)\n"
+
+
+class Scene:
+    """The shipped logits, and the methods of the paper's Fig. 3 fitted on them."""
+
+    def __init__(self) -> None:
+        self.tune = rhocal.demo_logits("tune")
+        self.logits, self.labels = rhocal.demo_logits("test")
+        self.classes = np.load(ROOT / "src/rhocal/data/demo.npz")["classes"]
+        self.cals = {name: rhocal.calibrator(method).fit(*self.tune) for name, method in PANELS.items()}
+        self.views = {name: cal.transform(self.logits) for name, cal in self.cals.items()}
+
+
+def diagrams(scene: Scene) -> Iterator[Figure]:
+    """Confidence against accuracy."""
+    given = (scene.logits, scene.labels)
+    for scheme in ("width", "mass"):
+        ax = plots.reliability(curves.reliability(*given, scheme=scheme, **RAW))
+        ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
+        yield Figure(
+            f"reliability-{scheme}",
+            ax,
+            f"Reliability diagram, bins of equal {scheme}",
+            f"reliability FILE --scheme {scheme}",
+            "Accuracy in each bin, the gap to the mean confidence hatched, the 95 % band of a perfect model, a bootstrap "
+            "interval, and the number of samples.",
+        )
+    for smoother in ("kernel", "isotonic"):
+        yield Figure(
+            f"smooth-{smoother}",
+            plots.smooth(curves.smooth_reliability(*given, smoother=smoother, **RAW)),
+            f"Reliability without bins, {smoother}",
+            f"smooth FILE --scheme {smoother}",
+            "A curve through right and wrong with a bootstrap band, and where the samples are.",
+        )
+    yield Figure(
+        "histogram",
+        plots.histogram(curves.histogram(*given, **RAW)),
+        "Confidence histogram",
+        "histogram FILE",
+        "Where mean confidence (dashed) is right of accuracy, the model is too sure.",
+    )
+    pairs = {
+        name: (curves.histogram(z, scene.labels, **RAW), curves.reliability(z, scene.labels, **RAW))
+        for name, z in scene.views.items()
+    }
+    yield Figure(
+        "grid",
+        plots.grid(pairs),
+        "Methods beside each other (paper, Fig. 3)",
+        "grid FILE -c A -c B",
+        "Histogram above, reliability diagram below.",
+    )
+    yield Figure(
+        "classwise",
+        plots.class_heat(curves.class_heat(*given, classes=scene.classes, **RAW)),
+        "Classes",
+        "classwise FILE",
+        "Frequency minus probability, for each class and bin; worst class first.",
+    )
+
+
+def fitted(scene: Scene) -> Iterator[Figure]:
+    """The map itself."""
+    field = rhocal.FieldScaling().fit(*scene.tune)
+    for kind, against in (("temperature", "amplitude"), ("margin", "margin")):
+        yield Figure(
+            f"temperature-{against}",
+            plots.temperature(curves.temperature_map(field, scene.logits), against=against),
+            f"Temperature against {against} (field)",
+            f"{kind} FILE -c CAL",
+            "What the calibrator does to a sample, by its logits.",
+        )
+    yield Figure(
+        "confidence-map",
+        plots.confidence_map(curves.confidence_map(scene.cals["vector"], scene.logits)),
+        "Confidence after against before (vector)",
+        "confidence-map FILE -c CAL",
+        "Vector scaling may change decisions; such samples are crosses. A scale (ρ-Norm, field) never does.",
+    )
+    yield Figure(
+        "rho-grid",
+        plots.rho_grid(curves.rho_grid(scene.cals["ρ-Norm"])),
+        "The grid of ρ",
+        "rho-grid CAL",
+        "ECE on the tune set for every ρ tried. All of them are within .001 here: ρ hardly matters on this network.",
+    )
+    yield Figure(
+        "alpha",
+        plots.alpha_curve(curves.alpha_curve(rhocal.RhoNormScaling(alpha="auto").fit(*scene.tune))),
+        "The weight of the KL term",
+        "alpha CAL",
+        "Fitted with `alpha='auto'`; a large weight holds the calibrator at the uncalibrated model.",
+    )
+    axes = pyplot().subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")[1]
+    for ax, (name, objective) in zip(
+        axes, {"NLL": "nll", "SCE": "sce", "SCE + KL": "sce + 0.1*kl"}.items(), strict=True
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RhocalWarning)  # SCE alone has no sharp minimum for so many parameters
+            calibrated = rhocal.VectorScaling(objective=objective).fit(*scene.tune).transform(scene.logits)
+        plots.migration(curves.migration(scene.logits, calibrated, **RAW), ax=ax).set_title(f"vector scaling, {name}")
+    yield Figure(
+        "migration",
+        axes,
+        "Where the samples of a bin go (paper, Fig. 4)",
+        "migration FILE -c CAL",
+        "Calibrated confidence for each bin of raw confidence: 5, 25, 50, 75 and 95 %, under three objectives.",
+    )
+
+
+def quality(scene: Scene) -> Iterator[Figure]:
+    """Methods against each other."""
+    yield Figure(
+        "risk-coverage",
+        plots.risk_coverage({k: curves.risk_coverage(z, scene.labels, **RAW) for k, z in scene.views.items()}),
+        "Risk and coverage",
+        "risk-coverage FILE -c A -c B",
+        "The error rate when only the surest are answered. Histogram binning gives many samples the same confidence and "
+        "loses their order.",
+    )
+    pair = compare.TunedOn("own", predictions(*scene.tune), predictions(scene.logits, scene.labels))
+    methods = {name: rhocal.calibrator(name) for name in rhocal.CALIBRATORS}
+    yield Figure(
+        "pareto",
+        plots.pareto(curves.pareto([row.flat() for row in compare.compare("demo", pair, methods)])),
+        "ECE against NLL",
+        "pareto rows.csv",
+        "Filled: nothing is better in both. ECE alone can be gamed: histogram binning is good at ECE and bad at NLL.",
+    )
+    yield Figure(
+        "learning-curve",
+        plots.learning_curve(curves.learning_curve(compare.read_rows(ROOT / LEARNING))),
+        "Quality over the size of the tune set",
+        f"learning-curve {LEARNING}",
+        "Mean over real networks with standard errors (`make learning-curve`).",
+    )
+
+
+def training() -> Iterator[Figure]:
+    """The paper's Fig. 2."""
+    runs = [
+        curves.amplitudes(name, logits_by_epoch(decay))
+        for name, decay in (("no weight decay", 0.0), ("weight decay", 3e-3))
+    ]
+    axes = pyplot().subplots(1, 3, figsize=(10.5, 3.2), layout="constrained")[1]
+    plots.amplitude_over_epochs(runs, ax=axes[0])
+    plots.amplitude_histogram(runs, ax=axes[1])
+    plots.confidence_histogram(runs, ax=axes[2])
+    yield Figure(
+        "amplitude",
+        axes,
+        "Amplitude during training (paper, Fig. 2)",
+        "amplitude runs.npz",
+        "A two-layer network on points of four classes that overlap (`experiments/gallery/training.py`), trained with and "
+        "without weight decay: without it the amplitude of the logits keeps growing, and confidence with it.",
+    )
+
+
+def main() -> None:
+    scene = Scene()
+    sections = [HEAD]
+    (DOCS / "gallery").mkdir(exist_ok=True)
+    for figures in (diagrams(scene), fitted(scene), quality(scene), training()):
+        for figure in figures:
+            plots.save(figure.ax, DOCS / "gallery" / f"{figure.name}.svg")
+            sections.append(figure.section())
+    (DOCS / "gallery.md").write_text("".join(sections), encoding="utf-8")
+    print(f"{len(sections) - 1} figures: {DOCS / 'gallery.md'}")
+
+
+if __name__ == "__main__":
+    main()

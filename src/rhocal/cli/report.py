@@ -1,0 +1,150 @@
+"""`rhocal report`: one page about a file, with and without calibrators; and what other commands need to write one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rhocal.cli.desk import (
+    ClassAxis,
+    IgnoreIndex,
+    InputFile,
+    KindOption,
+    LabelsName,
+    LabelsOption,
+    LogitsName,
+    groups_of,
+    kind_of,
+    read,
+    with_labels,
+)
+from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.files import Split
+    from rhocal.report import About
+
+ReportOption = Annotated[Path | None, typer.Option("--report", help="Write a report too: one .html page.")]
+
+
+def report(
+    source: InputFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .html page to write.")],
+    artifacts: Annotated[
+        list[Path] | None,
+        typer.Option("-c", "--calibrator", help="Compare with this calibrator; repeatable, the first is the headline."),
+    ] = None,
+    json_output: Annotated[Path | None, typer.Option("--json", help="Write the document behind the page too.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title; unless given, the name of the file.")] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups", help="Slices: an array of the file, or another file; unless given, predicted classes."
+        ),
+    ] = None,
+    *,
+    kind: KindOption = "logits",
+    labels: LabelsOption = None,
+    logits_name: LogitsName = "logits",
+    labels_name: LabelsName = "labels",
+    ignore_index: IgnoreIndex = None,
+    class_axis: ClassAxis = -1,
+    seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
+) -> None:
+    """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
+
+    If the file has a tune and a test split, the test split is measured. The file may also be the JSON of a report; then its
+    page is written again.
+    """
+    from rhocal.artifact import load
+    from rhocal.predictions import predictions
+    from rhocal.report import document
+
+    if source.suffix == ".json":
+        write(_read_document(source), output, json_output)
+        return
+    contents = read(source, labels, logits_name, labels_name, groups)
+    split = with_labels(contents)
+    cals = _named([(load(path), path) for path in artifacts or []])
+    first = next(iter(cals.values()), None)
+    classes = contents.classes if contents.classes is not None or first is None else first.classes_
+
+    def checked(part: Split, domains: Any = None) -> Any:
+        return predictions(
+            part.logits,
+            part.labels,
+            classes=classes,
+            kind=kind_of(kind),
+            ignore_index=ignore_index,
+            class_axis=class_axis,
+            groups=domains,
+        )
+
+    test = checked(split, groups_of(groups, source, split))
+    has_tune = contents.tune is not None and contents.tune.labels is not None and contents.test is not None
+    found = document(
+        test,
+        cals,
+        origin(title or source.stem, [source, *(artifacts or []), *([labels] if labels else [])]),
+        tune=checked(contents.tune) if has_tune and contents.tune is not None else None,
+        groups=test.groups,
+        seed=seed,
+    )
+    write(found, output, json_output)
+
+
+def origin(title: str, paths: Sequence[Path]) -> About:
+    """The command being run, and the hashes of what it read."""
+    from rhocal.report import Input, about
+
+    return about(title, [shlex.join(["rhocal", *sys.argv[1:]])], [Input.of(path) for path in paths])
+
+
+def write(document: Mapping[str, Any], output: Path, json_output: Path | None = None, *, quiet: bool = False) -> None:
+    """Write the page, and the document if asked, whole or not at all."""
+    from rhocal.files import write_text
+    from rhocal.report import to_json
+    from rhocal.report_page import page
+
+    if output.suffix not in {".html", ".htm"}:
+        raise FileError(f"{output}: a report is a page; let the name end in .html")
+    write_text(output, page(document))
+    if json_output is not None:
+        write_text(json_output, to_json(document))
+    if not quiet:
+        typer.echo(f"report: {output}" + (f" and {json_output}" if json_output else ""))
+
+
+def headline(methods: Mapping[str, Any]) -> str | None:
+    """What a comparison is about, chosen before looking at its figures: our default method, if it is there."""
+    return "rho-norm" if "rho-norm" in methods else None
+
+
+def _named(loaded: list[tuple[Calibrator, Path]]) -> dict[str, Calibrator]:
+    """By method; where two share it, by file too."""
+    names = [cal.name for cal, _ in loaded]
+    found: dict[str, Calibrator] = {}
+    for cal, path in loaded:
+        name = cal.name if names.count(cal.name) == 1 else f"{cal.name} ({path.stem})"
+        if name in found:
+            raise InputError(f"-c: two calibrators are called {name}; rename one of the files")
+        found[name] = cal
+    return found
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: not a readable JSON file: {error}") from error
+    if not isinstance(found, dict):
+        raise FileError(f"{path}: not a report")
+    return found

@@ -1,0 +1,35 @@
+"""Ink: every function draws a curve (``rhocal.curves``) on ``ax`` and returns it. The only room that knows matplotlib.
+
+>>> import rhocal
+>>> from rhocal import curves, plots
+>>> ax = plots.reliability(curves.reliability(*rhocal.demo_logits("test"), kind="logits"))
+>>> plots.save(ax, "reliability.pdf")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from rhocal.plots.fitted import alpha_curve, confidence_map, migration, rho_grid, temperature
+from rhocal.plots.ink import save
+from rhocal.plots.quality import class_heat, learning_curve, pareto, risk_coverage
+from rhocal.plots.reliability import grid, histogram, reliability, smooth
+from rhocal.plots.training import amplitude_histogram, amplitude_over_epochs, confidence_histogram
+
+__all__ = [
+    "alpha_curve",
+    "amplitude_histogram",
+    "amplitude_over_epochs",
+    "class_heat",
+    "confidence_histogram",
+    "confidence_map",
+    "grid",
+    "histogram",
+    "learning_curve",
+    "migration",
+    "pareto",
+    "reliability",
+    "rho_grid",
+    "risk_coverage",
+    "save",
+    "smooth",
+    "temperature",
+]

@@ -1,0 +1,76 @@
+"""Where a report comes from: commands, versions, hashes of inputs; and what to cite."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from rhocal._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+PACKAGES = ("numpy", "scipy")
+
+CITE = [
+    {
+        "what": "the method",
+        "text": "Siyuan Zhang and Linbo Xie. Parametric ρ-Norm Scaling Calibration. arXiv:2412.15301, 2024.",
+        "bibtex": "@article{zhang2024rhonorm,\n  title = {Parametric $\\rho$-Norm Scaling Calibration},\n"
+        "  author = {Zhang, Siyuan and Xie, Linbo},\n  journal = {arXiv preprint arXiv:2412.15301},\n  year = {2024}\n}",
+    },
+    {
+        "what": "the software",
+        "text": f"The rhocal developers. rhocal, version {__version__}.",
+        "bibtex": f"@software{{rhocal,\n  title = {{rhocal}},\n  author = {{{{The rhocal developers}}}},\n"
+        f"  version = {{{__version__}}}\n}}",
+    },
+]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that went in."""
+
+    name: str
+    n_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, name: str | None = None) -> Input:
+        """Read it once for its hash."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(str(path) if name is None else name, path.stat().st_size, digest)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of its own origin."""
+
+    title: str
+    created: str
+    commands: tuple[str, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def about(title: str, commands: Sequence[str] = (), inputs: Sequence[Input] = ()) -> About:
+    """Made now, with the versions that are installed."""
+    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return About(title, created, tuple(commands), tuple(inputs), _versions())
+
+
+def _versions() -> dict[str, str]:
+    found = {"rhocal": __version__, "Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,42 @@
+"""What the tests of the report share: one document with quiet names, one with hostile ones."""
+
+import numpy as np
+
+import rhocal
+from conftest import synthetic
+from rhocal.predictions import predictions
+from rhocal.report import about, document
+from rhocal.report.provenance import Input
+
+HOSTILE = [
+    "<script>window.hacked=1</script>",
+    "</script><img src=x onerror='window.hacked=2'>",
+    "\"quoted' & <b>bold</b>",
+    "emoji 🦊🧪",
+    "עברית \u202ereversed\u202c عربي",
+    "x" * 200,
+    "{{ 7 * 7 }} {% raw %}",
+    "javascript:alert(1)",
+]
+
+
+def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
+    """The shipped logits: the document, and what went in."""
+    tune, test = rhocal.demo_logits("tune"), rhocal.demo_logits("test")
+    data = predictions(test[0][::step], test[1][::step])
+    cals = {name: rhocal.calibrator(name).fit(*tune) for name in methods}
+    source = about("demo", ["rhocal report demo.npz -o report.html"], [Input("demo.npz", 12, "0" * 64)])
+    return document(data, cals, source, tune=predictions(*tune)), data, cals
+
+
+def hostile():
+    """Every name that reaches the page is an attack."""
+    logits, labels = synthetic(600, len(HOSTILE), seed=3)
+    classes = np.array(HOSTILE)
+    names = iter(HOSTILE)
+    cals = {next(names): rhocal.calibrator(m).fit(logits, labels) for m in ("rho-norm", "vector", "temperature", "iop")}
+    cals |= {f"__proto__ {HOSTILE[5]}": rhocal.TemperatureScaling().fit(logits, labels)}
+    source = about(HOSTILE[1], [HOSTILE[0]], [Input(HOSTILE[2], 1, HOSTILE[1])])
+    groups = classes[np.arange(600) % len(classes)]
+    data = predictions(logits, labels, classes=classes)
+    return document(data, cals, source, tune=data, groups=groups, notes=dict.fromkeys(cals, HOSTILE[1]))

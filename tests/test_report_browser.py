@@ -1,0 +1,237 @@
+"""The report in a real browser, opened from disk with the network off."""
+
+import shutil
+
+import pytest
+
+import reports
+from rhocal import metrics
+from rhocal.report_page import page as render
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium (as .ci/run does)")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+NAMES = ["uncalibrated", "rho-norm", "histogram-binning", "temperature"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The quiet and the hostile page on disk, and what the quiet one is about."""
+    folder = tmp_path_factory.mktemp("pages")
+    document, data, cals = reports.quiet(tuple(NAMES[1:]))
+    (folder / "quiet.html").write_text(render(document), encoding="utf-8")
+    (folder / "hostile.html").write_text(render(reports.hostile()), encoding="utf-8")
+    return folder, data, cals
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+class Watched:
+    """A page that remembers what it complained of and what it asked for."""
+
+    def __init__(self, browser, path, *, width=1440, **options):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+        self.page = self.context.new_page()
+        self.problems, self.requests = [], []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def ece(self, at):
+        return float(self.page.locator(f".panel[data-method='{at}'] .ece").get_attribute("data-value"))
+
+    def draw_everything(self):
+        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+    def close(self):
+        """Nothing was complained of, and nothing was asked for but the page itself (and what it made itself)."""
+        self.context.close()
+        assert self.problems == []
+        assert len(self.requests) == 1
+        assert self.requests[0].startswith("file://")
+
+
+@pytest.fixture
+def opened(browser, written):
+    """Open a page; at the end of the test it must have been silent."""
+    pages = []
+
+    def open_page(name="quiet.html", **options):
+        pages.append(Watched(browser, written[0] / name, **options))
+        return pages[-1]
+
+    yield open_page
+    for watched in pages:
+        watched.close()
+
+
+def test_the_slider_recomputes_what_python_computes(opened, written):
+    _, data, cals = written
+    watched = opened()
+    logits = [data.logits, *(cals[name].transform(data.logits) for name in NAMES[1:])]
+
+    def check(metric, n_bins):
+        watched.page.wait_for_timeout(100)
+        for at, z in enumerate(logits):
+            expected = metric(z, data.labels, kind="logits", n_bins=n_bins)
+            assert watched.ece(at) == pytest.approx(expected, abs=1e-8)
+            shown = watched.page.locator(f".panel[data-method='{at}'] .ece").inner_text()
+            assert shown == f"{expected:.4f}"
+
+    check(metrics.ece, 10)
+    slider = watched.page.locator("#bins")
+    slider.focus()
+    slider.press("ArrowRight")  # by keyboard
+    assert watched.page.locator("#bins-shown").inner_text() == "11"
+    check(metrics.ece, 11)
+    slider.fill("37")
+    check(metrics.ece, 37)
+    watched.page.get_by_role("radio", name="equal mass").check()
+    assert watched.page.locator(".scheme-name").first.inner_text() == "AdaECE"
+    check(metrics.adaptive_ece, 37)
+    slider.fill("5")
+    check(metrics.adaptive_ece, 5)
+
+
+def test_charts_have_points_and_say_what_they_show(opened):
+    watched = opened()
+    watched.draw_everything()
+    points = watched.page.locator(".panel[data-method='0'] .scatterlayer .point")
+    assert points.count() >= 7
+    label = watched.page.locator(".panel[data-method='1'] .chart").get_attribute("aria-label")
+    assert "Reliability diagram of rho-norm: " in label
+    watched.page.locator(".panel[data-method='0'] summary").click()
+    assert watched.page.locator(".panel[data-method='0'] table.bins tbody tr").count() == points.count()
+    chart = watched.page.locator(".panel[data-method='0'] .chart")
+    chart.scroll_into_view_if_needed()
+    points.last.hover(force=True)
+    watched.page.wait_for_selector(".hoverlayer .hovertext")
+    assert "samples" in watched.page.locator(".hoverlayer").first.text_content()
+
+
+def test_the_table_sorts_both_ways(opened):
+    watched = opened()
+    cells = watched.page.locator("#methods tbody td:nth-child(2)")
+
+    def column():
+        return [float(cell.get_attribute("data-sort")) for cell in cells.all()]
+
+    button = watched.page.locator("#methods thead th:nth-child(2) button")
+    before = column()
+    button.click()
+    assert column() == sorted(before)
+    assert watched.page.locator("#methods th[aria-sort='ascending']").count() == 1
+    button.press("Enter")  # by keyboard
+    assert column() == sorted(before, reverse=True)
+    watched.page.locator("#methods thead th:nth-child(1) button").click()
+    assert column() == before
+
+
+def test_methods_are_switched_on_and_off(opened):
+    watched = opened()
+    panels = watched.page.locator(".panel[data-method]:visible")
+    assert panels.count() == 4
+    watched.draw_everything()
+    lines = watched.page.locator("#risk .legendtext")
+    assert lines.count() == 4
+    watched.page.get_by_role("checkbox", name="temperature").uncheck()
+    assert panels.count() == 3
+    watched.draw_everything()
+    assert lines.count() == 3
+    watched.page.get_by_role("checkbox", name="temperature").check()
+    assert panels.count() == 4
+
+
+def test_dark_mode(opened):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.querySelector('.panel .xtick text').style.fill"
+    light, dark = opened(color_scheme="light"), opened(color_scheme="dark")
+    assert light.page.evaluate(ground) != dark.page.evaluate(ground)
+    button = light.page.locator("#theme")
+    assert button.get_attribute("aria-pressed") == "false"
+    light.draw_everything()
+    first = light.page.evaluate(ink)
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert light.page.evaluate(ground) == dark.page.evaluate(ground)
+    light.draw_everything()
+    assert light.page.evaluate(ink) != first  # the diagrams follow
+
+
+@pytest.mark.parametrize("name", ["quiet.html", "hostile.html"])
+@pytest.mark.parametrize("width", [360, 1440])
+def test_nothing_is_wider_than_the_window(opened, name, width):
+    watched = opened(name, width=width)
+    watched.draw_everything()
+    for fold in watched.page.locator("details:not([open]) > summary").all():
+        if fold.is_visible():
+            fold.click()
+    watched.page.wait_for_timeout(200)
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_names_stay_names(opened):
+    watched = opened("hostile.html")
+    watched.draw_everything()
+    assert watched.page.evaluate("window.hacked === undefined")
+    assert watched.page.title().startswith(reports.HOSTILE[1])
+    text = watched.page.locator("main").inner_text()
+    for name in reports.HOSTILE:
+        assert name[:50] in text
+    assert "49" not in watched.page.locator("#methods th[scope=row]").all_inner_texts()
+    legend = " ".join(watched.page.locator("#risk .legendtext").all_text_contents())
+    assert "<script>" in legend  # as text
+    assert watched.page.locator("#risk .legendtext script, #risk .legendtext a").count() == 0
+
+
+def test_the_numbers_can_be_saved(opened, tmp_path):
+    watched = opened("quiet.html", accept_downloads=True)
+    with watched.page.expect_download() as saved:
+        watched.page.locator("#download").click()
+    saved.value.save_as(tmp_path / "report.json")
+    assert '"format":"rhocal-report"' in (tmp_path / "report.json").read_text(encoding="utf-8")
+    watched.requests = [url for url in watched.requests if not url.startswith("blob:")]
+
+
+def test_it_prints(opened):
+    watched = opened()
+    watched.page.emulate_media(media="print")
+    assert not watched.page.locator(".controls").is_visible()
+    assert watched.page.locator(".sentence").is_visible()
+    assert len(watched.page.pdf()) > 20_000
+
+
+def test_without_script_the_figures_are_there(browser, written):
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((written[0] / "quiet.html").as_uri())
+    assert page.locator("#methods tbody tr").count() == 4
+    assert page.locator(".card").count() == 4
+    assert "need JavaScript" in page.locator("noscript").inner_text()
+    context.close()
+
+
+def test_keyboard_reaches_everything(opened):
+    watched = opened()
+    seen = set()
+    for _ in range(40):
+        watched.page.keyboard.press("Tab")
+        seen.add(
+            watched.page.evaluate(
+                "document.activeElement.id || document.activeElement.name || document.activeElement.tagName"
+            )
+        )
+    assert {"theme", "download", "bins", "scheme", "method", "SUMMARY", "BUTTON"} <= seen
