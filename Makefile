@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench clean
+.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench parity clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
+	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make clean     remove $(VENV) and everything built"
 
 $(BIN)/python:
@@ -76,6 +77,9 @@ quality: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed/speed.py
+
+parity: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/parity/parity.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -98,7 +98,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         else:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
-                raise InputError(f"y must hold at least 2 classes; got the classes {self.classes_.tolist()}")
+                raise InputError(
+                    f"y must hold at least 2 classes; got {len(self.classes_)} class: {self.classes_.tolist()}"
+                )
             routed = self._routed(estimator, sample_weight, groups, params)
             self._fit_folds(estimator, unfitted, X, y, sample_weight, routed)
         first = self.pairs_[0][0]
