@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.errors import InputError, SuspiciousInputWarning
-from rhocal.special import Floats, over_blocks, row_blocks, row_sum
+from rhocal.special import Floats, over_blocks, row_blocks, row_sum, widened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,6 +167,8 @@ def _floats(values: Any, name: str) -> tuple[Floats, str]:
             raise InputError(f"{name} holds values that are not numbers: {error}") from error
     if stored in {"float32", "float64"}:
         return array, stored
+    if stored == "float16" and array.dtype.isnative:
+        return widened(np.ascontiguousarray(array)), stored
     if stored in {"float16", "bfloat16"}:
         return array.astype(np.float32), stored
     if array.dtype.kind in "iubf":

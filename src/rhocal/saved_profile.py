@@ -30,6 +30,12 @@ SCHEMA = 1
 RINGS = (-1, 0, 1)
 """Rings of the table that are saved: scales from 1/8 to 8 times the NLL-optimal one."""
 
+NAMES = (
+    *(f"norm {rho:g}{centred}" for centred in ("", " centred") for rho in GRID),
+    *("mean", "largest", "runner_up_gap", "base"),
+)
+"""Numbers of a sample that are saved."""
+
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
@@ -43,15 +49,7 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses):
         tensors["logits"] = profile.passes.logits
     else:
-        for center in (False, True):
-            profile.norms(GRID, center=center)
-        for read in (
-            lambda: profile.mean,
-            lambda: profile.largest,
-            lambda: profile.runner_up_gap,
-            lambda: profile.base,
-        ):
-            read()
+        profile.read(NAMES)
         table = Table(profile, log_scale)
         tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
         tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Floats = NDArray[np.floating[Any]]
 """Float32 or float64 of any shape."""
@@ -42,7 +45,7 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
     """
     n_rows, n_columns = shape
     blocks = list(row_blocks(n_rows, n_columns))
-    n_threads = min(_threads(), len(blocks) // 4)
+    n_threads = min(threads(), len(blocks) // 4)
     if n_threads < 2:
         for rows in blocks:
             work(rows)
@@ -57,7 +60,16 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
             pass
 
 
-def _threads() -> int:
+def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What some work gives for every item, in their order."""
+    n_threads = min(threads(), len(items))
+    if n_threads < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(work, items))
+
+
+def threads() -> int:
     """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     if said.isdigit():
@@ -94,6 +106,13 @@ def row_sum(z: Floats) -> Floats:
     return total
 
 
+def row_dot(a: Floats, b: Floats) -> Floats:
+    """Σ a·b of every row."""
+    if a.shape[1] > FEW_COLUMNS:
+        return np.asarray(np.vecdot(a, b))
+    return row_sum(a * b)
+
+
 def row_argmax(z: Floats) -> NDArray[np.intp]:
     """The column of the largest entry of every row, the first if there are several."""
     if z.shape[1] > FEW_COLUMNS:
@@ -102,6 +121,35 @@ def row_argmax(z: Floats) -> NDArray[np.intp]:
     for j in range(z.shape[1] - 1, -1, -1):
         found[z[:, j] == top] = j
     return found
+
+
+HALF_SIGN_AND_SIZE = np.int32(-0x70002000)
+"""Bits of a single-precision number that a half-precision one, shifted to its place, can set."""
+
+
+def widened(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Half precision (or the bits of bfloat16 as uint16) as float32, the same numbers.
+
+    Sign and digits are moved to their places and a product with 2^112 mends the exponent: four times as fast as NumPy's
+    own cast, which goes number by number. Infinity and NaN take that slower way.
+    """
+    out = np.empty(stored.shape, np.float32)
+    flat, wide = stored.reshape(-1), out.reshape(-1)
+    for start in range(0, len(flat), BLOCK_ENTRIES):
+        part, bits = flat[start : start + BLOCK_ENTRIES], wide[start : start + BLOCK_ENTRIES].view(np.int32)
+        if stored.dtype == np.uint16:
+            bits[:] = part
+            np.left_shift(bits, 16, out=bits)
+            continue
+        short = part.view(np.int16)
+        if np.bitwise_and(short, 0x7FFF).max(initial=0) >= 0x7C00:
+            wide[start : start + BLOCK_ENTRIES] = part
+            continue
+        bits[:] = short
+        np.left_shift(bits, 13, out=bits)
+        np.bitwise_and(bits, HALF_SIGN_AND_SIZE, out=bits)
+        np.multiply(bits.view(np.float32), np.float32(2.0**112), out=bits.view(np.float32))
+    return out
 
 
 def exp_normal(exponents: Floats) -> Floats:
@@ -164,46 +212,36 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vect
             size /= np.where(unit > 0, unit, 1)[:, None]
         else:
             unit = np.ones(1, z.dtype)
-        for k, (rho, power) in enumerate(zip(rhos, _powers(size, rhos), strict=True)):
-            norms[rows, k] = unit * row_sum(power).astype(np.float64) ** (1 / rho)
+        for k, (rho, total) in enumerate(zip(rhos, _power_sums(size, rhos), strict=True)):
+            norms[rows, k] = unit * total.astype(np.float64) ** (1 / rho)
 
     over_blocks(z.shape, work)
     return norms
 
 
-def _powers(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
-    """size^ρ for every ρ in turn; each is only valid until the next is asked for."""
-    quarters = all(4 * rho == int(4 * rho) for rho in rhos) and min(rhos) >= 1 and max(rhos) <= 8
-    if quarters and len(rhos) == 1:
-        yield _quarter_power(size, rhos[0])
-    elif quarters and sorted(rhos) == list(rhos):
-        quarter = np.sqrt(np.sqrt(size))
-        power, have = size.copy(), 1.0
-        for rho in rhos:
-            while have < rho:
-                power *= quarter
-                have += 0.25
-            yield power
-    else:
-        with np.errstate(divide="ignore"):
-            logs = np.log(size)
-        for rho in rhos:
-            yield np.exp(rho * logs)
+def _power_sums(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
+    """Σ size^ρ of every row for every ρ in turn.
 
-
-def _quarter_power(size: Floats, rho: float) -> Floats:
-    """size^ρ for a ρ in quarter steps, from products and square roots."""
-    whole, rest = divmod(rho, 1)
-    power = size.copy()
-    for _ in range(int(whole) - 1):
-        power *= size
-    if rest:
-        root = np.sqrt(size)
-        if rest >= 0.5:
-            power *= root
-        if rest != 0.5:
-            power *= np.sqrt(root)
-    return power
+    In quarter steps size^ρ = size^whole · size^rest, and the sum of the product is one dot product: nothing is written.
+    """
+    if all(4 * rho == int(4 * rho) for rho in rhos) and min(rhos) >= 1 and max(rhos) <= 8:
+        whole, rest = {1: size}, {}
+        for rho in rhos:
+            n, part = int(rho), rho % 1
+            for k in range(2, (n if part else n - 1) + 1):
+                if k not in whole:
+                    whole[k] = whole[k - 1] * size
+            if part and 0.5 not in rest:
+                rest[0.5] = np.sqrt(size)
+            if part in {0.25, 0.75} and part not in rest:
+                quarter = rest.setdefault(0.25, np.sqrt(rest[0.5]))
+                rest[part] = quarter if part == 0.25 else quarter * rest[0.5]
+            yield row_sum(size) if rho == 1 else row_dot(whole[n if part else n - 1], rest[part] if part else size)
+        return
+    with np.errstate(divide="ignore"):
+        logs = np.log(size)
+    for rho in rhos:
+        yield row_sum(np.exp(rho * logs))
 
 
 def rho_norm_slope(z: Floats, rho: float, *, center: bool = False) -> tuple[Vector, Vector]:

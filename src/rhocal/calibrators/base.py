@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from rhocal.errors import InputError, NotFittedError
+from rhocal.passes import ArrayPasses
 from rhocal.predictions import Kind, Predictions, predictions
 from rhocal.profile import Profile
 from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
@@ -224,6 +225,9 @@ class ScaleCalibrator(Calibrator):
 
     keeps_decision = True
 
+    guided: ClassVar[bool] = False
+    """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
+
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         self.solution_ = self._fit_profile(profile)
@@ -240,6 +244,11 @@ class ScaleCalibrator(Calibrator):
     @abstractmethod
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         """The scale of every sample."""
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        """The scale of every sample of a profile."""
+        assert isinstance(profile.passes, ArrayPasses), "families that are guided read scales off the profile"
+        return self._scale(profile.passes.logits)
 
     def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""

@@ -73,6 +73,7 @@ class RhoNormScaling(ScaleCalibrator):
     """
 
     name = "rho-norm"
+    guided = True
     parameters = ("rho_", "gamma_", "beta_", "alpha_", "center_")
     rho_: float
     gamma_: float
@@ -175,7 +176,12 @@ class RhoNormScaling(ScaleCalibrator):
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         if self.gamma_ == 0:
             return np.full(len(logits), 1 / self.beta_)
-        norm = rho_norms(logits, [self.rho_], center=self.center_)[:, 0]
+        return self._scale_at(rho_norms(logits, [self.rho_], center=self.center_)[:, 0])
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        return self._scale_at(profile.norms([self.rho_], center=self.center_)[0])
+
+    def _scale_at(self, norm: Vector) -> Vector:
         return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
 
     def _objectives(self) -> dict[float, Objective]:

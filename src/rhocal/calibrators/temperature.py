@@ -41,6 +41,7 @@ class TemperatureScaling(ScaleCalibrator):
     """
 
     name = "temperature"
+    guided = True
     parameters = ("temperature_",)
     temperature_: float
 
@@ -75,6 +76,9 @@ class TemperatureScaling(ScaleCalibrator):
             minimum.n_evaluations,
             at_bound,
         )
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        return np.full(profile.n_samples, 1 / self.temperature_)
 
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         return np.full(len(logits), 1 / self.temperature_)
