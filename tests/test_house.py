@@ -17,14 +17,19 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
     "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "sklearn",
-    "files", "compare", "tables", "cli",
+    "files", "stored", "streams", "blocks", "out_of_core", "applying", "dask", "monitor", "compare", "tables", "cli",
 ]  # fmt: skip
-MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
+MAY_ASK_LATER = {  # inside a function, when asked
+    *(("calibrators", room) for room in ("artifact", "sklearn", "out_of_core", "dask")),
+}
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
     "torch": {"files"},
-    "pyarrow": {"files"},
+    "pyarrow": {"files", "stored"},
+    "zarr": {"stored"},
+    "dask": {"dask"},
+    "distributed": {"dask"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},
     "scipy": {"solve", "special"},
@@ -77,7 +82,7 @@ def fresh(code):
 
 def test_import_loads_nothing_heavy():
     loaded = fresh("import rhocal, sys, json; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))")
-    heavy = {"sklearn", "torch", "matplotlib", "plotly", "onnx", "pandas", "pyarrow", "scipy", "typer", "rich"}
+    heavy = {"sklearn", "torch", "matplotlib", "plotly", "onnx", "pandas", "pyarrow", "scipy", "typer", "rich", "dask", "zarr"}
     assert not heavy & set(loaded)
     assert "numpy" in loaded
 

@@ -48,6 +48,7 @@ from rhocal.objectives import (
     objective,
 )
 from rhocal.saved_profile import load_profile, profile, save_profile
+from rhocal.streams import stream
 
 __all__ = [
     "CALIBRATORS",
@@ -90,4 +91,5 @@ __all__ = [
     "objective",
     "profile",
     "save_profile",
+    "stream",
 ]

@@ -44,3 +44,11 @@ class FewSamplesWarning(RhocalWarning):
 
 class ConvergenceWarning(RhocalWarning):
     """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""
+
+
+class SubsampleWarning(RhocalWarning):
+    """A method that cannot be fitted block by block was fitted on some of the samples."""
+
+
+class TableWarning(RhocalWarning):
+    """Samples ended where their tabulated curves are not known well."""

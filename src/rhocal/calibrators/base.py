@@ -53,7 +53,7 @@ class Calibrator(ABC):
     def fit(
         self,
         logits: Any,
-        labels: Any,
+        labels: Any = None,
         sample_weight: Any = None,
         *,
         classes: Any = None,
@@ -64,10 +64,18 @@ class Calibrator(ABC):
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
-        See ``rhocal.predictions`` for what is accepted. ``kind`` is remembered and used by ``predict_proba`` too.
+        See ``rhocal.predictions`` for what is accepted; a ``rhocal.stream``, which brings its labels, and Dask arrays are too. ``kind`` is remembered and used by ``predict_proba`` too.
         ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
         """
         self._refuse(groups)
+        if not _in_memory(logits):
+            if groups is not None or class_axis != -1 or (sample_weight is not None and not _is_dask(logits)):
+                raise InputError(
+                    "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
+                    "with sample weights as their third part"
+                )
+            said = {"kind": kind, "classes": classes, "ignore_index": ignore_index}
+            return self._fit_elsewhere(logits, labels, sample_weight, said)
         data = predictions(
             logits,
             _required(labels),
@@ -80,6 +88,20 @@ class Calibrator(ABC):
         )
         return self.fit_checked(data, kind)
 
+    def _fit_elsewhere(self, logits: Any, labels: Any, sample_weight: Any, said: dict[str, Any]) -> Self:
+        """Fit on a stream of blocks, or on a Dask array."""
+        from rhocal import out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
+
+        if _is_dask(logits):
+            from rhocal import dask  # noqa: PLC0415 - Dask is there if its arrays are
+
+            dask.fit(self, logits, _required(labels), sample_weight, said)
+        elif labels is not None:
+            raise InputError("labels: the blocks of a stream bring their own; leave labels out")
+        else:
+            out_of_core.fit(self, logits, said)
+        return self
+
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns)."""
         data = self._border(logits, kind, class_axis, groups)
@@ -89,6 +111,10 @@ class Calibrator(ABC):
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
+        if _is_dask(logits):
+            from rhocal import dask  # noqa: PLC0415 - Dask is there if its arrays are
+
+            return dask.predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
         return _in_shape(self._probs_of(data), logits, class_axis)
 
@@ -304,6 +330,15 @@ def keep_decision(out: Floats, logits: Floats) -> None:
         block, chosen = logits[rounded], out[rounded]
         lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))
         out[rounded] = np.where(block == block.max(axis=1, keepdims=True), lifted, chosen)
+
+
+def _is_dask(logits: Any) -> bool:
+    """Whether it is a Dask array, without importing Dask."""
+    return type(logits).__module__.split(".")[0] == "dask"
+
+
+def _in_memory(logits: Any) -> bool:
+    return not _is_dask(logits) and type(logits).__module__ != "rhocal.streams"
 
 
 def _required(labels: Any) -> Any:

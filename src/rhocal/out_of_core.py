@@ -1,0 +1,319 @@
+"""Fits, figures and profiles of streams: every byte of logits is read once, and memory does not grow with the classes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from rhocal.blocks import SLICE_ENTRIES, Plan, fresh, plan_for, plan_to_save, profile_block
+from rhocal.calibrators import Calibrator, ScaleCalibrator
+from rhocal.errors import InputError, RhocalError, SubsampleWarning, SuspiciousInputWarning, TableWarning
+from rhocal.metrics import CORE, METRICS, Scored
+from rhocal.predictions import Predictions, predictions
+from rhocal.profile import Profile
+from rhocal.special import in_threads, row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from rhocal.stored import Chunk
+    from rhocal.streams import Stream
+
+PILOT_ENTRIES = 1 << 23
+"""Logits of the pilot: a fit on them finds the neighbourhood of the optimum."""
+
+PILOT_SAMPLES = 400
+"""A pilot has at least this many samples, however many classes there are."""
+
+PILOT_PLACES = 8
+"""Places of a file that the pilot comes from, so that an order of the samples does not matter."""
+
+SUBSAMPLE_ENTRIES = 1 << 24
+"""Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
+
+FAR = 0.5
+"""Octaves around a sample's expected scale within which its curve is good to 1e−4."""
+
+FEW = 0.02
+"""Share of the samples that may end farther away than that before the stream is read a second time."""
+
+State = TypeVar("State")
+
+
+def told_of(stream: Stream, said: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What ``rhocal.predictions`` is told of every block; classes that stand in the file count if none were said."""
+    told = {"kind": "logits", "classes": None, "ignore_index": None} | dict(said or {})
+    if told["classes"] is None:
+        told["classes"] = stream.classes
+    return told
+
+
+def fit(
+    calibrator: Calibrator, stream: Stream, said: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
+) -> Profile | None:
+    """Fit on a stream; the profile it was fitted on, or None where a subsample of the logits was used.
+
+    Families that multiply a sample's logits are fitted on the profile of all samples. Others are fitted on as many
+    samples, drawn with a fixed seed, as ``SUBSAMPLE_ENTRIES`` allows.
+    """
+    told = told_of(stream, said)
+    if calibrator.takes_groups:
+        raise InputError(f"{calibrator.name} needs groups, which a stream does not carry; fit on arrays")
+    if not isinstance(calibrator, ScaleCalibrator):
+        _fit_subsample(calibrator, stream, told, step, "it needs the logits of all samples at once")
+        return None
+    reader = Reader(stream, step)
+    pilot = reader.pilot(told)
+    try:
+        plan = plan_for(calibrator, pilot, told)
+    except InputError as error:
+        if "fit on the logits" not in str(error):
+            raise
+        _fit_subsample(calibrator, reader.rewound(), told, step, str(error))
+        return None
+    profile = reader.profile(plan)
+    calibrator.fit_profile(profile)
+    if plan.guide is not None and _strayed(calibrator, profile) > FEW:
+        if not stream.again:
+            warnings.warn(
+                f"{_strayed(calibrator, profile):.0%} of the samples ended farther than {FAR:g} octaves from the scale "
+                "that the first blocks led to expect, where their curves are known to 1e-3 only; an iterator cannot be "
+                "read again. Put its blocks in random order, or write them to a file",
+                TableWarning,
+                stacklevel=3,
+            )
+        else:
+            profile = Reader(stream, step).profile(replace(plan, guide=_copied(calibrator)))
+            calibrator.fit_profile(profile)
+    return profile
+
+
+def profile(stream: Stream, said: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None) -> Profile:
+    """The profile of a stream, for every family, as ``save_profile`` writes it."""
+    told = told_of(stream, said)
+    reader = Reader(stream, step)
+    return reader.profile(plan_to_save(reader.pilot(told), told))
+
+
+def _strayed(calibrator: ScaleCalibrator, profile: Profile) -> float:
+    """Share of the samples whose fitted scale is far from the middle of their table."""
+    centre = getattr(profile.table, "log_centre", None)
+    if centre is None:
+        return 0.0
+    octaves = np.abs(np.log(calibrator.scale_of(profile)) - centre) / np.log(2)
+    return float(profile.weights @ (octaves > FAR))
+
+
+def _copied(calibrator: ScaleCalibrator) -> ScaleCalibrator:
+    copy = fresh(calibrator)
+    copy.__dict__.update(calibrator.__dict__)
+    return copy
+
+
+class Reader:
+    """Reads a stream once: the pilot first, then the rest."""
+
+    def __init__(self, stream: Stream, step: Callable[[Chunk], None] | None) -> None:
+        self.stream, self.step = stream, step or (lambda chunk: None)
+        self.held: dict[int, Chunk] = {}
+        self._rest: Iterator[tuple[int, Chunk]] | None = None
+
+    def pilot(self, told: Mapping[str, Any]) -> Predictions:
+        """A few samples: of a file from all over it, of an iterator its first blocks."""
+        pieces = self.stream.pieces
+        if pieces is None:
+            self._rest = self.stream.chunks()
+            source, places = self._rest, 1
+        else:
+            places = min(PILOT_PLACES, len(pieces))
+            source = self.stream.chunks(sorted({round(k) for k in np.linspace(0, len(pieces) - 1, places)}))
+        taken: list[tuple[Any, Any]] = []
+        n_rows = 0
+        for k, chunk in source:
+            if chunk.labels is None:
+                raise InputError(f"{chunk.where}: no labels; a fit needs one label for each sample")
+            self.held[k] = chunk
+            n_columns = chunk.logits.shape[1] if np.ndim(chunk.logits) > 1 else 2
+            wanted = max(PILOT_SAMPLES, PILOT_ENTRIES // n_columns)
+            share = min(len(chunk.labels), -(-wanted // places))
+            rows = np.unique(np.linspace(0, len(chunk.labels) - 1, share).astype(np.intp))
+            taken.append((np.asarray(chunk.logits)[rows], chunk.labels[rows]))
+            n_rows += len(rows)
+            if n_rows >= wanted:
+                break
+        if not taken:
+            raise InputError("the stream is empty: no block could be read")
+        logits, labels = (np.concatenate(part) for part in zip(*taken, strict=True))
+        return predictions(logits, labels, **told)
+
+    def rewound(self) -> Stream:
+        """The stream from its beginning."""
+        if self.stream.again:
+            return self.stream
+        held, rest = list(self.held.values()), self._rest
+        assert rest is not None
+
+        def everything() -> Iterator[tuple[Any, Any, Any]]:
+            for chunk in (*held, *(chunk for _, chunk in rest)):
+                yield chunk.logits, chunk.labels, chunk.sample_weight
+
+        return replace(self.stream, iterator=everything())
+
+    def chunks(self) -> Iterator[tuple[int, Chunk]]:
+        """Every block once, those of the pilot first."""
+        done = set(self.held)
+        for k in sorted(done):
+            yield k, self.held.pop(k)
+        if self._rest is not None:
+            yield from self._rest
+        elif self.stream.pieces is None:
+            yield from self.stream.chunks()
+        else:
+            yield from self.stream.chunks([k for k in range(len(self.stream.pieces)) if k not in done])
+
+    def profile(self, plan: Plan) -> Profile:
+        """The profile of all samples, in their order."""
+        parts: dict[int, Profile] = {}
+        for k, chunk in self.chunks():
+            part = _named(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
+            if part is not None:
+                parts[k] = part
+            self.step(chunk)
+        if not parts:
+            raise InputError("the stream has no samples: every label is ignore_index")
+        return Profile.concat([parts[k] for k in sorted(parts)])
+
+
+def _named(chunk: Chunk, work: Callable[[Chunk], State]) -> State:
+    """Do it; an error says in which block."""
+    if chunk.labels is None:
+        raise InputError(f"{chunk.where}: no labels; this needs one label for each sample")
+    try:
+        return work(chunk)
+    except RhocalError as error:
+        raise type(error)(f"{chunk.where}: {error}") from error
+
+
+def subsample(
+    stream: Stream, told: Mapping[str, Any], step: Callable[[Chunk], None] | None = None, seed: int = 0
+) -> tuple[Predictions, int]:
+    """As many samples as ``SUBSAMPLE_ENTRIES`` allows, and how many there were.
+
+    Every sample draws a number from a generator seeded with ``seed`` and the number of its block; the smallest numbers
+    stay. So each set of that size is equally likely, and the same file gives the same set.
+    """
+    drawn, logits, labels, weights, n_seen = np.empty(0), [], [], [], 0
+    for k, chunk in stream.chunks():
+        n_columns = np.shape(chunk.logits)[1] if np.ndim(chunk.logits) > 1 else 2
+        room = max(PILOT_SAMPLES, SUBSAMPLE_ENTRIES // n_columns)
+        numbers = np.random.default_rng((seed, k)).random(len(chunk.labels))
+        n_seen += len(numbers)
+        logits.append(np.asarray(chunk.logits))
+        labels.append(chunk.labels)
+        weights.append(np.ones(len(numbers)) if chunk.sample_weight is None else chunk.sample_weight)
+        drawn = np.concatenate([drawn, numbers])
+        if len(drawn) > room:
+            kept = np.sort(np.argpartition(drawn, room)[:room])
+            drawn = drawn[kept]
+            logits, labels, weights = ([np.concatenate(part)[kept]] for part in (logits, labels, weights))
+        if step is not None:
+            step(chunk)
+    weight = np.concatenate(weights)
+    given = None if (weight == 1).all() else weight
+    return predictions(np.concatenate(logits), np.concatenate(labels), sample_weight=given, **told), n_seen
+
+
+def _fit_subsample(
+    calibrator: Calibrator, stream: Stream, told: dict[str, Any], step: Callable[[Chunk], None] | None, why: str
+) -> None:
+    data, n_seen = subsample(stream, told, step)
+    if data.n_samples + data.n_ignored < n_seen:
+        warnings.warn(
+            f"{calibrator.name} cannot be fitted block by block ({why}); {data.n_samples:,} of {n_seen:,} samples were "
+            "drawn with a fixed seed, and it was fitted on those",
+            SubsampleWarning,
+            stacklevel=4,
+        )
+    calibrator.fit_checked(data, told["kind"])
+
+
+def figures(
+    stream: Stream,
+    calibrators: Mapping[str, Calibrator | None],
+    said: Mapping[str, Any] | None = None,
+    step: Callable[[Chunk], None] | None = None,
+    names: Iterable[str] = tuple(CORE),
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Metrics of a stream under several calibrators (None: as it is), and the bounds of the error of those that are sketched."""
+    told = told_of(stream, said)
+    names = tuple(names)
+    total: dict[str, dict[str, Any]] = {}
+    for _, chunk in stream.chunks():
+        _added(total, _named(chunk, lambda chunk: block_sums(chunk.logits, chunk.labels, calibrators, told, names)))
+        if step is not None:
+            step(chunk)
+    if not total:
+        raise InputError("the stream has no samples")
+    values = {who: {name: state.value for name, state in sums.items()} for who, sums in total.items()}
+    bounds = {
+        name: max(sums[name].error for sums in total.values())
+        for name in names
+        if METRICS[name].streams == "sketch"
+    }
+    return values, bounds
+
+
+def block_sums(
+    logits: Any,
+    labels: Any,
+    calibrators: Mapping[str, Calibrator | None],
+    told: Mapping[str, Any],
+    names: Iterable[str] = tuple(CORE),
+) -> dict[str, dict[str, Any]]:
+    """The sums of one block: calibrator → metric → state. States of blocks add."""
+    names = tuple(names)
+    _check_streams(names)
+    ignored = told.get("ignore_index")
+
+    def part(rows: slice) -> dict[str, dict[str, Any]]:
+        if ignored is not None and (np.asarray(labels[rows]) == ignored).all():
+            return {}
+        data = predictions(logits[rows], labels[rows], **told)
+        found = {}
+        for who, cal in calibrators.items():
+            seen = data if cal is None else replace(data, scores=cal.transform_checked(data.logits), kind="logits")
+            samples = Scored.of(seen)
+            found[who] = {name: _state(name, samples) for name in names}
+        return found
+
+    total: dict[str, dict[str, Any]] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspiciousInputWarning)
+        for found in in_threads(part, list(row_blocks(len(labels), np.shape(logits)[-1], SLICE_ENTRIES))):
+            _added(total, found)
+    return total
+
+
+def _check_streams(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in METRICS:
+            raise InputError(f"there is no metric {name!r}; `rhocal metrics` lists them")
+        if METRICS[name].streams == "no":
+            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].why_not}")
+
+
+def _state(name: str, samples: Scored) -> Any:
+    metric = METRICS[name]
+    make = metric.sums if metric.sums is not None else metric.sketch
+    assert make is not None
+    return make(samples)
+
+
+def _added(total: dict[str, dict[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
+    for who, sums in more.items():
+        mine = total.setdefault(who, {})
+        for name, state in sums.items():
+            mine[name] = mine[name] + state if name in mine else state
