@@ -9,6 +9,7 @@
 from rhocal import metrics
 from rhocal._version import __version__
 from rhocal.artifact import load
+from rhocal.blocks import plan_for, profile_block
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
@@ -47,6 +48,8 @@ from rhocal.objectives import (
     TopBrier,
     objective,
 )
+from rhocal.out_of_core import joined as profile_of
+from rhocal.out_of_core import measure
 from rhocal.saved_profile import load_profile, profile, save_profile
 from rhocal.streams import stream
 
@@ -87,9 +90,13 @@ __all__ = [
     "demo_logits",
     "load",
     "load_profile",
+    "measure",
     "metrics",
     "objective",
+    "plan_for",
     "profile",
+    "profile_block",
+    "profile_of",
     "save_profile",
     "stream",
 ]

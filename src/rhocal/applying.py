@@ -144,7 +144,7 @@ def _fingerprint(calibrator: Calibrator, stream: Stream, what: str, kind: Any) -
     seen.update(json.dumps([_described(calibrator), what, kind]).encode())
     for piece in stream.pieces:
         seen.update(f"{piece.where}|{piece.n_rows}".encode())
-        path = Path(getattr(piece, "path", None) or getattr(piece, "file", ""))
+        path = Path(str(getattr(piece, "path", getattr(piece, "file", ""))))
         if path.is_file():
             about = path.stat()
             seen.update(f"|{about.st_size}|{about.st_mtime_ns}".encode())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators import ScaleCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.curve_table import Table, around
 from rhocal.errors import InputError, RhocalWarning
@@ -21,6 +20,9 @@ from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
 from rhocal.saved_profile import NAMES, RINGS
 from rhocal.special import BLOCK_ENTRIES, in_threads, row_blocks
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import ScaleCalibrator
 
 SLICE_ENTRIES = 4 * BLOCK_ENTRIES
 """Entries that one thread takes at a time: one megabyte in half precision."""
@@ -52,8 +54,10 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         guide = fresh(calibrator).fit_profile(whole)
-        plan = Plan(("mean", *(name for name in whole.kept if name != "mean")), ScaleFit.of(whole).rough, said=said)
-        few = whole.take(np.arange(min(whole.n_samples, TRIAL_SAMPLES)))
+    plan = Plan(("mean", *(name for name in whole.kept if name != "mean")), centre_of(whole), said=said)
+    few = whole.take(np.arange(min(whole.n_samples, TRIAL_SAMPLES)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
         fresh(calibrator).fit_profile(stand_in(few, plan))
     # At a bound the pilot says little about the rest (a few samples, all of them right): a wide table then.
     certain = not any(issubclass(w.category, RhocalWarning) for w in caught) and whole.spread > 0
@@ -62,8 +66,12 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, An
 
 def plan_to_save(pilot: Predictions, said: dict[str, Any]) -> Plan:
     """The plan for a profile that serves every family."""
-    whole = Profile.of(pilot)
-    return Plan(NAMES, ScaleFit.of(whole).rough if whole.spread > 0 else 0.0, said=said)
+    return Plan(NAMES, centre_of(Profile.of(pilot)), said=said)
+
+
+def centre_of(profile: Profile) -> float:
+    """Log of the NLL-optimal single scale."""
+    return ScaleFit.of(profile).log_scale if profile.spread > 0 else 0.0
 
 
 def fresh(calibrator: ScaleCalibrator) -> ScaleCalibrator:

@@ -102,6 +102,8 @@ class Table:
 
     def nodes(self, ring: int) -> NDArray[np.float64]:
         """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring (15 × n_samples)."""
+        if self.profile.passes is None:
+            return np.asarray(_meeting() @ self.rings[ring])
         scales = np.exp(self.log_centre + ring * RING + HALF_OCTAVE * np.arange(-2, 3))
         met = self.profile.moments(scales)
         total, first, second = met
@@ -119,10 +121,15 @@ class Table:
 
 
 def _with_tangent(orders: tuple[Vector, ...], scale: Vector, clipped: Vector) -> Curve:
-    """Curves known at clipped scales, carried on along their tangents."""
-    orders[0][:] += orders[1] * (scale - clipped)
-    for higher in orders[2:]:
-        higher[clipped != scale] = 0
+    """Curves known at clipped scales, carried on along their tangents, as far down as 0: no L is smaller."""
+    away = clipped != scale
+    if away.any():
+        orders[0][:] += orders[1] * (scale - clipped)
+        for higher in orders[2:]:
+            higher[away] = 0
+        below = orders[0] < 0
+        orders[0][below] = 0
+        orders[1][below] = 0
     return Curve(orders)
 
 
@@ -167,9 +174,14 @@ def _from_middle() -> NDArray[np.float64]:
 @cache
 def _interpolation() -> NDArray[np.float64]:
     """From L, dL/dt and d²L/dt² at t = −1, −½, 0, ½, 1 to coefficients of 1, t, …, t¹⁴."""
+    return np.asarray(np.linalg.inv(_meeting()))
+
+
+@cache
+def _meeting() -> NDArray[np.float64]:
+    """The way back."""
     t, k = np.linspace(-1, 1, 5)[:, None], np.arange(DEGREE + 1)
-    met = [t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)]
-    return np.asarray(np.linalg.inv(np.vstack(met)))
+    return np.vstack([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
 
 
 def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:

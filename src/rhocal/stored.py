@@ -86,7 +86,8 @@ class RawRows:
         out = np.empty((stop - start) * row, self.dtype)
         with self.path.open("rb", buffering=0) as file:
             file.seek(self.offset + start * row * self.dtype.itemsize)
-            view, got = memoryview(out).cast("B") if len(out) else memoryview(b""), 0
+            view: Any = memoryview(out.view(np.uint8).data)
+            got = 0
             while got < len(view):
                 n = file.readinto(view[got:])
                 if not n:
@@ -98,7 +99,7 @@ class RawRows:
 
 @dataclass(frozen=True)
 class ArrayPiece:
-    """Rows of a matrix, and the labels beside them."""
+    """Rows of a matrix, and their labels."""
 
     logits: Columns
     labels: Any
@@ -114,8 +115,7 @@ class ArrayPiece:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
     def read(self) -> Chunk:
-        labels = None if self.labels is None else np.asarray(self.labels[self.rows])
-        return Chunk(np.asarray(self.logits[self.rows]), labels, self.where)
+        return Chunk(np.asarray(self.logits[self.rows]), self.labels, self.where)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,9 @@ class ParquetPiece:
             column = table.column(self.names.logits).combine_chunks()
             flat = column.flatten()
             if flat.null_count or column.null_count or len(flat) % max(self.n_rows, 1):
-                raise FileError(f"{self.where}: the lists of column {self.names.logits!r} differ in length or are missing")
+                raise FileError(
+                    f"{self.where}: the lists of column {self.names.logits!r} differ in length or are missing"
+                )
             logits = flat.to_numpy(zero_copy_only=False).reshape(self.n_rows, -1)
         else:
             rest = [name for name in table.column_names if name != self.names.labels]
@@ -164,14 +166,14 @@ class Opened:
             if labels is not None:
                 raise InputError(f"{self.path}: a file of labels does not go with Parquet; put them into a column")
             return list(self.groups)
-        labels = self.labels if labels is None else labels
+        labels = self.labels if labels is None else np.asarray(labels)
         n = self.logits.shape[0]
         if labels is not None and len(labels) != n:
             raise FileError(f"{self.path}: logits and labels differ in length: {n} and {len(labels)}")
         step = max(1, CHUNK_ENTRIES // max(1, int(np.prod(self.logits.shape[1:], dtype=np.int64))))
         return [
-            ArrayPiece(self.logits, labels, slice(start, min(start + step, n)), str(self.path))
-            for start in range(0, n, step)
+            ArrayPiece(self.logits, None if labels is None else labels[rows], rows, str(self.path))
+            for rows in (slice(start, min(start + step, n)) for start in range(0, n, step))
         ]
 
 

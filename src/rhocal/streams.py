@@ -62,7 +62,8 @@ class Stream:
             if isinstance(chunk, Exception):
                 if not self.skip_bad:
                     raise chunk
-                self.skipped.append(str(chunk))
+                if str(chunk) not in self.skipped:
+                    self.skipped.append(str(chunk))
                 continue
             self.bytes_read += chunk.nbytes
             yield k, chunk

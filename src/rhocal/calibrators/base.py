@@ -64,8 +64,9 @@ class Calibrator(ABC):
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
-        See ``rhocal.predictions`` for what is accepted; a ``rhocal.stream``, which brings its labels, and Dask arrays are too. ``kind`` is remembered and used by ``predict_proba`` too.
-        ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
+        See ``rhocal.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
+        arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
+        families that know domains (``multi-domain``).
         """
         self._refuse(groups)
         if not _in_memory(logits):
@@ -93,9 +94,9 @@ class Calibrator(ABC):
         from rhocal import out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
 
         if _is_dask(logits):
-            from rhocal import dask  # noqa: PLC0415 - Dask is there if its arrays are
+            from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
 
-            dask.fit(self, logits, _required(labels), sample_weight, said)
+            fit_dask(self, logits, _required(labels), sample_weight, said)
         elif labels is not None:
             raise InputError("labels: the blocks of a stream bring their own; leave labels out")
         else:
@@ -112,9 +113,9 @@ class Calibrator(ABC):
     ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns)."""
         if _is_dask(logits):
-            from rhocal import dask  # noqa: PLC0415 - Dask is there if its arrays are
+            from rhocal.dask import predict_proba  # noqa: PLC0415 - Dask is there if its arrays are
 
-            return dask.predict_proba(self._fitted(), logits, kind=kind)
+            return predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
         return _in_shape(self._probs_of(data), logits, class_axis)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,10 +23,16 @@ from rhocal.cli.desk import (
     read,
     with_labels,
 )
+from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, measured, opened, skipped
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
 
 
 def evaluate(
     source: InputFile,
+    *,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
@@ -35,6 +41,10 @@ def evaluate(
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
+    stream: StreamOption = None,
+    skip_bad: SkipBad = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -45,9 +55,25 @@ def evaluate(
     from rhocal.artifact import load
     from rhocal.predictions import predictions
 
+    cal = None if artifact is None else load(artifact)
+    how = How(stream, skip_bad, workers, scheduler)
+    if how.wanted(source):
+        if groups is not None or class_axis != -1:
+            raise InputError("--groups and --class-axis do not go with files that are read block by block")
+        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
+        said = {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None if cal is None else cal.classes_}
+        who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
+        found, bounds = measured(blocks, who, said, how)
+        about = skipped(blocks)
+        if as_json:
+            print_json({"n_rows": blocks.n_rows, "figures": found, "error_at_most": bounds, **about})
+            return
+        tables.console().print(tables.figures(found, f"{source}: {blocks.n_rows:,} rows, block by block"))
+        for name, bound in bounds.items():
+            tables.console().print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
+        return
     contents = read(source, labels, logits_name, labels_name)
     split = with_labels(contents)
-    cal = None if artifact is None else load(artifact)
     data = predictions(
         split.logits,
         split.labels,
