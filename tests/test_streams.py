@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 import rhocal
 from conftest import real, run, synthetic
 from rhocal import out_of_core, stored
-from rhocal.errors import FileError, InputError, SubsampleWarning, TableWarning
+from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import CORE, METRICS
 from rhocal.predictions import predictions
 from rhocal.special import widened
@@ -87,7 +87,7 @@ def test_every_format_gives_the_fit_in_memory(kind, data, tmp_path):
     assert stream.bytes_read == logits.size * width  # each byte once
 
 
-@pytest.mark.parametrize("method", ["temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field", "smart"])
+@pytest.mark.parametrize("method", ["temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field"])
 def test_scale_methods_on_a_real_network(method, tmp_path):
     logits, labels, test, _ = real("cifar100_resnet56")
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
@@ -121,11 +121,10 @@ def test_a_misleading_beginning_is_seen_and_the_file_read_again(data, tmp_path, 
     mixed = np.concatenate([logits[:300], 6 * logits[300:].astype(np.float32)])  # the first rows are no guide
     same = rhocal.TemperatureScaling().fit(mixed, labels)
     parts = [(mixed[k : k + 100], labels[k : k + 100]) for k in range(0, 1500, 100)]
+    alike(rhocal.TemperatureScaling().fit(rhocal.stream(iter(parts))), same, mixed, rtol=1e-4)  # in a wide table
+    wild = [(logits[k : k + 100] * (1.0 if k < 500 else 300.0), labels[k : k + 100]) for k in range(0, 1500, 100)]
     with pytest.raises(InputError, match="random order"):
-        rhocal.TemperatureScaling().fit(rhocal.stream(iter(parts)))
-    mildly = [(logits[k : k + 100] / (1.6 if k < 400 else 1), labels[k : k + 100]) for k in range(0, 1500, 100)]
-    with pytest.warns(TableWarning, match="random order"):
-        rhocal.TemperatureScaling().fit(rhocal.stream(iter(mildly)))
+        rhocal.TemperatureScaling().fit(rhocal.stream(iter(wild)))
     np.savez(tmp_path / "z.npz", logits=mixed, labels=labels)
     everywhere = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(everywhere), same, mixed)

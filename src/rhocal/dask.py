@@ -29,6 +29,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from rhocal.stored import Piece
+
 
 engine: Any = _dask  # it comes with half of its types
 delayed = engine.delayed
@@ -48,7 +50,7 @@ class Blocks:
         if isinstance(logits, Stream):
             if logits.pieces is None:
                 raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
-            tasks = [delayed(read_piece, pure=False)(piece) for piece in logits.pieces]
+            tasks = [delayed(_read, pure=False)(piece) for piece in logits.pieces]
             return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits)
         if logits.ndim != 2:
             raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {logits.shape}")
@@ -77,6 +79,13 @@ class Blocks:
         if self.stream is not None:
             self.stream.skipped += [str(value) for value in bad if str(value) not in self.stream.skipped]
         return [value for value in found if not isinstance(value, FileError)]
+
+
+def _read(piece: Piece) -> Chunk | FileError:
+    try:
+        return read_piece(piece)
+    except FileError as error:
+        return error
 
 
 def _safely(work: Callable[..., Any], chunk: Any, *arguments: Any) -> Any:
@@ -122,7 +131,7 @@ def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, sa
         return
     whole = one.joined(blocks.each(one.chunk_profile, plan))
     said_by_fit = one.fit_quietly(calibrator, whole)
-    if plan.guide is not None and one.strayed(calibrator, whole) > one.FEW:
+    if plan.guide is not None and one.strayed(calibrator, whole, one.FAR) > one.FEW:
         late = one.pilot_of(blocks.each(one.pilot_rows, len(blocks.tasks)), told)
         whole = one.joined(blocks.each(one.chunk_profile, plan_for(calibrator, late, told)))
         said_by_fit = one.fit_quietly(calibrator, whole)
@@ -186,7 +195,7 @@ def predict_proba(calibrator: Calibrator, logits: Any, kind: Any = None) -> Any:
 
 
 @contextmanager
-def cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
+def cluster(scheduler: str | None, workers: int | None, timeout: str = "10s") -> Iterator[Any]:
     """A client of a running scheduler (``tcp://…``), or of a new local cluster of that many processes."""
     try:
         from dask import distributed as _distributed  # noqa: PLC0415
@@ -195,7 +204,7 @@ def cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     distributed: Any = _distributed
     if scheduler is not None:
         try:
-            client = distributed.Client(scheduler, timeout="10s")
+            client = distributed.Client(scheduler, timeout=timeout)
         except OSError as error:
             raise InputError(f"no scheduler answers at {scheduler}: {error}") from error
         with client:
@@ -203,7 +212,7 @@ def cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         return
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=None
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=None
         ) as local,
         distributed.Client(local) as client,
     ):

@@ -48,7 +48,3 @@ class ConvergenceWarning(RhocalWarning):
 
 class SubsampleWarning(RhocalWarning):
     """A method that cannot be fitted block by block was fitted on some of the samples."""
-
-
-class TableWarning(RhocalWarning):
-    """Samples ended where their tabulated curves are not known well."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rhocal.blocks import SLICE_ENTRIES, Plan, plan_for, plan_to_save, profile_block
 from rhocal.calibrators import Calibrator, ScaleCalibrator
-from rhocal.errors import InputError, RhocalError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning, TableWarning
+from rhocal.errors import InputError, RhocalError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
@@ -38,8 +38,8 @@ SUBSAMPLE_ENTRIES = 1 << 24
 FAR = 0.5
 """Octaves around a sample's expected scale within which its curve is good to 1e−4."""
 
-EDGE = 0.8
-"""Octaves beyond which a fit may have been held back by the end of the tables, one octave away."""
+EDGE = 2.5
+"""Octaves around the expected scale that a wide table safely holds; it ends at three."""
 
 FEW = 0.02
 """Share of the samples that may end farther away than that before the stream is read a second time."""
@@ -83,31 +83,23 @@ def fit(
             raise
         _fit_subsample(calibrator, reader.rewound(), told, step, str(error))
         return None
+    if not stream.again:  # there is no second chance: a wide table for all
+        plan = replace(plan, guide=None)
     profile = reader.profile(plan)
     said_by_fit = fit_quietly(calibrator, profile)
-    far = 0.0 if plan.guide is None else strayed(calibrator, profile)
-    if far > FEW and stream.again:
+    if plan.guide is not None and strayed(calibrator, profile, FAR) > FEW:
         late = pilot_of(reader.seen, told)  # from every block this time
         profile = Reader(stream, step).profile(plan_for(calibrator, late, told))
         said_by_fit = fit_quietly(calibrator, profile)
-    elif far > FEW:
-        if strayed(calibrator, profile, beyond=EDGE) > FEW:
-            raise InputError(f"{_led_astray(far)}, beyond what is known of their curves. {_REMEDY}")
-        warnings.warn(
-            f"{_led_astray(far)}, where their curves are known to 1e-3 only. {_REMEDY}", TableWarning, stacklevel=4
+    elif calibrator.guided and strayed(calibrator, profile, EDGE) > FEW:
+        raise InputError(
+            f"the first blocks misled: samples ended more than {EDGE:g} octaves from the scale that they let expect, where "
+            "nothing is known of their curves. An iterator cannot be read again: put its blocks in random order, or write "
+            "them to a file"
         )
     for warning in said_by_fit:
         warnings.warn(str(warning.message), warning.category, stacklevel=4)
     return profile
-
-
-_REMEDY = "An iterator cannot be read again: put its blocks in random order, or write them to a file"
-
-
-def _led_astray(share: float) -> str:
-    return (
-        f"{share:.0%} of the samples ended farther than {FAR:g} octaves from the scale that the first blocks let expect"
-    )
 
 
 def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[warnings.WarningMessage]:
@@ -127,7 +119,7 @@ def profile(
     return reader.profile(plan_to_save(reader.pilot(told), told))
 
 
-def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float = FAR) -> float:
+def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> float:
     """Share of the samples whose fitted scale is far from the middle of their table."""
     centre = getattr(profile.table, "log_centre", None)
     if centre is None:
