@@ -22,6 +22,7 @@ from rhocal.special import (
     row_dot,
     row_means,
     row_sum,
+    scratch,
 )
 
 if TYPE_CHECKING:
@@ -182,22 +183,26 @@ class ArrayPasses:
         high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)
         smallest = np.sqrt(np.finfo(self.logits.dtype).tiny) * self.logits.dtype.type(1.01)
 
-        def squared(e: Floats) -> None:
-            np.maximum(e, smallest, out=e)  # or its square would be subnormal
+        def squared(e: Floats, lowest: float) -> None:
+            if lowest < np.log(smallest):  # its square would be subnormal
+                np.maximum(e, smallest, out=e)
             np.multiply(e, e, out=e)
 
         def work(rows: slice) -> None:
-            z = self.logits[rows] - high[rows, None]
-            e = exp_normal(z * half[rows, None])
+            block = self.logits[rows]
+            z = np.subtract(block, high[rows, None], out=scratch(0, block))
+            exponents = np.multiply(z, half[rows, None], out=scratch(1, block))
+            lowest = float(exponents.min())
+            e = exp_normal(exponents)
             found[0, rows], found[1, rows] = row_sum(e), row_dot(e, z)
-            squared(e)
+            squared(e, lowest)
             found[2, rows], found[3, rows] = row_sum(e), row_dot(e, z)
-            power = e * z
+            power = np.multiply(e, z, out=scratch(2, block))
             found[4, rows] = row_dot(power, z)
             for k in (5, 6):
                 np.multiply(power, z, out=power)
                 found[k, rows] = row_dot(power, z)
-            squared(e)
+            squared(e, 2 * lowest)
             found[7, rows], found[8, rows] = row_sum(e), row_dot(e, z)
 
         over_blocks(self.logits.shape, work)

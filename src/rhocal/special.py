@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,6 +76,23 @@ def threads() -> int:
     if said.isdigit():
         return max(1, int(said))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_mine = threading.local()
+
+
+def scratch(k: int, like: Floats) -> Floats:
+    """Memory of this thread, number k, in the shape and type of an array; what it held is lost when it is asked for again.
+
+    New memory for every block would be handed out page by page, which takes longer than a product.
+    """
+    kept: dict[tuple[int, np.dtype[Any]], Floats] = _mine.__dict__.setdefault("kept", {})
+    if like.size > 2 * BLOCK_ENTRIES:
+        return np.empty_like(like)
+    key = (k, like.dtype)
+    if key not in kept or kept[key].size < like.size:
+        kept[key] = np.empty(like.size, like.dtype)
+    return kept[key][: like.size].reshape(like.shape)
 
 
 def dot(a: Vector, b: Vector) -> Vector:
@@ -202,10 +220,11 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vect
 
     def work(rows: slice) -> None:
         if center:
-            size = z[rows] - (row_sum(z[rows]) / z.dtype.type(z.shape[1]))[:, None]
+            size = scratch(0, z[rows])
+            np.subtract(z[rows], (row_sum(z[rows]) / z.dtype.type(z.shape[1]))[:, None], out=size)
             np.abs(size, out=size)
         else:
-            size = np.abs(z[rows])
+            size = np.abs(z[rows], out=scratch(0, z[rows]))
         total = row_sum(size)
         if steep or total.max() > COMFORT or total.min() < z.shape[1] / COMFORT:
             unit = row_max(size)
@@ -230,12 +249,13 @@ def _power_sums(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
             n, part = int(rho), rho % 1
             for k in range(2, (n if part else n - 1) + 1):
                 if k not in whole:
-                    whole[k] = whole[k - 1] * size
+                    whole[k] = np.multiply(whole[k - 1], size, out=scratch(2 + k, size))
             if part and 0.5 not in rest:
-                rest[0.5] = np.sqrt(size)
-            if part in {0.25, 0.75} and part not in rest:
-                quarter = rest.setdefault(0.25, np.sqrt(rest[0.5]))
-                rest[part] = quarter if part == 0.25 else quarter * rest[0.5]
+                rest[0.5] = np.sqrt(size, out=scratch(1, size))
+            if part in {0.25, 0.75} and 0.25 not in rest:
+                rest[0.25] = np.sqrt(rest[0.5], out=scratch(2, size))
+            if part == 0.75 and 0.75 not in rest:
+                rest[0.75] = np.multiply(rest[0.25], rest[0.5], out=scratch(3, size))
             yield row_sum(size) if rho == 1 else row_dot(whole[n if part else n - 1], rest[part] if part else size)
         return
     with np.errstate(divide="ignore"):
