@@ -36,7 +36,7 @@ def write(folder: Path, n: int, m: int) -> tuple[Path, Path]:
     truth = rng.normal(size=(n_base, m)).astype(np.float32) * np.float32(3)
     labels = (truth + rng.gumbel(size=(n_base, m)).astype(np.float32)).argmax(axis=1)
     logits_path, labels_path = folder / f"{n}x{m}.npy", folder / f"{n}x{m}.labels.npy"
-    out = np.lib.format.open_memmap(logits_path, "w+", np.float16, (n, m))  # type: ignore[no-untyped-call]
+    out = np.lib.format.open_memmap(logits_path, "w+", np.float16, (n, m))
     for start in range(0, n, n_base):
         k = min(n_base, n - start)
         out[start : start + k] = truth[:k] * (1.8 * np.exp(0.3 * rng.normal(size=(k, 1)))).astype(np.float32)
@@ -58,16 +58,14 @@ def plain(path: Path) -> float:
 
     start = time.perf_counter()
     for _, chunk in rhocal.stream(path).chunks():
-        in_threads(work, [chunk.logits[rows] for rows in row_blocks(*chunk.logits.shape, 1 << 19)])
+        in_threads(work, [chunk.logits[rows] for rows in row_blocks(len(chunk.logits), chunk.logits.shape[1], 1 << 19)])
     return time.perf_counter() - start
 
 
 FIT = """
 import json, resource, sys, time
 import rhocal
-start = time.perf_counter()
 stream = rhocal.stream(sys.argv[1], labels=sys.argv[2])
-calls, steps = 0, []
 cal = rhocal.RhoNormScaling()
 from rhocal import out_of_core
 began = time.perf_counter()
@@ -126,14 +124,18 @@ def main() -> None:
     text = [
         "# Out of core, beside a plain pass",
         "",
-        f"Made by `python benchmarks/stream/stream.py`. {platform.machine()}, {threads()} threads, Python "
-        f"{platform.python_version()}, NumPy {np.__version__}. float16 on disk, page cache warm, best of three.",
+        (
+            f"Made by `python benchmarks/stream/stream.py`. {platform.machine()}, {threads()} threads, Python "
+            f"{platform.python_version()}, NumPy {np.__version__}. float16 on disk, page cache warm, best of three."
+        ),
         "",
-        "*plain*: one blocked logsumexp over the file (NumPy, float32, same reader, same threads). *pass*: everything that "
-        "reads logits, the pilot fit included. *fit*: all of `RhoNormScaling().fit(stream)`, nine ρ, selection by ECE. In "
-        "brackets the throughput as a share of the plain pass. *read*: bytes of logits asked for, and bytes the process read "
-        "from any file, over the size of the file. *away*: largest relative difference of a sample's scale to the fit in "
-        "memory.",
+        (
+            "*plain*: one blocked logsumexp over the file (NumPy, float32, same reader, same threads). *pass*: everything that "
+            "reads logits, the pilot fit included. *fit*: all of `RhoNormScaling().fit(stream)`, nine ρ, selection by ECE. In "
+            "brackets the throughput as a share of the plain pass. *read*: bytes of logits asked for, and bytes the process read "
+            "from any file, over the size of the file. *away*: largest relative difference of a sample's scale to the fit in "
+            "memory."
+        ),
         "",
         "| rows × classes | GB | plain s | pass s | fit s | logits read | all read | peak GB | away |",
         "|---|---|---|---|---|---|---|---|---|",

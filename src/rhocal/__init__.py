@@ -34,6 +34,7 @@ from rhocal.calibrators import (
     confidence_bounds,
 )
 from rhocal.demo import demo_logits
+from rhocal.monitor import Monitor
 from rhocal.objectives import (
     KL,
     MMCE,
@@ -72,6 +73,7 @@ __all__ = [
     "IntraOrderPreserving",
     "IsotonicRegression",
     "LabelSmoothing",
+    "Monitor",
     "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
     "PlattScaling",

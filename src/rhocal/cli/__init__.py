@@ -19,6 +19,7 @@ from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.monitor import monitor
 from rhocal.cli.profile import profile
 from rhocal.errors import RhocalError, RhocalWarning
 
@@ -51,6 +52,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
+app.command()(monitor)
 app.command()(demo)
 
 
