@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import threading
 import time
@@ -18,6 +19,8 @@ from rhocal import dask as many
 from rhocal import out_of_core
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import METRICS
+from rhocal.predictions import predictions
+from rhocal.stored import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -113,12 +116,12 @@ def slow_profile(chunk, plan):
     return PROFILE(chunk, plan)
 
 
-PROFILE = out_of_core.chunk_profile
+PROFILE = many.lean_profile
 
 
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
-    monkeypatch.setattr(out_of_core, "chunk_profile", slow_profile)
+    monkeypatch.setattr(many, "lean_profile", slow_profile)
     with many.cluster(None, 2) as client:
         pids = client.run(os.getpid)
         victim = next(iter(pids.values()))
@@ -129,6 +132,15 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
         killer.join()
         assert victim not in client.run(os.getpid).values()
     assert numbers(together) == numbers(alone)
+
+
+def test_what_travels_does_not_grow_with_the_classes():
+    sizes = []
+    for m in (100, 10_000):
+        logits, labels = synthetic(60, m, dtype=np.float32)
+        plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
+        sizes.append(len(pickle.dumps(many.lean_profile(Chunk(logits, labels, ""), plan))))
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 @on_a_cluster

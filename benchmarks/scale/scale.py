@@ -20,10 +20,12 @@ import numpy as np
 import rhocal
 from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
 from rhocal.compare import write_rows
+from rhocal.dask import cluster, engine, lean_profile
 from rhocal.files import write_text
 from rhocal.metrics import CORE
 from rhocal.out_of_core import block_sums
 from rhocal.predictions import predictions
+from rhocal.stored import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,10 +71,10 @@ def constants(m: int) -> list[dict[str, Any]]:
     pilot = predictions(logits[: max(200, n // 4)], labels[: max(200, n // 4)])
     rows = []
     plans: dict[str, Plan] = {
-        f"fit {method}": plan_for(rhocal.calibrator(method), pilot, {})
-        for method in ("temperature", "rho-norm")  # type: ignore[arg-type]
+        "fit temperature": plan_for(rhocal.TemperatureScaling(), pilot, {}),
+        "fit rho-norm": plan_for(rhocal.RhoNormScaling(), pilot, {}),
+        "profile for every method": plan_to_save(pilot, {}),
     }
-    plans["profile for every method"] = plan_to_save(pilot, {})
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)
         assert part is not None
@@ -84,7 +86,7 @@ def constants(m: int) -> list[dict[str, Any]]:
                 "task": what,
                 "bytes_read": 2 * m,
                 "seconds": best(lambda plan=plan: profile_block(logits, labels, plan)) / n,  # type: ignore[misc]
-                "bytes_sent": len(pickle.dumps(part)) / n,
+                "bytes_sent": len(pickle.dumps(lean_profile(Chunk(logits, labels, ""), plan))) / n,
                 "driver_bytes": _numbers(part) * 8 / n,
                 "driver_seconds": best(lambda f=fitted, p=many: f.fit_profile(p), 1) / many.n_samples,  # type: ignore[misc]
             }
@@ -115,8 +117,6 @@ def _numbers(part: Any) -> int:
 
 def seconds_a_task() -> float:
     """What Dask's scheduler takes for a task that does nothing, on two local processes."""
-    from rhocal.dask import cluster, engine  # noqa: PLC0415
-
     with cluster(None, 2):
         tasks = [engine.delayed(abs, pure=False)(k) for k in range(2000)]
         engine.compute(*tasks[:50])
@@ -145,7 +145,7 @@ def simulate(cost: dict[str, Any], n_rows: float, n_workers: int, per_task: floa
     work, scheduling = busy / n_workers, n_blocks * per_task
     line, fit = n_rows * cost["bytes_sent"] / NETWORK, n_rows * cost["driver_seconds"]
     parts = {"workers": work, "scheduler": scheduling, "network": line, "driver": fit}
-    total = max(arrived, max(free)) + fit
+    total = max(arrived, *free) + fit
     return {
         "classes": cost["classes"], "task": cost["task"], "rows": n_rows, "workers": n_workers, "blocks": n_blocks,
         "seconds": total, "efficiency": busy / n_workers / total, "bottleneck": max(parts, key=lambda name: parts[name]),
@@ -153,13 +153,9 @@ def simulate(cost: dict[str, Any], n_rows: float, n_workers: int, per_task: floa
 
 
 def duration(seconds: float) -> str:
-    return (
-        f"{seconds:,.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:,.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:,.1f} h"
-    )
+    if seconds < 120:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 def main() -> None:
@@ -174,7 +170,7 @@ def main() -> None:
     ]
     table += [
         f"| {c['classes']:,} | {c['task']} | {c['bytes_read'] / 1e3:,.0f} | {c['seconds'] * 1e9 / 3600:,.0f} | "
-        f"{c['bytes_sent']:,.2g} | {c['driver_bytes']:,.0f} | {duration(c['driver_seconds'] * 1e9)} |"
+        f"{c['bytes_sent']:,.0f} | {c['driver_bytes']:,.0f} | {duration(c['driver_seconds'] * 1e9)} |"
         for c in costs
     ]
     grid = ["| classes | task | " + " | ".join(f"{n:,}" for n in WORKERS) + " |", "|---|---|" + "---|" * len(WORKERS)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.passes import Curve
+from rhocal.special import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,9 @@ RING = 2 * np.log(2)
 """Width of a ring in log σ: four half octaves."""
 
 DEGREE = 14
+
+AT_A_TIME = 1 << 14
+"""Samples whose polynomials are evaluated together."""
 
 FEW_STRAYS = 0.02
 """If no more than this share of the samples is outside the rings built, these are evaluated directly."""
@@ -82,18 +86,36 @@ class Table:
 
     def _within(self, at: Vector, scale: Vector, order: int) -> Curve:
         """The curve of a saved table, which has no logits to build further rings from: beyond them, its tangent."""
+        if len(self.rings) == 1:
+            return self._within_one(at, scale, order)
         low, high = min(self.rings) - 0.5, max(self.rings) + 0.5
         inside = np.clip(at, low, high)
         clipped = np.where(inside == at, scale, np.exp(self.log_centre + RING * inside))
-        if len(self.rings) == 1:
-            (only,) = self.rings
-            return _with_tangent(_derivatives(self.rings[only], 2 * (inside - only), clipped, order), scale, clipped)
         ring = np.clip(np.rint(inside), min(self.rings), max(self.rings)).astype(int)
         out = np.empty((order + 1, len(scale)))
         for k in np.unique(ring):
             rows = np.flatnonzero(ring == k)
             out[:, rows] = _derivatives(self.rings[k][:, rows], 2 * (inside[rows] - k), clipped[rows], order)
         return _with_tangent(tuple(out), scale, clipped)
+
+    def _within_one(self, at: Vector, scale: Vector, order: int) -> Curve:
+        """The same for a table of one ring, some samples at a time: their polynomials stay in the cache."""
+        ((middle, c),) = self.rings.items()
+        centre = np.broadcast_to(self.log_centre, at.shape)
+        out = np.empty((order + 1, len(scale)))
+
+        def work(start: int) -> None:
+            rows = slice(start, start + AT_A_TIME)
+            t, own = 2 * (at[rows] - middle), scale[rows]
+            if np.abs(t).max() <= 1:
+                out[:, rows] = _derivatives(c[:, rows], t, own, order)
+                return
+            inside = np.clip(t, -1, 1)
+            clipped = np.where(inside == t, own, np.exp(centre[rows] + RING * (middle + inside / 2)))
+            out[:, rows] = _with_tangent(_derivatives(c[:, rows], inside, clipped, order), own, clipped).orders
+
+        in_threads(work, range(0, len(scale), AT_A_TIME))
+        return Curve(tuple(out))
 
     def _ring(self, ring: int) -> NDArray[np.float64]:
         if ring not in self.rings:

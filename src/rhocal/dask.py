@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import out_of_core as one
-from rhocal.blocks import plan_for
+from rhocal.blocks import Plan, plan_for
 from rhocal.calibrators import Calibrator, ScaleCalibrator
+from rhocal.curve_table import Table
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics import CORE
 from rhocal.predictions import predictions
@@ -29,6 +31,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from rhocal.profile import Profile
     from rhocal.stored import Piece
 
 
@@ -129,14 +132,35 @@ def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, sa
             raise
         _fit_subsample(calibrator, blocks, told, str(error))
         return
-    whole = one.joined(blocks.each(one.chunk_profile, plan))
+    whole = _whole(blocks, plan, pilot.classes)
     said_by_fit = one.fit_quietly(calibrator, whole)
     if plan.guide is not None and one.strayed(calibrator, whole, one.FAR) > one.FEW:
         late = one.pilot_of(blocks.each(one.pilot_rows, len(blocks.tasks)), told)
-        whole = one.joined(blocks.each(one.chunk_profile, plan_for(calibrator, late, told)))
+        whole = _whole(blocks, plan_for(calibrator, late, told), late.classes)
         said_by_fit = one.fit_quietly(calibrator, whole)
     for warning in said_by_fit:
         warnings.warn(str(warning.message), warning.category, stacklevel=4)
+
+
+def _whole(blocks: Blocks, plan: Plan, classes: Any) -> Profile:
+    parts = [found for found in blocks.each(lean_profile, plan) if found is not None]
+    counts = {n_classes for n_classes, _ in parts} or {len(classes)}
+    if counts != {len(classes)}:
+        raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, sorted(counts)))}")
+    return _with_classes(one.joined([part for _, part in parts]), classes)
+
+
+def lean_profile(chunk: Chunk, plan: Plan) -> tuple[int, Profile] | None:
+    """The profile of a block without the names of its classes: 128,256 of them are more than the rest of a block's."""
+    part = one.chunk_profile(chunk, plan)
+    return None if part is None else (part.n_classes, _with_classes(part, part.classes[:0]))
+
+
+def _with_classes(profile: Profile, classes: Any) -> Profile:
+    named = replace(profile, classes=classes)
+    if not isinstance(profile.table, Table):
+        return named
+    return replace(named, table=replace(profile.table, profile=replace(named, table=None)))
 
 
 def _fit_subsample(calibrator: Calibrator, blocks: Blocks, told: Mapping[str, Any], why: str) -> None:
