@@ -17,7 +17,7 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
     "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "sklearn",
-    "files", "stored", "streams", "blocks", "out_of_core", "applying", "dask", "monitor", "compare", "tables", "cli",
+    "files", "stored", "streams", "blocks", "top_k", "out_of_core", "applying", "dask", "monitor", "compare", "tables", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {  # inside a function, when asked
     *(("calibrators", later) for later in ("artifact", "sklearn", "out_of_core", "dask")),

@@ -133,8 +133,8 @@ def main() -> None:
             "*plain*: one blocked logsumexp over the file (NumPy, float32, same reader, same threads). *pass*: everything that "
             "reads logits, the pilot fit included. *fit*: all of `RhoNormScaling().fit(stream)`, nine ρ, selection by ECE. In "
             "brackets the throughput as a share of the plain pass. *read*: bytes of logits asked for, and bytes the process "
-            "read from any file, over the size of the file. *away*: largest relative difference of a sample's scale to the fit in "
-            "memory."
+            "read from any file, over the size of the file. *away*: largest relative difference of a sample's scale to the "
+            "fit in memory."
         ),
         "",
         "| rows × classes | GB | plain s | pass s | fit s | logits read | all read | peak GB | away |",

@@ -53,6 +53,7 @@ from rhocal.out_of_core import joined as profile_of
 from rhocal.out_of_core import measure
 from rhocal.saved_profile import load_profile, profile, save_profile
 from rhocal.streams import stream
+from rhocal.top_k import TopK
 
 __all__ = [
     "CALIBRATORS",
@@ -84,6 +85,7 @@ __all__ = [
     "SplineCalibration",
     "TemperatureScaling",
     "TopBrier",
+    "TopK",
     "VectorScaling",
     "VennAbers",
     "__version__",
