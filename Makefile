@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test lint types pytest defaults field-defaults learning-curve quality bench clean
+.PHONY: help demo test lint types pytest defaults field-defaults learning-curve quality bench bench-stream scale clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,8 @@ help:
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
+	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
+	@echo "make scale     the cost model and simulation of docs/scale.md"
 	@echo "make clean     remove $(VENV) and everything built"
 
 $(BIN)/python:
@@ -59,6 +61,12 @@ quality: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed/speed.py
+
+bench-stream: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/stream/stream.py
+
+scale: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/scale/scale.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
