@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality bench parity clean
+.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality
+.PHONY: bench parity bench-stream scale clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +21,8 @@ help:
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
+	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
+	@echo "make scale     the cost model and simulation of docs/scale.md"
 	@echo "make clean     remove $(VENV) and everything built"
 
 $(BIN)/python:
@@ -80,6 +83,12 @@ bench: $(VENV)/.installed-dev
 
 parity: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/parity/parity.py
+
+bench-stream: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/stream/stream.py
+
+scale: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/scale/scale.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,12 +17,15 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile",
     "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
-    "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "compare",
-    "campaign", "ranking", "tables", "report", "report_page", "cli",
+    "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
+    "streams", "blocks", "top_k", "out_of_core", "applying", "dask", "monitor", "compare", "campaign", "ranking", "tables",
+    "report", "report_page", "cli",
 ]  # fmt: skip
-MAY_ASK_LATER = {
-    ("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx")
-}  # inside a function, when asked
+MAY_ASK_LATER = {  # inside a function, when asked
+    *(("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx", "out_of_core", "dask")),
+    ("out_of_core", "dask"),
+    ("saved_profile", "out_of_core"),
+}
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
@@ -32,7 +35,10 @@ ROOMS = {
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
     "pandas": {"evaluation"},
-    "pyarrow": {"files"},
+    "pyarrow": {"files", "stored"},
+    "zarr": {"stored"},
+    "dask": {"dask"},
+    "distributed": {"dask"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},
     "scipy": {"solve", "special"},
@@ -100,6 +106,8 @@ def test_import_loads_nothing_heavy():
         "scipy",
         "typer",
         "rich",
+        "dask",
+        "zarr",
     }
     assert not heavy & set(loaded)
     assert "numpy" in loaded

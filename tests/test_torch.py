@@ -372,3 +372,13 @@ def test_two_processes_agree_with_one(tmp_path, data):
     for (printed, errors), process in zip(out, started, strict=True):
         assert process.returncode == 0, errors
         assert [float(x) for x in printed.split()[-3:]] == pytest.approx(want, rel=1e-5)
+
+
+def test_moments_of_tensors_are_those_of_arrays():
+    logits, labels = synthetic(200, 80)
+    profile = rhocal.profile(logits, labels)
+    scale = np.random.default_rng(0).uniform(0.2, 0.8, 200)
+    there = TensorPasses(torch.from_numpy(logits))
+    np.testing.assert_allclose(there.moments_at(profile.top, scale), profile.moments_at(scale), rtol=1e-9)
+    scales = 0.3 * 2 ** (np.arange(5) / 2)
+    np.testing.assert_allclose(there.moments(profile.top, scales), profile.moments(scales), rtol=1e-9)

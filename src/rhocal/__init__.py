@@ -10,6 +10,7 @@ from rhocal import metrics
 from rhocal._version import __version__
 from rhocal.artifact import load
 from rhocal.assess import evaluate
+from rhocal.blocks import plan_for, profile_block
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
@@ -40,6 +41,7 @@ from rhocal.calibrators import (
 )
 from rhocal.demo import demo_logits
 from rhocal.evaluation import Evaluation
+from rhocal.monitor import Monitor
 from rhocal.objectives import (
     KL,
     MMCE,
@@ -54,7 +56,11 @@ from rhocal.objectives import (
     TopBrier,
     objective,
 )
+from rhocal.out_of_core import joined as profile_of
+from rhocal.out_of_core import measure
 from rhocal.saved_profile import load_profile, profile, save_profile
+from rhocal.streams import stream
+from rhocal.top_k import TopK
 
 __all__ = [
     "CALIBRATORS",
@@ -80,6 +86,7 @@ __all__ = [
     "IsotonicRegression",
     "LabelSmoothing",
     "MatrixScaling",
+    "Monitor",
     "MultiDomainTemperatureScaling",
     "ParameterisedTemperatureScaling",
     "PlattScaling",
@@ -91,6 +98,7 @@ __all__ = [
     "StructuredScaling",
     "TemperatureScaling",
     "TopBrier",
+    "TopK",
     "VectorScaling",
     "VennAbers",
     "__version__",
@@ -100,8 +108,13 @@ __all__ = [
     "evaluate",
     "load",
     "load_profile",
+    "measure",
     "metrics",
     "objective",
+    "plan_for",
     "profile",
+    "profile_block",
+    "profile_of",
     "save_profile",
+    "stream",
 ]

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.passes import Curve
+from rhocal.special import in_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from rhocal.profile import Profile
@@ -33,6 +36,9 @@ RING = 2 * np.log(2)
 
 DEGREE = 14
 
+AT_A_TIME = 1 << 14
+"""Samples whose polynomials are evaluated together."""
+
 FEW_STRAYS = 0.02
 """If no more than this share of the samples is outside the rings built, these are evaluated directly."""
 
@@ -42,14 +48,23 @@ class Table:
     """Polynomials of log σ for L of every sample, ring by ring."""
 
     profile: Profile
-    log_centre: float
-    """log σ in the middle of ring 0."""
+    log_centre: float | Vector
+    """log σ in the middle of ring 0; one for all samples, or one for each."""
     rings: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    """Ring → coefficients, shape (DEGREE + 1, n_samples), of t = (log σ − middle) / log 2 between −1 and 1."""
+    """Ring → coefficients, one row a power, of t = (log σ − middle) / log 2 between −1 and 1."""
 
     def take(self, rows: NDArray[np.intp], profile: Profile) -> Table:
         """The table of some of the samples, whose profile is given."""
-        return Table(profile, self.log_centre, {ring: part[:, rows] for ring, part in self.rings.items()})
+        centre = self.log_centre[rows] if isinstance(self.log_centre, np.ndarray) else self.log_centre
+        return Table(profile, centre, {ring: part[:, rows] for ring, part in self.rings.items()})
+
+    def followed_by(self, others: Sequence[Table], profile: Profile) -> Table:
+        """The table of these samples and those of other tables after them, whose profile is given."""
+        tables = [self, *others]
+        centres = [np.asarray(table.log_centre) for table in tables]
+        centre: float | Vector = float(centres[0]) if centres[0].ndim == 0 else np.concatenate(centres)
+        rings = {ring: np.concatenate([table.rings[ring] for table in tables], axis=1) for ring in self.rings}
+        return Table(profile, centre, rings)
 
     def curve(self, scale: Vector, order: int = 2) -> Curve:
         """L and its derivatives up to an order (1, 2 or 3) of every sample at its own scale."""
@@ -71,6 +86,8 @@ class Table:
 
     def _within(self, at: Vector, scale: Vector, order: int) -> Curve:
         """The curve of a saved table, which has no logits to build further rings from: beyond them, its tangent."""
+        if len(self.rings) == 1:
+            return self._within_one(at, scale, order)
         low, high = min(self.rings) - 0.5, max(self.rings) + 0.5
         inside = np.clip(at, low, high)
         clipped = np.where(inside == at, scale, np.exp(self.log_centre + RING * inside))
@@ -79,8 +96,25 @@ class Table:
         for k in np.unique(ring):
             rows = np.flatnonzero(ring == k)
             out[:, rows] = _derivatives(self.rings[k][:, rows], 2 * (inside[rows] - k), clipped[rows], order)
-        out[0] += out[1] * (scale - clipped)
-        out[2:, clipped != scale] = 0
+        return _with_tangent(tuple(out), scale, clipped)
+
+    def _within_one(self, at: Vector, scale: Vector, order: int) -> Curve:
+        """The same for a table of one ring, some samples at a time: their polynomials stay in the cache."""
+        ((middle, c),) = self.rings.items()
+        centre = np.broadcast_to(self.log_centre, at.shape)
+        out = np.empty((order + 1, len(scale)))
+
+        def work(start: int) -> None:
+            rows = slice(start, start + AT_A_TIME)
+            t, own = 2 * (at[rows] - middle), scale[rows]
+            if np.abs(t).max() <= 1:
+                out[:, rows] = _derivatives(c[:, rows], t, own, order)
+                return
+            inside = np.clip(t, -1, 1)
+            clipped = np.where(inside == t, own, np.exp(centre[rows] + RING * (middle + inside / 2)))
+            out[:, rows] = _with_tangent(_derivatives(c[:, rows], inside, clipped, order), own, clipped).orders
+
+        in_threads(work, range(0, len(scale), AT_A_TIME))
         return Curve(tuple(out))
 
     def _ring(self, ring: int) -> NDArray[np.float64]:
@@ -90,6 +124,8 @@ class Table:
 
     def nodes(self, ring: int) -> NDArray[np.float64]:
         """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring (15 × n_samples)."""
+        if self.profile.passes is None:
+            return np.asarray(_meeting() @ self.rings[ring])
         scales = np.exp(self.log_centre + ring * RING + HALF_OCTAVE * np.arange(-2, 3))
         met = self.profile.moments(scales)
         total, first, second = met
@@ -106,18 +142,74 @@ class Table:
         self.rings[ring] = _interpolation() @ met
 
 
+def _with_tangent(orders: tuple[Vector, ...], scale: Vector, clipped: Vector) -> Curve:
+    """Curves known at clipped scales, carried on along their tangents, as far down as 0: no L is smaller."""
+    away = clipped != scale
+    if away.any():
+        orders[0][:] += orders[1] * (scale - clipped)
+        for higher in orders[2:]:
+            higher[away] = 0
+        below = orders[0] < 0
+        orders[0][below] = 0
+        orders[1][below] = 0
+    return Curve(orders)
+
+
+def around(profile: Profile, scale: Vector) -> Table:
+    """A table of one ring around every sample's own scale, for fits that end near it: half the work of a common ring.
+
+    One exponential of every logit, at half the scale; its square and the square of that give the scale and twice it. The
+    polynomial of degree 8 meets L and L′ at both ends and four derivatives in the middle: at t from it the error falls
+    like t⁵.
+    """
+    table = Table(profile, np.log(scale))
+    table.rings[0] = _from_middle() @ _slopes_in_log(profile.moments_at(scale), scale)
+    return table
+
+
+def _slopes_in_log(sums: Vector, scale: Vector) -> Vector:
+    """From the sums of ``moments_at`` to L and its derivatives in t = log σ / log 2: two, five and two of them."""
+    (low, low_z), middle, (high, high_z) = sums[:2], sums[2:7], sums[7:]
+    m1, m2, m3, m4 = (middle[k] * (scale**k / middle[0]) for k in range(1, 5))
+    a2 = np.maximum(m2 - m1**2, 0)
+    a3 = m3 - 3 * m1 * m2 + 2 * m1**3
+    a4 = m4 - 4 * m1 * m3 - 3 * m2**2 + 12 * m1**2 * m2 - 6 * m1**4
+    u = np.log(2)  # below: derivatives in log σ of a function whose k-th derivative in σ is a_k / σ^k
+    return np.stack(
+        [
+            np.log(low), u * low_z * scale / 2 / low,
+            np.log(middle[0]), u * m1, u**2 * (a2 + m1), u**3 * (a3 + 3 * a2 + m1), u**4 * (a4 + 6 * a3 + 7 * a2 + m1),
+            np.log(high), u * high_z * 2 * scale / high,
+        ]
+    )  # fmt: skip
+
+
+@cache
+def _from_middle() -> NDArray[np.float64]:
+    """From what ``_slopes_in_log`` gives to coefficients of 1, t, …, t⁸."""
+    k = np.arange(9)
+    rows = [np.where(k == d, float(factorial(d)), 0.0) for d in range(5)]
+    low, high = ([(1.0 * t) ** k, k * (1.0 * t) ** np.maximum(k - 1, 0)] for t in (-1, 1))
+    return np.asarray(np.linalg.inv(np.vstack([*low, *rows, *high])))
+
+
 @cache
 def _interpolation() -> NDArray[np.float64]:
     """From L, dL/dt and d²L/dt² at t = −1, −½, 0, ½, 1 to coefficients of 1, t, …, t¹⁴."""
+    return np.asarray(np.linalg.inv(_meeting()))
+
+
+@cache
+def _meeting() -> NDArray[np.float64]:
+    """The way back."""
     t, k = np.linspace(-1, 1, 5)[:, None], np.arange(DEGREE + 1)
-    met = [t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)]
-    return np.asarray(np.linalg.inv(np.vstack(met)))
+    return np.vstack([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
 
 
 def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
     """Value and derivatives in σ of the polynomials at t, by Horner's rule on all derivatives at once."""
-    taylor = [c[DEGREE].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
-    for k in range(DEGREE - 1, -1, -1):
+    taylor = [c[-1].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
+    for k in range(len(c) - 2, -1, -1):
         for d in range(order, 0, -1):
             taylor[d] *= t
             taylor[d] += taylor[d - 1]

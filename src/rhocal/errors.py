@@ -69,6 +69,10 @@ class ShiftWarning(RhocalWarning):
     """Data lies outside the range that a calibrator was fitted on."""
 
 
+class SubsampleWarning(RhocalWarning):
+    """A method that cannot be fitted block by block was fitted on some of the samples."""
+
+
 def warn(message: str, category: type[RhocalWarning]) -> None:
     """Give a warning that points at the line outside this package that led to it."""
     level, frame = 2, sys._getframe(1)  # noqa: SLF001 - what `warnings` itself does to count frames

@@ -19,8 +19,10 @@ from rhocal.special import (
     rho_norm_slope,
     rho_norms,
     row_blocks,
+    row_dot,
     row_means,
     row_sum,
+    scratch,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +88,12 @@ class Passes(Protocol):
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
         """Σe, Σe·z, Σe·z² with e = exp(σ z) for five scales, each √2 times the last (3 × 5 × n_samples)."""
+
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        """Around every sample's own scale: Σe and Σe·z at half of it, Σe·z⁰ to Σe·z⁴ there, Σe and Σe·z at twice that.
+
+        Shape (9, n_samples).
+        """
 
 
 @dataclass(frozen=True)
@@ -166,6 +174,36 @@ class ArrayPasses:
                     found[0, k, rows] = row_sum(e)
                     found[1, k, rows] = np.vecdot(e, z)
                     found[2, k, rows] = np.vecdot(e, squares)
+
+        over_blocks(self.logits.shape, work)
+        return found
+
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        found = np.empty((9, len(top)))
+        high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)
+        smallest = np.sqrt(np.finfo(self.logits.dtype).tiny) * self.logits.dtype.type(1.01)
+
+        def squared(e: Floats, lowest: float) -> None:
+            if lowest < np.log(smallest):  # its square would be subnormal
+                np.maximum(e, smallest, out=e)
+            np.multiply(e, e, out=e)
+
+        def work(rows: slice) -> None:
+            block = self.logits[rows]
+            z = np.subtract(block, high[rows, None], out=scratch(0, block))
+            exponents = np.multiply(z, half[rows, None], out=scratch(1, block))
+            lowest = float(exponents.min())
+            e = exp_normal(exponents)
+            found[0, rows], found[1, rows] = row_sum(e), row_dot(e, z)
+            squared(e, lowest)
+            found[2, rows], found[3, rows] = row_sum(e), row_dot(e, z)
+            power = np.multiply(e, z, out=scratch(2, block))
+            found[4, rows] = row_dot(power, z)
+            for k in (5, 6):
+                np.multiply(power, z, out=power)
+                found[k, rows] = row_dot(power, z)
+            squared(e, 2 * lowest)
+            found[7, rows], found[8, rows] = row_sum(e), row_dot(e, z)
 
         over_blocks(self.logits.shape, work)
         return found

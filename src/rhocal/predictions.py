@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
-from rhocal.special import Floats, over_blocks, row_blocks, row_sum
+from rhocal.special import Floats, over_blocks, row_blocks, row_sum, widened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,14 +166,23 @@ def _floats(values: Any, name: str) -> tuple[Floats, str]:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"{name} holds values that are not numbers: {error}") from error
+    if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
+        hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
+        raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
+    return _widened(array, stored, name)
+
+
+def _widened(array: NDArray[Any], stored: str, name: str) -> tuple[Floats, str]:
+    """Real numbers of any type as float32 or float64."""
     if stored in {"float32", "float64"}:
         return array, stored
+    if stored == "float16" and array.dtype.isnative:
+        return widened(np.ascontiguousarray(array)), stored
     if stored in {"float16", "bfloat16"}:
         return array.astype(np.float32), stored
-    if array.dtype.kind in "iubf":
-        return array.astype(np.float64), "float64"
-    hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
-    raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
+    if array.dtype.kind == "V":
+        raise InputError(f"{name} must hold real numbers; got dtype {stored}")
+    return array.astype(np.float64), "float64"
 
 
 def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:

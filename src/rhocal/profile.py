@@ -21,7 +21,7 @@ from rhocal.passes import ArrayPasses, Curve
 from rhocal.special import Vector, row_argmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +41,9 @@ class StandIn(Protocol):
 
     def take(self, rows: NDArray[np.intp], profile: Profile) -> StandIn:
         """The same for some of the samples, whose profile is given."""
+
+    def followed_by(self, others: Sequence[Any], profile: Profile) -> StandIn:
+        """The table of these samples and those of other tables after them, whose profile is given."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,39 @@ class Profile:
             weights=weights / total,
             total_weight=total,
         )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Profile]) -> Profile:
+        """The profile of the samples of several, in their order. All must hold the same numbers."""
+        if not parts:
+            raise InputError("there are no samples: nothing to put together")
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        if any(part.n_classes != first.n_classes for part in parts):
+            counts = sorted({part.n_classes for part in parts})
+            raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
+        weights = np.concatenate([part.weights * part.total_weight for part in parts])
+        arrays = [part.passes.logits for part in parts if isinstance(part.passes, ArrayPasses)]
+        whole = replace(
+            first,
+            passes=ArrayPasses(np.concatenate(arrays)) if len(arrays) == len(parts) else None,
+            top=np.concatenate([part.top for part in parts]),
+            label_gap=np.concatenate([part.label_gap for part in parts]),
+            correct=np.concatenate([part.correct for part in parts]),
+            weights=weights / weights.sum(),
+            total_weight=float(weights.sum()),
+            kept={
+                name: np.concatenate([part.kept[name] for part in parts], axis=-1)
+                for name in first.kept
+                if all(name in part.kept for part in parts)
+            },
+            table=None,
+        )
+        tables = [part.table for part in parts if part.table is not None]
+        if len(tables) < len(parts):
+            return whole
+        return replace(whole, table=tables[0].followed_by(tables[1:], whole))
 
     @property
     def n_samples(self) -> int:
@@ -139,6 +175,18 @@ class Profile:
         ones = np.ones(self.n_samples)
         return Curve(tuple(self._read("base", lambda passes: np.stack(passes.curve(self.top, ones, 2)))))
 
+    def read(self, names: Iterable[str]) -> None:
+        """Read the numbers that have these names in ``kept``; norms of several ρ together."""
+        norms: dict[bool, list[float]] = {}
+        for name in names:
+            if name.startswith("norm "):
+                rho, _, centred = name.removeprefix("norm ").partition(" ")
+                norms.setdefault(bool(centred), []).append(float(rho))
+            else:
+                getattr(self, name)
+        for center, rhos in norms.items():
+            self.norms(rhos, center=center)
+
     def norms(self, rhos: Sequence[float], *, center: bool) -> list[Vector]:
         """‖z‖_ρ of every sample for several ρ, of the logits as they are or with their row mean taken away."""
         names = [f"norm {rho:g}{' centred' if center else ''}" for rho in rhos]
@@ -163,6 +211,10 @@ class Profile:
     def moments(self, scales: Vector) -> Vector:
         """Sums of exp(σ z), times 1, z and z², at five scales, each √2 times the last."""
         return self._passes("the curve at other scales").moments(self.top, scales)
+
+    def moments_at(self, scale: Vector) -> Vector:
+        """Sums of exp(σ z), times powers of z, around every sample's own scale."""
+        return self._passes("the curve at other scales").moments_at(self.top, scale)
 
     def _read(self, name: str, read: Callable[[Passes], Vector]) -> Vector:
         if name not in self.kept:

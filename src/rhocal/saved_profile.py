@@ -30,10 +30,19 @@ SCHEMA = 1
 RINGS = (-1, 0, 1)
 """Rings of the table that are saved: scales from 1/8 to 8 times the NLL-optimal one."""
 
+NAMES = (
+    *(f"norm {rho:g}{centred}" for centred in ("", " centred") for rho in GRID),
+    *("mean", "largest", "runner_up_gap", "base"),
+)
+"""Numbers of a sample that are saved."""
+
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
-    log_scale = ScaleFit.of(profile).rough
+    made = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are gone
+    if made is not None and not isinstance(made.log_centre, float):
+        raise InputError("this profile was made for one fit; make one to save with rhocal.profile(stream)")
+    log_scale = ScaleFit.of(profile).log_scale if made is None else float(made.log_centre)
     tensors: dict[str, Any] = {
         "top": profile.top,
         "label_gap": profile.label_gap,
@@ -43,24 +52,20 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses):
         tensors["logits"] = profile.passes.logits
     else:
-        for center in (False, True):
-            profile.norms(GRID, center=center)
-        for read in (
-            lambda: profile.mean,
-            lambda: profile.largest,
-            lambda: profile.runner_up_gap,
-            lambda: profile.base,
-        ):
-            read()
-        table = Table(profile, log_scale)
+        profile.read(NAMES)
+        table = made or Table(profile, log_scale)
         tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
         tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}
     card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_scale}
     write_tensors(path, FORMAT, SCHEMA, card, tensors)
 
 
-def profile(logits: Any, labels: Any, sample_weight: Any = None, **said: Any) -> Profile:
-    """The profile of a tune set; ``said`` is what ``rhocal.predictions`` takes (``kind``, ``classes``, …)."""
+def profile(logits: Any, labels: Any = None, sample_weight: Any = None, **said: Any) -> Profile:
+    """The profile of a tune set, or of a ``rhocal.stream``; ``said`` is what ``rhocal.predictions`` takes (``kind``, …)."""
+    if type(logits).__module__ == "rhocal.streams":
+        from rhocal.out_of_core import profile as of_stream  # noqa: PLC0415 - streams are read with what is here
+
+        return of_stream(logits, said)
     if labels is None:
         raise InputError("labels are missing; a profile needs one label for each sample")
     return Profile.of(predictions(logits, labels, sample_weight=sample_weight, **said))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Floats = NDArray[np.floating[Any]]
 """Float32 or float64 of any shape."""
@@ -42,7 +46,7 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
     """
     n_rows, n_columns = shape
     blocks = list(row_blocks(n_rows, n_columns))
-    n_threads = min(_threads(), len(blocks) // 4)
+    n_threads = min(threads(), len(blocks) // 4)
     if n_threads < 2:
         for rows in blocks:
             work(rows)
@@ -57,7 +61,16 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
             pass
 
 
-def _threads() -> int:
+def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What some work gives for every item, in their order."""
+    n_threads = min(threads(), len(items))
+    if n_threads < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(work, items))
+
+
+def threads() -> int:
     """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     if said.isdigit():
@@ -65,10 +78,30 @@ def _threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_mine = threading.local()
+
+
+def scratch(k: int, like: Floats) -> Floats:
+    """Memory of this thread, number k, in the shape and type of an array; what it held is lost when it is asked for again.
+
+    New memory for every block would be handed out page by page, which takes longer than a product.
+    """
+    kept: dict[tuple[int, np.dtype[Any]], Floats] = _mine.__dict__.setdefault("kept", {})
+    if like.size > 2 * BLOCK_ENTRIES:
+        return np.empty_like(like)
+    key = (k, like.dtype)
+    if key not in kept or kept[key].size < like.size:
+        kept[key] = np.empty(like.size, like.dtype)
+    return kept[key][: like.size].reshape(like.shape)
+
+
 def dot(a: Vector, b: Vector) -> Vector:
     """Σ a·b over the last axis. Not ``@``: BLAS would wake its threads for one sum, which takes longer than the sum."""
     return np.asarray(np.einsum("...i,i->...", a, b))
 
+
+LONG = 1 << 13
+"""Entries of a dot product that BLAS computes on one thread."""
 
 FEW_COLUMNS = 48
 """Up to here rows are reduced column by column: NumPy's own reductions spend up to 30 times as long on short rows."""
@@ -86,12 +119,29 @@ def row_max(z: Floats) -> Floats:
 
 def row_sum(z: Floats) -> Floats:
     """The sum of every row, in its own type; of long rows by a dot product with ones, which is the fastest."""
+    if z.shape[1] > LONG:
+        whole = z.shape[1] - z.shape[1] % LONG
+        return np.asarray(
+            row_sum(z[:, :whole].reshape(-1, LONG)).reshape(len(z), -1).sum(axis=1) + row_sum(z[:, whole:])
+        )
     if z.shape[1] > FEW_COLUMNS:
         return np.asarray(np.vecdot(z, np.ones(z.shape[1], z.dtype)))
-    total = z[:, 0].copy()
+    total = z[:, 0].copy() if z.shape[1] else np.zeros(len(z), z.dtype)
     for j in range(1, z.shape[1]):
         total += z[:, j]
     return total
+
+
+def row_dot(a: Floats, b: Floats) -> Floats:
+    """Σ a·b of every row, in their own type."""
+    n, m = a.shape
+    if m <= FEW_COLUMNS:
+        return row_sum(a * b)
+    if m <= LONG:
+        return np.asarray(np.vecdot(a, b))
+    whole = m - m % LONG  # a piece of a row at a time: BLAS would wake its threads for more, beside ours
+    parts = np.vecdot(a[:, :whole].reshape(n, -1, LONG), b[:, :whole].reshape(n, -1, LONG))
+    return np.asarray(parts.sum(axis=1) + np.vecdot(a[:, whole:], b[:, whole:]))
 
 
 def row_argmax(z: Floats) -> NDArray[np.intp]:
@@ -102,6 +152,35 @@ def row_argmax(z: Floats) -> NDArray[np.intp]:
     for j in range(z.shape[1] - 1, -1, -1):
         found[z[:, j] == top] = j
     return found
+
+
+HALF_SIGN_AND_SIZE = np.int32(-0x70002000)
+"""Bits of a single-precision number that a half-precision one, shifted to its place, can set."""
+
+
+def widened(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Half precision (or the bits of bfloat16 as uint16) as float32, the same numbers.
+
+    Sign and digits are moved to their places and a product with 2^112 mends the exponent: four times as fast as NumPy's
+    own cast, which goes number by number. Infinity and NaN take that slower way.
+    """
+    out = np.empty(stored.shape, np.float32)
+    flat, wide = stored.reshape(-1), out.reshape(-1)
+    for start in range(0, len(flat), BLOCK_ENTRIES):
+        part, bits = flat[start : start + BLOCK_ENTRIES], wide[start : start + BLOCK_ENTRIES].view(np.int32)
+        if stored.dtype == np.uint16:
+            bits[:] = part
+            np.left_shift(bits, 16, out=bits)
+            continue
+        short = part.view(np.int16)
+        if np.bitwise_and(short, 0x7FFF).max(initial=0) >= 0x7C00:
+            wide[start : start + BLOCK_ENTRIES] = part
+            continue
+        bits[:] = short
+        np.left_shift(bits, 13, out=bits)
+        np.bitwise_and(bits, HALF_SIGN_AND_SIZE, out=bits)
+        np.multiply(bits.view(np.float32), np.float32(2.0**112), out=bits.view(np.float32))
+    return out
 
 
 def exp_normal(exponents: Floats) -> Floats:
@@ -154,56 +233,48 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vect
 
     def work(rows: slice) -> None:
         if center:
-            size = z[rows] - (row_sum(z[rows]) / z.dtype.type(z.shape[1]))[:, None]
+            size = scratch(0, z[rows])
+            np.subtract(z[rows], (row_sum(z[rows]) / z.dtype.type(z.shape[1]))[:, None], out=size)
             np.abs(size, out=size)
         else:
-            size = np.abs(z[rows])
+            size = np.abs(z[rows], out=scratch(0, z[rows]))
         total = row_sum(size)
         if steep or total.max() > COMFORT or total.min() < z.shape[1] / COMFORT:
             unit = row_max(size)
             size /= np.where(unit > 0, unit, 1)[:, None]
         else:
             unit = np.ones(1, z.dtype)
-        for k, (rho, power) in enumerate(zip(rhos, _powers(size, rhos), strict=True)):
-            norms[rows, k] = unit * row_sum(power).astype(np.float64) ** (1 / rho)
+        for k, (rho, total) in enumerate(zip(rhos, _power_sums(size, rhos), strict=True)):
+            norms[rows, k] = unit * total.astype(np.float64) ** (1 / rho)
 
     over_blocks(z.shape, work)
     return norms
 
 
-def _powers(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
-    """size^ρ for every ρ in turn; each is only valid until the next is asked for."""
-    quarters = all(4 * rho == int(4 * rho) for rho in rhos) and min(rhos) >= 1 and max(rhos) <= 8
-    if quarters and len(rhos) == 1:
-        yield _quarter_power(size, rhos[0])
-    elif quarters and sorted(rhos) == list(rhos):
-        quarter = np.sqrt(np.sqrt(size))
-        power, have = size.copy(), 1.0
-        for rho in rhos:
-            while have < rho:
-                power *= quarter
-                have += 0.25
-            yield power
-    else:
-        with np.errstate(divide="ignore"):
-            logs = np.log(size)
-        for rho in rhos:
-            yield np.exp(rho * logs)
+def _power_sums(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
+    """Σ size^ρ of every row for every ρ in turn.
 
-
-def _quarter_power(size: Floats, rho: float) -> Floats:
-    """size^ρ for a ρ in quarter steps, from products and square roots."""
-    whole, rest = divmod(rho, 1)
-    power = size.copy()
-    for _ in range(int(whole) - 1):
-        power *= size
-    if rest:
-        root = np.sqrt(size)
-        if rest >= 0.5:
-            power *= root
-        if rest != 0.5:
-            power *= np.sqrt(root)
-    return power
+    In quarter steps size^ρ = size^whole · size^rest, and the sum of the product is one dot product: nothing is written.
+    """
+    if all(4 * rho == int(4 * rho) for rho in rhos) and min(rhos) >= 1 and max(rhos) <= 8:
+        whole, rest = {1: size}, {}
+        for rho in rhos:
+            n, part = int(rho), rho % 1
+            for k in range(2, (n if part else n - 1) + 1):
+                if k not in whole:
+                    whole[k] = np.multiply(whole[k - 1], size, out=scratch(2 + k, size))
+            if part and 0.5 not in rest:
+                rest[0.5] = np.sqrt(size, out=scratch(1, size))
+            if part in {0.25, 0.75} and 0.25 not in rest:
+                rest[0.25] = np.sqrt(rest[0.5], out=scratch(2, size))
+            if part == 0.75 and 0.75 not in rest:
+                rest[0.75] = np.multiply(rest[0.25], rest[0.5], out=scratch(3, size))
+            yield row_sum(size) if rho == 1 else row_dot(whole[n if part else n - 1], rest[part] if part else size)
+        return
+    with np.errstate(divide="ignore"):
+        logs = np.log(size)
+    for rho in rhos:
+        yield row_sum(np.exp(rho * logs))
 
 
 def rho_norm_slope(z: Floats, rho: float, *, center: bool = False) -> tuple[Vector, Vector]:

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -43,6 +51,25 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
         def step(name: str) -> None:
             bar.update(task, advance=1, description=name)
+
+        yield step
+
+
+@contextmanager
+def row_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar of rows with their rate and the time left; nothing at all where stderr is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=total is None),
+        TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task(what, total=total, rate="…")
+
+        def step(rows: int) -> None:
+            bar.update(task, advance=rows)
+            speed = bar.tasks[0].speed
+            bar.update(task, rate="…" if speed is None else f"{speed:,.0f}")
 
         yield step
 

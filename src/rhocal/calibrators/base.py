@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from rhocal.errors import InputError, not_fitted
+from rhocal.passes import ArrayPasses
 from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
 from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
@@ -65,7 +66,7 @@ class Calibrator(ABC):
     def fit(
         self,
         logits: Any,
-        labels: Any,
+        labels: Any = None,
         sample_weight: Any = None,
         *,
         classes: Any = None,
@@ -76,13 +77,22 @@ class Calibrator(ABC):
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
-        See ``rhocal.predictions`` for what is accepted. ``kind`` is remembered and used by ``predict_proba`` too.
-        ``groups``, the domain of each sample, is for families that know domains (``multi-domain``).
+        See ``rhocal.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
+        arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
+        families that know domains (``multi-domain``).
         """
         self._refuse(groups)
+        if not _in_memory(logits):
+            if groups is not None or class_axis != -1 or (sample_weight is not None and not _is_dask(logits)):
+                raise InputError(
+                    "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
+                    "with sample weights as their third part"
+                )
+            said = {"kind": kind, "classes": classes, "ignore_index": ignore_index}
+            return self._fit_elsewhere(logits, labels, sample_weight, said)
         if groups is None and self._fits_there(logits):
-            said = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
-            return self._fit_there(logits, _required(labels), sample_weight=sample_weight, **said)
+            there = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
+            return self._fit_there(logits, _required(labels), sample_weight=sample_weight, **there)
         data = predictions(
             logits,
             _required(labels),
@@ -94,6 +104,20 @@ class Calibrator(ABC):
             groups=groups,
         )
         return self.fit_checked(data, kind)
+
+    def _fit_elsewhere(self, logits: Any, labels: Any, sample_weight: Any, said: dict[str, Any]) -> Self:
+        """Fit on a stream of blocks, or on a Dask array."""
+        from rhocal import out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
+
+        if _is_dask(logits):
+            from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
+
+            fit_dask(self, logits, _required(labels), sample_weight, said)
+        elif labels is not None:
+            raise InputError("labels: the blocks of a stream bring their own; leave labels out")
+        else:
+            out_of_core.fit(self, logits, said)
+        return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns).
@@ -116,10 +140,14 @@ class Calibrator(ABC):
     ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, worked out on its device.
+        Of a torch tensor a torch tensor, worked out on its device; of a Dask array a lazy one.
         """
         if is_tensor(logits):
             return self._of_tensor(logits, "probs", kind, class_axis, groups)
+        if _is_dask(logits):
+            from rhocal.dask import predict_proba  # noqa: PLC0415 - Dask is there if its arrays are
+
+            return predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
         return _in_shape(self._probs_of(data), logits, class_axis)
 
@@ -352,6 +380,9 @@ class ScaleCalibrator(Calibrator):
 
     keeps_decision = True
 
+    guided: ClassVar[bool] = False
+    """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
+
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         self.solution_ = self._fit_profile(profile)
@@ -385,6 +416,11 @@ class ScaleCalibrator(Calibrator):
         """Numbers and formula of the scale, a column."""
         super()._portable()
         raise NotImplementedError
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        """The scale of every sample of a profile."""
+        assert isinstance(profile.passes, ArrayPasses), "families that are guided read scales off the profile"
+        return self._scale(profile.passes.logits)
 
     def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
@@ -461,6 +497,15 @@ def unfitted(stage: str | Calibrator) -> Calibrator:
     from rhocal.calibrators import calibrator  # noqa: PLC0415 - the table knows this file, and this one asks it later
 
     return calibrator(stage)
+
+
+def _is_dask(logits: Any) -> bool:
+    """Whether it is a Dask array, without importing Dask."""
+    return type(logits).__module__.split(".")[0] == "dask"
+
+
+def _in_memory(logits: Any) -> bool:
+    return not _is_dask(logits) and type(logits).__module__ != "rhocal.streams"
 
 
 def _required(labels: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,6 +31,12 @@ GRID = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
 
 ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The weights of the KL term that ``alpha="auto"`` tries."""
+
+VERY_MANY = 100_000
+"""Samples from which on a search begins with some of them."""
+
+SOME = 20_000
+"""How many that are."""
 
 SMALLEST_DENOMINATOR = 1e-150
 """A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
@@ -79,6 +86,7 @@ class RhoNormScaling(ScaleCalibrator):
     """
 
     name = "rho-norm"
+    guided = True
     parameters = ("rho_", "gamma_", "beta_", "alpha_", "center_")
     rho_: float
     gamma_: float
@@ -184,7 +192,12 @@ class RhoNormScaling(ScaleCalibrator):
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         if self.gamma_ == 0:
             return np.full(len(logits), 1 / self.beta_)
-        norm = rho_norms(logits, [self.rho_], center=self.center_)[:, 0]
+        return self._scale_at(rho_norms(logits, [self.rho_], center=self.center_)[:, 0])
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        return self._scale_at(profile.norms([self.rho_], center=self.center_)[0])
+
+    def _scale_at(self, norm: Vector) -> Vector:
         return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
 
     def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
@@ -279,6 +292,12 @@ class FixedNorm:
         self.relative = norm / self.mean
         self.bounds = [fit.bounds, (0.0, 1.0)]
 
+    def take(self, rows: NDArray[np.intp]) -> FixedNorm:
+        """The same coordinates for some of the samples, with equal weights."""
+        part = copy(self)
+        part.fit, part.relative = self.fit.take(rows), self.relative[rows]
+        return part
+
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
         v, w = x
@@ -332,12 +351,25 @@ class Search:
     def __init__(self, target: Objective, temperature: solve.Minimum) -> None:
         self.target, self.temperature = target, temperature
         self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
+        self.rows: NDArray[np.intp] | None = None
+        self.coarse = self
 
     def minimum(self, norm: Norm) -> solve.Minimum:
-        """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too."""
+        """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
+
+        Of very many samples some show where it is; all of them are then asked two or three times.
+        """
         cold = norm.starts(float(self.temperature.x[0]))
         found = []
-        if self.last is not None:
+        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
+            if self.rows is None:
+                p = norm.fit.profile.weights
+                self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
+                self.coarse = Search(self.target, norm.fit.take(self.rows).near(self.target))
+            near = self.coarse.minimum(norm.take(self.rows))
+            assert self.coarse.last is not None
+            found.append(self._descend(norm, near.x, self.coarse.last[1]))
+        elif self.last is not None:
             found.append(self._descend(norm, self.last[0].x, self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
             found += [self._descend(norm, start, None) for start in cold]

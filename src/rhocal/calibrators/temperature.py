@@ -42,6 +42,7 @@ class TemperatureScaling(ScaleCalibrator):
     """
 
     name = "temperature"
+    guided = True
     parameters = ("temperature_",)
     temperature_: float
 
@@ -76,6 +77,9 @@ class TemperatureScaling(ScaleCalibrator):
             minimum.n_evaluations,
             at_bound,
         )
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        return np.full(profile.n_samples, 1 / self.temperature_)
 
     def _scale(self, logits: Floats) -> NDArray[np.float64]:
         return np.full(len(logits), 1 / self.temperature_)

@@ -21,6 +21,7 @@ from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.monitor import monitor
 from rhocal.cli.plot import plot
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
@@ -65,6 +66,7 @@ app.command()(power)
 app.command()(shift)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
+app.command()(monitor)
 app.command()(demo)
 
 

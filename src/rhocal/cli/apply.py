@@ -13,12 +13,14 @@ from rhocal.cli.desk import (
     InputFile,
     Json,
     LabelsName,
+    LabelsOption,
     LogitsName,
     groups_of,
     kind_of,
     print_json,
     read,
 )
+from rhocal.cli.streaming import How, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
@@ -34,21 +36,37 @@ def apply_(
     labels_name: LabelsName = "labels",
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
+    labels: LabelsOption = None,
+    stream: StreamOption = None,
     as_json: Json = False,
 ) -> None:
     """Calibrate a file of logits: probabilities, predicted class and confidence of every sample.
 
-    If the file has a tune and a test split, the test split is used.
+    If the file has a tune and a test split, the test split is used. Files larger than a quarter of the memory are read and
+    written block by block (.npy or .safetensors); interrupted, the same command goes on where it stopped.
     """
     import numpy as np
 
-    from rhocal import files
+    from rhocal import applying, files
     from rhocal.artifact import load
 
     if what not in {"probs", "logits"}:
         raise InputError(f"--write is probs or logits; got {what!r}")
     cal = load(artifact)
-    split = read(source, None, logits_name, labels_name, groups).for_testing()
+    how = How(stream)
+    if how.wanted(source):
+        if groups is not None or class_axis != -1:
+            raise InputError("--groups and --class-axis do not go with files that are read block by block")
+        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
+        with bar("applying", blocks) as step:
+            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step)
+        if as_json:
+            print_json({"output": str(output), "method": cal.name, **done})
+        else:
+            resumed = f" (from row {done['resumed_at']:,} on)" if done["resumed_at"] else ""
+            typer.echo(f"{done['rows']:,} rows of {what}, calibrated with {cal.name}{resumed}: {output}")
+        return
+    split = read(source, labels, logits_name, labels_name, groups).for_testing()
     said: dict[str, Any] = {
         "kind": None if kind is None else kind_of(kind),
         "class_axis": class_axis,

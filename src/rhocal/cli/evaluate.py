@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,11 @@ from rhocal.cli.desk import (
     read,
     with_labels,
 )
+from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, measured, opened, skipped
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
 
 if TYPE_CHECKING:
     from rhocal.evaluation import Evaluation
@@ -32,6 +37,7 @@ PREDICTED = "predicted"
 
 def evaluate(
     source: InputFile,
+    *,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
     groups: Annotated[
         str | None,
@@ -49,6 +55,10 @@ def evaluate(
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
+    stream: StreamOption = None,
+    skip_bad: SkipBad = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -64,10 +74,19 @@ def evaluate(
     from rhocal.metrics.scored import Scored
     from rhocal.predictions import predictions
 
+    cal = None if artifact is None else load(artifact)
+    how = How(stream, skip_bad, workers, scheduler)
+    if how.wanted(source):
+        if groups is not None or class_axis != -1:
+            raise InputError("--groups and --class-axis do not go with files that are read block by block")
+        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
+        said = {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None if cal is None else cal.classes_}
+        who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
+        _show_stream(source, blocks, measured(blocks, who, said, how), as_json=as_json)
+        return
     named = None if groups == PREDICTED else groups
     contents = read(source, labels, logits_name, labels_name, named)
     split = with_labels(contents)
-    cal = None if artifact is None else load(artifact)
     data = predictions(
         split.logits,
         split.labels,
@@ -102,6 +121,19 @@ def evaluate(
         )
         return
     _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
+
+
+def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_json: bool) -> None:
+    """The figures of a file that was read block by block."""
+    from rhocal import tables
+
+    found, bounds = measures
+    if as_json:
+        print_json({"n_rows": blocks.n_rows, "figures": found, "error_at_most": bounds, **skipped(blocks)})
+        return
+    tables.console().print(tables.figures(found, f"{source}: {blocks.n_rows:,} rows, block by block"))
+    for name, bound in bounds.items():
+        tables.console().print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
 
 
 def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:

@@ -24,6 +24,7 @@ from rhocal.cli.desk import (
     read,
 )
 from rhocal.cli.report import ReportOption, origin, write
+from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, fitted, opened
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 def fit(
     tune: InputFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
+    *,
     method: Annotated[str, typer.Option("-m", "--method", help="A method; `rhocal methods` lists them.")] = "rho-norm",
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
-    *,
     kind: KindOption = "logits",
     labels: LabelsOption = None,
     logits_name: LogitsName = "logits",
@@ -48,6 +49,10 @@ def fit(
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
     report: ReportOption = None,
+    stream: StreamOption = None,
+    skip_bad: SkipBad = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
@@ -66,6 +71,15 @@ def fit(
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, tune, output, as_json=as_json)
+        return
+    how = How(stream, skip_bad, workers, scheduler)
+    if how.wanted(tune):
+        if groups is not None or class_axis != -1:
+            raise InputError("--groups and --class-axis do not go with files that are read block by block")
+        source = opened(tune, labels, logits_name, labels_name, ("_val", "_tune"), how)
+        about = fitted(cal, source, {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None}, how)
+        cal.save(output)
+        _show(cal, method, output, about, as_json=as_json)
         return
     contents = read(tune, labels, logits_name, labels_name, groups)
     split = contents.for_tuning()
@@ -133,7 +147,6 @@ def _report(
 
 def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:
     """Fit on a saved profile."""
-    from rhocal import tables
     from rhocal.calibrators import ScaleCalibrator
     from rhocal.saved_profile import load_profile
 
@@ -145,9 +158,16 @@ def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as
     profile = load_profile(source)
     cal.fit_profile(profile)
     cal.save(output)
+    shape = {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
+    _show(cal, method, output, shape, as_json=as_json)
+
+
+def _show(cal: Calibrator, method: str, output: Path, about: dict[str, Any], *, as_json: bool) -> None:
+    """A fit without figures of its own."""
+    from rhocal import tables
+
     if as_json:
-        shape = {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
-        print_json({**_fitted(cal, method, output), **shape})
+        print_json({**_fitted(cal, method, output), **about})
         return
     screen = tables.console()
     screen.print(_pairs(cal, method))

@@ -91,6 +91,18 @@ class TensorPasses:
 
         return self._each(some)
 
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        def some(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._there(top[rows], z)[:, None]
+            exponents = z * self._there(scale[rows], z)[:, None]
+            found = []
+            for factor, orders in ((0.5, 2), (1.0, 5), (2.0, 2)):
+                e = (exponents * factor).exp()
+                found += [(e * z**k).sum(dim=1) for k in range(orders)]
+            return torch.stack(found)
+
+        return self._each(some)
+
     def _each(self, some: Callable[[Tensor, slice], Tensor]) -> Vector:
         """What is read from each block of rows, in float64 on the host; samples are the last axis."""
         parts = [some(z, rows).double().cpu().numpy() for z, rows in self._blocks()]

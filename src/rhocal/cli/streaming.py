@@ -1,0 +1,152 @@
+"""Files larger than memory, and many files: the same commands, block by block."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.stored import Chunk
+    from rhocal.streams import Stream
+
+SHARE = 0.25
+"""Of the memory of the machine: files larger than this are read block by block."""
+
+StreamOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--no-stream",
+        help="Read block by block; without it, files larger than a quarter of the memory, folders and patterns are.",
+    ),
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out blocks that cannot be read, and count them.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Read and compute in so many local processes.")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", help="Read and compute on a Dask cluster (tcp://host:port).")
+]
+
+
+@dataclass(frozen=True)
+class How:
+    """How a source is to be read."""
+
+    stream: bool | None = None
+    skip_bad: bool = False
+    workers: int | None = None
+    scheduler: str | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other processes do the work."""
+        return self.workers is not None or self.scheduler is not None
+
+    def wanted(self, source: Path) -> bool:
+        """Whether the source is to be read block by block."""
+        if self.stream is False:
+            if self.elsewhere or self.skip_bad:
+                raise InputError("--no-stream does not go with --workers, --scheduler or --skip-bad")
+            return False
+        many = source.is_dir() or any(sign in str(source) for sign in "*?[")
+        if self.stream or self.elsewhere or self.skip_bad or many:
+            return True
+        return source.is_file() and source.stat().st_size > SHARE * _memory()
+
+    def cluster(self) -> Any:
+        """The processes that do the work; nothing if this one does."""
+        if not self.elsewhere:
+            return nullcontext()
+        from rhocal.dask import cluster
+
+        return cluster(self.scheduler, self.workers)
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 8 << 30
+
+
+def opened(
+    source: Path, labels: Path | None, logits_name: str, labels_name: str, splits: tuple[str, ...], how: How
+) -> Stream:
+    """The stream of a source; of a file with two splits, the one that comes first in ``splits``."""
+    from rhocal.streams import stream
+
+    last: FileError | None = None
+    for split in ("", *splits):
+        try:
+            return stream(
+                str(source), labels=labels, logits_name=logits_name, labels_name=labels_name, split=split,
+                skip_bad=how.skip_bad,
+            )  # fmt: skip
+        except FileError as error:
+            if "need" not in str(error):
+                raise
+            last = last or error
+    assert last is not None
+    raise last
+
+
+@contextmanager
+def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
+    """A bar that grows with the rows."""
+    import numpy as np
+
+    from rhocal import tables
+
+    with tables.row_progress(what, stream.n_rows) as step:
+        yield lambda chunk: step(np.shape(chunk.logits)[0])
+
+
+def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
+    """Fit on a stream, here or on workers; what is known of it then."""
+    from rhocal import out_of_core
+
+    if how.elsewhere:
+        from rhocal.dask import fit
+
+        with how.cluster():
+            fit(cal, source, None, None, said)
+        return _about(source)
+    with bar("fitting", source) as step:
+        profile = out_of_core.fit(cal, source, said, step)
+    found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
+    return found | _about(source)
+
+
+def measured(
+    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], how: How
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Metrics of a stream, here or on workers, and bounds of their errors."""
+    from rhocal import out_of_core
+
+    if how.elsewhere:
+        from rhocal.dask import figures
+
+        with how.cluster():
+            return figures(source, None, calibrators, said)
+    with bar("measuring", source) as step:
+        return out_of_core.figures(source, calibrators, said, step)
+
+
+def _about(source: Stream) -> dict[str, Any]:
+    found: dict[str, Any] = {"bytes_read": source.bytes_read} if source.bytes_read else {}
+    return found | skipped(source)
+
+
+def skipped(source: Stream) -> dict[str, Any]:
+    """Blocks that were left out."""
+    for line in source.skipped:
+        typer.echo(f"skipped: {line}", err=True)
+    return {"n_skipped": len(source.skipped), "skipped": source.skipped} if source.skip_bad else {}

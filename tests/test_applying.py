@@ -1,0 +1,130 @@
+"""`apply` block by block: killed at any moment and run again, it gives the file of an uninterrupted run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import rhocal
+from conftest import run, synthetic
+from rhocal import stored
+from rhocal.applying import apply
+from rhocal.errors import FileError, InputError
+
+ONE_BLOCK_AT_A_TIME = """
+import sys, time
+from pathlib import Path
+import rhocal
+from rhocal import stored
+from rhocal.applying import apply
+stored.CHUNK_ENTRIES = 2_000
+source, artifact, output, pause = sys.argv[1:]
+stream = rhocal.stream(source)
+apply(rhocal.load(artifact), stream, Path(output), step=lambda chunk: (print("block", flush=True), time.sleep(float(pause))))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apply")
+    logits, labels = synthetic(1000, 20, dtype=np.float16)
+    np.savez(folder / "z.npz", logits=logits, labels=labels)
+    rhocal.RhoNormScaling().fit(logits, labels).save(folder / "cal.safetensors")
+    return folder
+
+
+def start(folder, output, pause):
+    return subprocess.Popen(
+        [sys.executable, "-c", ONE_BLOCK_AT_A_TIME, folder / "z.npz", folder / "cal.safetensors", output, str(pause)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def finished(process):
+    """How many blocks it did."""
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    return said.count(b"block")
+
+
+@pytest.mark.parametrize(("ending", "n_blocks"), [("npy", 1), ("safetensors", 4)])
+def test_killed_and_run_again(folder, ending, n_blocks):
+    whole, output = folder / f"whole.{ending}", folder / f"killed.{ending}"
+    assert finished(start(folder, whole, 0)) == 10
+
+    process = start(folder, output, 0.1)
+    for _ in range(n_blocks):
+        process.stdout.readline()
+    time.sleep(0.02 * np.random.default_rng().random())  # any moment
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not output.exists()  # half-written, it never has the name
+    assert finished(start(folder, output, 0)) <= 10 - n_blocks
+    assert output.read_bytes() == whole.read_bytes()
+    assert not list(folder.glob(".killed*"))
+
+
+def test_what_is_written(folder, monkeypatch):
+    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 2_000)
+    cal = rhocal.load(folder / "cal.safetensors")
+    with np.load(folder / "z.npz") as file:
+        logits, labels = file["logits"], file["labels"]
+    done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "o.safetensors")
+    assert done == {"rows": 1000, "resumed_at": 0, "blocks": 10}
+    written = load_file(folder / "o.safetensors")
+    np.testing.assert_array_equal(written["probs"], cal.predict_proba(logits))
+    np.testing.assert_array_equal(written["predicted"], logits.argmax(1))
+    np.testing.assert_array_equal(written["confidence"], cal.predict_proba(logits).max(1))
+    np.testing.assert_array_equal(written["labels"], labels)
+    apply(cal, rhocal.stream(folder / "z.npz"), folder / "o.npy", what="logits")
+    np.testing.assert_array_equal(np.load(folder / "o.npy"), cal.transform(logits))
+
+
+def test_another_calibrator_does_not_continue(folder, monkeypatch):
+    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 2_000)
+    process = start(folder, folder / "other.npy", 0.1)
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert (folder / ".other.npy.journal").exists()
+    with np.load(folder / "z.npz") as file:
+        cal = rhocal.TemperatureScaling().fit(file["logits"], file["labels"])
+        done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "other.npy")
+        assert done["resumed_at"] == 0
+        np.testing.assert_array_equal(np.load(folder / "other.npy"), cal.predict_proba(file["logits"]))
+
+
+def test_what_cannot_be_done_is_said(folder):
+    cal = rhocal.load(folder / "cal.safetensors")
+    stream = rhocal.stream(folder / "z.npz")
+    with pytest.raises(FileError, match=r"\.npy and \.safetensors"):
+        apply(cal, stream, folder / "o.csv")
+    with pytest.raises(FileError, match="does not exist"):
+        apply(cal, stream, folder / "nowhere" / "o.npy")
+    with pytest.raises(InputError, match="how many rows"):
+        apply(cal, rhocal.stream(iter([])), folder / "o.npy")
+    with pytest.raises(InputError, match="shift the rows"):
+        apply(cal, rhocal.stream(folder / "z.npz", skip_bad=True), folder / "o.npy")
+    three = rhocal.TemperatureScaling().fit(*synthetic(100, 3))
+    with pytest.raises(InputError, match="20 classes, but the calibrator was fitted with 3"):
+        apply(three, stream, folder / "o.npy")
+
+
+def test_command_line(folder):
+    said = json.loads(
+        run(
+            *("apply", folder / "cal.safetensors", folder / "z.npz", "--stream", "-o", folder / "c.npy", "--json"),
+        ).stdout
+    )
+    assert said["rows"] == 1000
+    run("apply", folder / "cal.safetensors", folder / "z.npz", "-o", folder / "m.npy")
+    np.testing.assert_array_equal(np.load(folder / "c.npy"), np.load(folder / "m.npy"))

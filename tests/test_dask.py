@@ -1,0 +1,184 @@
+"""Many processes give what one gives: a real local cluster, workers that die, blocks that cannot be read."""
+
+import json
+import os
+import pickle
+import signal
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rhocal
+from conftest import run, synthetic
+from rhocal import dask as many
+from rhocal import out_of_core
+from rhocal.errors import FileError, InputError, SubsampleWarning
+from rhocal.metrics import METRICS
+from rhocal.predictions import predictions
+from rhocal.stored import Chunk
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    logits, labels = synthetic(1200, 80, dtype=np.float32)
+    size = np.exp(0.3 * np.random.default_rng(1).normal(size=(1200, 1)))
+    return (logits * size).astype(np.float32), labels
+
+
+@pytest.fixture(scope="module")
+def folder(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    logits, labels = data
+    for k in range(6):
+        rows = slice(200 * k, 200 * (k + 1))
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(logits[rows].ravel()), 80)
+        pq.write_table(pa.table({"logits": lists, "labels": labels[rows]}), folder / f"part-{k}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with many.cluster(None, 2) as client:
+        yield client
+
+
+on_a_cluster = pytest.mark.usefixtures("cluster")
+
+
+def arrays(data):
+    logits, labels = data
+    return da.from_array(logits, chunks=(200, 30)), da.from_array(labels, chunks=500)
+
+
+def numbers(cal):
+    return [getattr(cal, name) for name in cal.parameters]
+
+
+@on_a_cluster
+@pytest.mark.parametrize("method", ["temperature", "rho-norm", "field"])
+def test_two_workers_give_what_one_thread_gives(method, data, folder):
+    alone = rhocal.calibrator(method)
+    out_of_core.fit(alone, rhocal.stream(folder))
+    together = rhocal.calibrator(method).fit(*arrays(data))
+    for mine, theirs in zip(numbers(alone), numbers(together), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    whole = rhocal.calibrator(method).fit(*data)
+    np.testing.assert_allclose(together.predict_proba(data[0]), whole.predict_proba(data[0]), atol=2e-5)
+
+
+@on_a_cluster
+def test_metrics_are_the_same_to_the_bit_for_counts(data, folder):
+    names = [name for name, metric in METRICS.items() if metric.streams != "no"]
+    cal = rhocal.TemperatureScaling().fit(*data)
+    there = rhocal.measure(*arrays(data), calibrator=cal, metrics=names)
+    here = rhocal.measure(rhocal.stream(folder), calibrator=cal, metrics=names)
+    assert there["accuracy"] == here["accuracy"]
+    for name in names:
+        assert there[name] == pytest.approx(here[name], rel=1e-9, abs=1e-12), name
+
+
+@on_a_cluster
+def test_probabilities_are_lazy_and_the_same(data):
+    cal = rhocal.RhoNormScaling().fit(*data)
+    lazy = cal.predict_proba(arrays(data)[0])
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), cal.predict_proba(data[0]))
+    with pytest.raises(InputError, match="80"):
+        cal.predict_proba(da.zeros((5, 3)))
+
+
+@on_a_cluster
+def test_weights(data):
+    weight = np.random.default_rng(0).integers(0, 3, 1200).astype(float)
+    cal = rhocal.TemperatureScaling().fit(*arrays(data), da.from_array(weight, chunks=100))
+    assert cal.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data, weight).temperature_, rel=1e-6)
+
+
+@on_a_cluster
+def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
+    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 40_000)
+    with pytest.warns(SubsampleWarning, match="500 of 1,200"):
+        here = rhocal.calibrator("histogram-binning").fit(rhocal.stream(folder))
+    with pytest.warns(SubsampleWarning, match="500 of 1,200"):
+        there = rhocal.calibrator("histogram-binning").fit(*arrays(data))
+    np.testing.assert_array_equal(here.predict_proba(data[0]), there.predict_proba(data[0]))
+
+
+def slow_profile(chunk, plan):
+    time.sleep(0.4)  # as long as a big block takes
+    return PROFILE(chunk, plan)
+
+
+PROFILE = many.lean_profile
+
+
+def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
+    alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
+    monkeypatch.setattr(many, "lean_profile", slow_profile)
+    with many.cluster(None, 2) as client:
+        pids = client.run(os.getpid)
+        victim = next(iter(pids.values()))
+        killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        together = rhocal.RhoNormScaling()
+        many.fit(together, rhocal.stream(folder), None, None, {"kind": "logits"})
+        killer.join()
+        assert victim not in client.run(os.getpid).values()
+    assert numbers(together) == numbers(alone)
+
+
+def test_what_travels_does_not_grow_with_the_classes():
+    sizes = []
+    for m in (100, 10_000):
+        logits, labels = synthetic(60, m, dtype=np.float32)
+        plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
+        sizes.append(len(pickle.dumps(many.lean_profile(Chunk(logits, labels, ""), plan))))
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+@on_a_cluster
+def test_bad_blocks_on_workers(data, folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    raw = bytearray((tmp_path / "part-2.parquet").read_bytes())
+    raw[4:1500] = bytes(1496)
+    (tmp_path / "part-2.parquet").write_bytes(raw)
+    with pytest.raises(FileError, match=r"part-2\.parquet, row group 0"):
+        many.fit(rhocal.TemperatureScaling(), rhocal.stream(tmp_path), None, None, {"kind": "logits"})
+    patient = rhocal.stream(tmp_path, skip_bad=True)
+    cal = rhocal.TemperatureScaling()
+    many.fit(cal, patient, None, None, {"kind": "logits"})
+    assert len(patient.skipped) == 1
+    good = np.r_[0:400, 600:1200]
+    assert cal.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(data[0][good], data[1][good]).temperature_, rel=1e-5
+    )
+
+
+@on_a_cluster
+def test_what_does_not_fit_is_said(data):
+    logits, labels = arrays(data)
+    with pytest.raises(InputError, match="differ in length"):
+        rhocal.TemperatureScaling().fit(logits, labels[:-1])
+    with pytest.raises(InputError, match="labels are missing"):
+        rhocal.TemperatureScaling().fit(logits)
+    with pytest.raises(InputError, match="cannot be sent"):
+        many.Blocks.of(rhocal.stream(iter([])))
+    with pytest.raises(InputError, match="no scheduler answers"), many.cluster("tcp://127.0.0.1:1", None, timeout="1s"):
+        pass
+
+
+def test_command_line(folder, tmp_path):
+    cal = tmp_path / "cal.safetensors"
+    there = json.loads(run("fit", folder, "--workers", "2", "-o", cal, "--json").stdout)
+    here = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
+    assert there["parameters"]["gamma"] == here.gamma_
+    workers = json.loads(run("evaluate", folder, "--workers", "2", "--json").stdout)["figures"]["as it is"]
+    assert workers == rhocal.measure(rhocal.stream(folder))
