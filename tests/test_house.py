@@ -17,18 +17,20 @@ SOURCE = Path(rhocal.__file__).parent
 ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
     "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "evaluation",
-    "assess", "shift", "sklearn", "files", "compare", "campaign", "ranking", "tables", "cli",
+    "assess", "shift", "sklearn", "files", "compare", "campaign", "ranking", "tables", "train",
+    "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
-    "torch": {"files"},
+    "torch": {"files", "train"},
+    "PIL": {"train"},
     "pandas": {"evaluation"},
     "pyarrow": {"files"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},
-    "scipy": {"solve", "special"},
+    "scipy": {"solve", "special", "train"},
 }
 
 
@@ -78,7 +80,7 @@ def fresh(code):
 
 def test_import_loads_nothing_heavy():
     loaded = fresh("import rhocal, sys, json; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))")
-    heavy = {"sklearn", "torch", "matplotlib", "plotly", "onnx", "pandas", "pyarrow", "scipy", "typer", "rich"}
+    heavy = {"sklearn", "torch", "matplotlib", "plotly", "onnx", "pandas", "pyarrow", "scipy", "typer", "rich", "PIL"}
     assert not heavy & set(loaded)
     assert "numpy" in loaded
 

@@ -23,6 +23,7 @@ from rhocal.cli.power import power
 from rhocal.cli.profile import profile
 from rhocal.cli.shift import shift
 from rhocal.cli.split import split
+from rhocal.cli.train import train
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -58,6 +59,7 @@ app.command()(shift)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(demo)
+app.command()(train)
 
 
 def main() -> None:
