@@ -18,7 +18,7 @@ ORDER = [
     "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "passes", "profile", "curve_table",
     "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics", "evaluation",
     "assess", "shift", "sklearn", "files", "compare", "campaign", "ranking", "tables", "train",
-    "cli",
+    "paper", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {("calibrators", "artifact"), ("calibrators", "sklearn")}  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}

@@ -19,6 +19,7 @@ from rhocal.cli.evaluate import evaluate
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
+from rhocal.cli.paper import app as paper
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
 from rhocal.cli.shift import shift
@@ -60,6 +61,7 @@ app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(demo)
 app.command()(train)
+app.add_typer(paper, name="paper")
 
 
 def main() -> None:
