@@ -1,6 +1,7 @@
 """Training itself: what a batch is, that it learns, and that an interrupted run ends as an uninterrupted one."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rhocal.metrics import amplitude
 from rhocal.train import PAPER, Images, Model, Recipe, train
 from rhocal.train.batches import Normal, augmented, epoch_batches
 from rhocal.train.data.dataset import dataset
+from rhocal.train.run import Worker
 
 THIN = Model("resnet18", width=2)
 
@@ -157,6 +159,26 @@ def test_interrupted_and_resumed_is_bit_for_bit_the_same(data, whole, tmp_path, 
     assert rows == again
 
 
+def test_killed_within_an_epoch(data, whole, tmp_path, monkeypatch):
+    """What the half epoch learned is forgotten; the epoch runs again."""
+    recipe = Recipe(epochs=4, batch_size=16)
+    steps, real = [], Worker.step
+
+    def step(self, batch):
+        steps.append(1)
+        if len(steps) == 10:  # seven steps an epoch
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    monkeypatch.setattr(Worker, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, THIN, recipe, tmp_path, device="cpu")
+    monkeypatch.undo()
+    assert len(read_rows(tmp_path / "log.csv")) == 1
+    train(data, THIN, recipe, tmp_path, device="cpu", resume=True)
+    assert same_logits(whole, tmp_path)
+
+
 def test_seeds_differ(data, whole, tmp_path):
     train(data, THIN, Recipe(epochs=1, batch_size=16, seed=1), tmp_path, device="cpu")
     assert not same_logits(whole, tmp_path)
@@ -185,6 +207,14 @@ def test_rivals_train(data, tmp_path, options):
     train(data, THIN, Recipe(epochs=2, batch_size=16, **options), tmp_path, device="cpu")
     rows = read_rows(tmp_path / "log.csv")
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+
+
+def test_images_too_small_or_too_few(data, tmp_path):
+    with pytest.raises(InputError, match="vgg16 needs images of at least 32 pixels a side; stripes has 16"):
+        train(data, Model("vgg16", width=2), Recipe(), tmp_path, device="cpu")
+    one = replace(data, train=data.train.take(np.array([0])))
+    with pytest.raises(InputError, match="1 training image; batch normalisation needs two"):
+        train(one, THIN, Recipe(), tmp_path, device="cpu")
 
 
 def test_unknown_device(data, tmp_path):

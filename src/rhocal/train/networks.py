@@ -108,6 +108,9 @@ NETWORKS: dict[str, Callable[..., nn.Sequential]] = {
 }
 """Every network by name."""
 
+LEAST_SIDE = {"vgg16": 32}
+"""Pixels that a network halves five times; the others end in a mean over whatever is left."""
+
 
 def network(name: str, n_classes: int, *, width: int = WIDTH, form: str = "cifar", channels: int = 3) -> nn.Sequential:
     """A network with weights drawn by torch's generator: ``torch.manual_seed`` first makes it repeatable."""

@@ -21,7 +21,7 @@ from rhocal.predictions import predictions
 from rhocal.train import checkpoints
 from rhocal.train.batches import Batch, Normal, epoch_batches, on
 from rhocal.train.losses import loss, mixed
-from rhocal.train.networks import WIDTH, n_parameters, network, on_device
+from rhocal.train.networks import LEAST_SIDE, WIDTH, n_parameters, network, on_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +73,13 @@ def train(
     """
     place = device_of(device)
     settings = _settings(data, model, recipe)
+    least, side = LEAST_SIDE.get(model.name, 1), min(data.train.pixels.shape[1:3])
+    if side < least:
+        raise InputError(
+            f"{model.name} needs images of at least {least} pixels a side; {data.name} has {side} (--size)"
+        )
+    if len(data.train) < 2:
+        raise InputError(f"{data.name}: {len(data.train)} training image; batch normalisation needs two at least")
     folder.mkdir(parents=True, exist_ok=True)
     if not resume and (folder / checkpoints.NAME).exists():
         raise FileError(f"{folder} holds a run already: --resume goes on with it; or name another folder")

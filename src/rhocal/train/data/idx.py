@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import FileError
+from rhocal.train.data.archive import LARGEST
 from rhocal.train.data.dataset import Dataset, Images, dataset
 from rhocal.train.data.official import OFFICIAL
 
@@ -48,9 +49,12 @@ def _find(root: Path, name: str) -> Path:
 def read_idx(path: Path, axes: int) -> NDArray[Any]:
     """An array of bytes with so many axes."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            data = stream.read(LARGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise FileError(f"{path}: damaged: {error}") from error
+    if len(data) > LARGEST:
+        raise FileError(f"{path}: more than {LARGEST:,} bytes; not read any further")
     start = 4 + 4 * axes
     if len(data) < start or data[:4] != bytes((0, 0, BYTES, axes)):
         raise FileError(

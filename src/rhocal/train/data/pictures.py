@@ -25,12 +25,12 @@ def is_picture(name: str) -> bool:
 def decode(data: bytes, where: str, size: int | None = None) -> Pixels:
     """Pixels (height, width, 3). With ``size``, the shorter side is scaled to it and the middle cut out."""
     try:
-        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
+        from PIL import Image  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("pillow", "train", "reading pictures") from error
     try:
         picture = Image.open(io.BytesIO(data)).convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise FileError(f"{where}: not a readable picture: {error}") from error
     if size is not None and picture.size != (size, size):
         width, height = picture.size
