@@ -19,7 +19,7 @@ ORDER = [
     "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
     "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
     "streams", "blocks", "top_k", "out_of_core", "applying", "dask", "monitor", "compare", "campaign", "ranking", "tables",
-    "report", "report_page", "cli",
+    "report", "report_page", "train", "paper", "cli",
 ]  # fmt: skip
 MAY_ASK_LATER = {  # inside a function, when asked
     *(("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx", "out_of_core", "dask")),
@@ -29,7 +29,8 @@ MAY_ASK_LATER = {  # inside a function, when asked
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 ROOMS = {
     "sklearn": {"sklearn"},
-    "torch": {"torch", "files"},
+    "torch": {"torch", "files", "train"},
+    "PIL": {"train"},
     "torchmetrics": {"torch"},
     "lightning": {"torch"},
     "onnx": {"onnx"},
@@ -41,7 +42,7 @@ ROOMS = {
     "distributed": {"dask"},
     "typer": {"cli"},
     "rich": {"tables", "cli"},
-    "scipy": {"solve", "special"},
+    "scipy": {"solve", "special", "train"},
     "matplotlib": {"plots"},
     "plotly": {"report_page"},
     "jinja2": {"report_page"},
@@ -108,6 +109,7 @@ def test_import_loads_nothing_heavy():
         "rich",
         "dask",
         "zarr",
+        "PIL",
     }
     assert not heavy & set(loaded)
     assert "numpy" in loaded

@@ -23,6 +23,11 @@ Key = tuple[str, str, str]
 """Network, split and method: what has a row once."""
 
 
+def network_name(path: Path) -> str:
+    """How rows call a file: by its name, and the ``logits.npz`` of a run by the name of the run's folder."""
+    return path.parent.name if path.stem == "logits" and path.parent.name else path.stem
+
+
 @dataclass(frozen=True)
 class Task:
     """Some methods on one split of one file."""
@@ -37,7 +42,7 @@ class Task:
     def rows(self) -> Iterator[Row]:
         """Do it."""
         pair = splits(read(self.path, self.names), self.n_seeds, self.kind)[self.split]
-        yield from compare(self.path.stem, pair, {name: calibrator(name) for name in self.methods})
+        yield from compare(network_name(self.path), pair, {name: calibrator(name) for name in self.methods})
 
     def all_rows(self) -> list[Row]:
         """Do it all: what another process runs."""
@@ -51,7 +56,7 @@ def tasks(
     found = []
     for path in sorted(paths, key=lambda path: -path.stat().st_size):
         for k, pair in enumerate(splits(read(path, names), n_seeds, kind)):
-            left = tuple(name for name in methods if (path.stem, pair.name, name) not in done)
+            left = tuple(name for name in methods if (network_name(path), pair.name, name) not in done)
             if left:
                 found.append(Task(path, k, left, n_seeds, names, kind))
     return found
