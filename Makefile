@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 
-.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison chains quality
-.PHONY: bench parity bench-stream scale clean
+.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
+.PHONY: quality bench parity bench-stream scale clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
 	@echo "make coverage  how often intervals hold the truth, and whether p-values are uniform"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (goes on where it was stopped)"
+	@echo "make paper     the paper's Table 1 on the networks here that it has, the published numbers beside"
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
@@ -71,6 +72,11 @@ coverage: $(VENV)/.installed-dev
 comparison: $(VENV)/.installed-dev
 	$(BIN)/rhocal compare $(LOGITS)/*.npz --methods all --seeds 5 --resume --jobs 2 -o experiments/comparison/rows.csv
 	$(BIN)/python experiments/comparison/render.py
+
+paper: $(VENV)/.installed-dev
+	$(BIN)/rhocal paper table1 --logits $(LOGITS) -o experiments/paper/table1.csv
+	$(BIN)/python experiments/paper/alpha.py --logits $(LOGITS)
+	$(BIN)/python experiments/paper/paper_tables.py
 
 chains: $(VENV)/.installed-dev
 	$(BIN)/python experiments/chains/chains.py --logits $(LOGITS)

@@ -199,7 +199,8 @@ def verdicts(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
                 verdict = "reproduced in direction"
             else:
                 verdict = "not reproduced"
-            reason = f"{TABLE1[best]} {ours[best]:.4f}, rho-norm {rho:.4f}, temperature {ours['temperature']:.4f}"
+            told = dict.fromkeys((best, "rho-norm-paper", "temperature"))
+            reason = ", ".join(f"{TABLE1[method]} {ours[method]:.4f}" for method in told)
             found.append({"network": network, "metric": metric, "verdict": verdict, "reason": reason})
     return found
 
