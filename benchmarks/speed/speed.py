@@ -110,7 +110,7 @@ def data(n: int, m: int) -> tuple[Logits, Labels]:
     p = np.exp(truth)
     p /= p.sum(axis=1, keepdims=True)
     labels = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    labels[:m] = np.arange(m)
+    labels[:m] = np.arange(min(n, m))
     return 2.5 * truth, labels
 
 
@@ -142,7 +142,7 @@ def extra_memory(name: str, n: int, m: int) -> float:
 def memory_of(name: str, n: int, m: int) -> float:
     """What ``extra_memory`` runs: the fit itself, after a small one has loaded everything."""
     fit = {**OURS, **PEERS}[name]
-    fit(*data(500, m if m < 500 else 400))
+    fit(*data(2000, 50))
     z, y = data(n, m)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
