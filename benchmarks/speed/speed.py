@@ -240,7 +240,7 @@ def markdown(
             f"NumPy {np.__version__}; {peers}."
         ),
         "",
-        "Seconds to fit, float32, best of several; in brackets how many times faster than the fastest peer's temperature fit.",
+        "Seconds to fit, float32, best of `--repeats`; in brackets: times faster than the fastest peer's temperature fit.",
         "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation.",
         "",
         *head,
