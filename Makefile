@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
+SAY_WHAT := pyproject.toml setup.py constraints.txt src/rhocal/_kernels.c src/rhocal/_kernels_rows.h
 
 .PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean
@@ -30,11 +31,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The stamps make the second run quick: nothing is installed again until the files that say what to install change.
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed: $(SAY_WHAT) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report]'
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-dev: $(SAY_WHAT) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
@@ -97,4 +98,4 @@ scale: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/scale/scale.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,11 +15,11 @@ SOURCE = Path(rhocal.__file__).parent
 
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
-    "_version", "errors", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes", "profile",
-    "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
+    "_version", "_kernels", "errors", "threads", "kernels", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes",
+    "profile", "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
     "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
     "streams", "blocks", "top_k", "out_of_core", "applying", "dask", "monitor", "compare", "campaign", "ranking", "tables",
-    "report", "report_page", "train", "paper", "cli",
+    "report", "report_page", "train", "paper", "cli", "__main__",
 ]  # fmt: skip
 MAY_ASK_LATER = {  # inside a function, when asked
     *(("calibrators", room) for room in ("artifact", "sklearn", "torch", "onnx", "out_of_core", "dask")),

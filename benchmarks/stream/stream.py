@@ -22,7 +22,7 @@ import numpy as np
 
 import rhocal
 from rhocal.files import write_text
-from rhocal.special import in_threads, row_blocks, threads
+from rhocal.threads import in_threads, row_blocks, threads
 
 HERE = Path(__file__).parent
 SHAPES = [(1_000_000, 1000), (20_000, 128_256)]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal import kernels
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -77,6 +79,9 @@ class BinSums:
     @classmethod
     def of(cls, confidence: Vector, correct: Vector, *, n_bins: int, weights: Vector | None = None) -> BinSums:
         """Sums over equal-width bins."""
+        parts = (confidence, correct) if weights is None else (confidence, correct, weights)
+        if all(kernels.serves(part[None]) and part.dtype == np.float64 for part in parts):
+            return cls(*kernels.bin_sums(confidence, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE))
         return cls.within(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
 
     @classmethod

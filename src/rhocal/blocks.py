@@ -19,7 +19,7 @@ from rhocal.passes import FEW_CLASSES
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
 from rhocal.saved_profile import NAMES, RINGS
-from rhocal.special import BLOCK_ENTRIES, in_threads, row_blocks
+from rhocal.threads import BLOCK_ENTRIES, in_threads, row_blocks
 
 if TYPE_CHECKING:
     from rhocal.calibrators import ScaleCalibrator

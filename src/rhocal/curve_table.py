@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal import kernels
 from rhocal.passes import Curve
-from rhocal.special import in_threads
+from rhocal.threads import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,8 @@ HALF_OCTAVE = np.log(2) / 2
 
 RING = 2 * np.log(2)
 """Width of a ring in log σ: four half octaves."""
+
+LOG2_E = 1 / np.log(2)
 
 DEGREE = 14
 
@@ -206,8 +209,8 @@ def _meeting() -> NDArray[np.float64]:
     return np.vstack([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
 
 
-def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
-    """Value and derivatives in σ of the polynomials at t, by Horner's rule on all derivatives at once."""
+def _polynomials(c: NDArray[np.float64], t: Vector, order: int) -> list[Vector]:
+    """Value and derivatives in t, by Horner's rule on all derivatives at once."""
     taylor = [c[-1].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
     for k in range(len(c) - 2, -1, -1):
         for d in range(order, 0, -1):
@@ -215,9 +218,15 @@ def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -
             taylor[d] += taylor[d - 1]
         taylor[0] *= t
         taylor[0] += c[k]
-    np.maximum(taylor[0], 0, out=taylor[0])  # a rounding error must not make a confidence larger than 1
+    return [d * factorial(k) for k, d in enumerate(taylor)]
+
+
+def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+    """Value and derivatives in σ of the polynomials at t."""
+    in_t = kernels.polynomials(c, t, order) if kernels.serves(c) else _polynomials(c, t, order)
+    np.maximum(in_t[0], 0, out=in_t[0])  # a rounding error must not make a confidence larger than 1
     # From derivatives in u = log σ to derivatives in σ: σ L′ = L_u, σ² L″ = L_uu − L_u, σ³ L‴ = L_uuu − 3 L_uu + 2 L_u
-    in_log = [d * factorial(k) / np.log(2) ** k for k, d in enumerate(taylor)]
+    in_log = [d * LOG2_E**k for k, d in enumerate(in_t)]
     found = [in_log[0], in_log[1] / scale]
     if order > 1:
         found.append((in_log[2] - in_log[1]) / scale / scale)

@@ -14,7 +14,7 @@ from rhocal.errors import InputError, RhocalError, RhocalWarning, SubsampleWarni
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
-from rhocal.special import in_threads, row_blocks
+from rhocal.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.special import (
-    Floats,
-    Vector,
-    exp_normal,
-    over_blocks,
-    rho_norm_slope,
-    rho_norms,
-    row_blocks,
-    row_dot,
-    row_means,
-    row_sum,
-    scratch,
-)
+from rhocal import kernels
+from rhocal.special import Floats, Vector, exp_normal, rho_norm_slope, rho_norms, row_dot, row_sum, scan
+from rhocal.threads import over_blocks, row_blocks, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +88,7 @@ class Passes(Protocol):
 
 @dataclass(frozen=True)
 class ArrayPasses:
-    """Passes over an array in memory, in cache-sized blocks of rows on several threads."""
+    """Passes over an array in memory: compiled where they can be (``kernels.py``), else in cache-sized blocks of rows."""
 
     logits: Floats
 
@@ -106,9 +96,11 @@ class ArrayPasses:
         return ArrayPasses(self.logits[rows])
 
     def means(self) -> Vector:
-        return row_means(self.logits)
+        return scan(self.logits).total / self.logits.shape[1]
 
     def largest(self, k: int) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.largest(self.logits, k)
         n, m = self.logits.shape
         k = min(k, m)
         found = np.empty((n, k))
@@ -126,6 +118,8 @@ class ArrayPasses:
         """With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in
         float32) is random and averages out over classes and samples.
         """  # noqa: D205
+        if kernels.serves(self.logits):
+            return kernels.curve(self.logits, top, scale, order)
         found = tuple(np.empty(len(scale)) for _ in range(order + 1))
         dtype = np.dtype(np.float64) if self.logits.shape[1] <= FEW_CLASSES else self.logits.dtype
         same = bool((scale == scale[0]).all())
@@ -157,6 +151,8 @@ class ArrayPasses:
         return found
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.moments(self.logits, top, scales)
         found = np.empty((3, 5, len(top)))
         high = top.astype(self.logits.dtype)
 
@@ -179,6 +175,8 @@ class ArrayPasses:
         return found
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.moments_at(self.logits, top, scale)
         found = np.empty((9, len(top)))
         high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)
         smallest = np.sqrt(np.finfo(self.logits.dtype).tiny) * self.logits.dtype.type(1.01)

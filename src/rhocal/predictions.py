@@ -5,17 +5,20 @@ What the numbers *are* is said (``kind``), never guessed from the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
-from rhocal.special import Floats, over_blocks, row_blocks, row_sum, widened
+from rhocal.special import Floats, scan, widened
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rhocal.kernels import Scan
 
 Kind = Literal["logits", "probs", "log_probs"]
 
@@ -44,6 +47,13 @@ class Predictions:
     n_ignored: int = 0
     groups: NDArray[Any] | None = None
     """The domain of every sample, if said."""
+    scan: Scan | None = field(default=None, repr=False)
+    """What the check saw of the scores; ``seen`` finds it where it is not given."""
+
+    @cached_property
+    def seen(self) -> Scan:
+        """Largest score and its column, smallest score and sum of every row."""
+        return scan(self.scores) if self.scan is None else self.scan
 
     @property
     def n_samples(self) -> int:
@@ -76,6 +86,7 @@ class Predictions:
             labels=None if self.labels is None else self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
+            scan=None if self.scan is None else self.scan.take(rows),
         )
 
 
@@ -142,9 +153,9 @@ def predictions(
     codes = None
     if flat is not None:
         codes, names = _codes(flat, names, table.shape[1])
-    _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
+    seen = _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
     columns = np.arange(table.shape[1]) if names is None else names
-    return Predictions(table, kind, codes, weights, columns, n_ignored, domains)
+    return Predictions(table, kind, codes, weights, columns, n_ignored, domains, seen)
 
 
 def _floats(values: Any, name: str) -> tuple[Floats, str]:
@@ -278,15 +289,15 @@ def _codes(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[ND
         labels = labels.astype(np.int64)
     by_number = names is None or names.dtype.kind in "US"  # a number is never one of the texts
     if by_number and labels.dtype.kind in "iu":
-        bad = (labels < 0) | (labels >= m)
-        if bad.any():
+        if labels.size and not (labels.min() >= 0 and labels.max() < m):
+            bad = (labels < 0) | (labels >= m)
             row = int(bad.argmax())
             hint = "; pass ignore_index=-100 to leave such samples out" if labels[row] == -100 else ""
             raise InputError(
                 f"labels must be column numbers from 0 to {m - 1}; {int(bad.sum())} are not, the first is "
                 f"{labels[row]} at row {row}{hint}. If they are other names, pass classes="
             )
-        return labels.astype(np.intp), names
+        return labels.astype(np.intp, copy=False), names
     return _codes_by_name(labels, names, m)
 
 
@@ -316,25 +327,26 @@ def _codes_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> 
     return codes.astype(np.intp), names
 
 
-def _check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> None:
-    _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
+def _check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> Scan:
+    seen = scan(table)
+    if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
+        _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
     if kind == "logits":
         _suspect_probs(table, name)
     elif kind == "probs":
-        _check_probs(table, tolerance, name)
+        _check_probs(table, seen, tolerance, name)
     else:
-        _check_probs(np.exp(np.minimum(table, 1)), tolerance, f"exp({name})")
+        probs = np.exp(np.minimum(table, 1))
+        _check_probs(probs, scan(probs), tolerance, f"exp({name})")
+    return seen
 
 
 def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
+    """Look at every entry."""
     bad_rows: list[int] = []
     n_bad = 0
     for rows in row_blocks(*table.shape):
         block = table[rows]
-        # A sum is finite only if every term is (an overflow only sends us to the careful look).
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(block.sum()):
-                continue
         bad = ~(np.isfinite(block) | (np.isneginf(block) if allow_minus_inf else False))
         n_bad += int(bad.sum())
         bad_rows += (np.flatnonzero(bad.any(axis=1)) + rows.start).tolist()
@@ -346,17 +358,9 @@ def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
         )
 
 
-def _check_probs(table: Floats, tolerance: float, name: str) -> None:
-    sums = np.empty(len(table))
-
-    def work(rows: slice) -> None:
-        sums[rows] = row_sum(table[rows])
-        if table[rows].min() < 0:
-            sums[rows] = np.nan
-
-    over_blocks(table.shape, work)
-    away = np.abs(sums - 1)
-    if (away <= tolerance).all():
+def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None:
+    away = np.abs(seen.total - 1)
+    if away.max() <= tolerance and seen.low.min() >= 0:
         return
     outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
     if outside.any():

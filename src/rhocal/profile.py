@@ -18,7 +18,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.passes import ArrayPasses, Curve
-from rhocal.special import Vector, row_argmax
+from rhocal.special import Vector, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,8 +71,7 @@ class Profile:
         assert data.labels is not None
         logits = data.logits
         rows = np.arange(data.n_samples)
-        predicted = row_argmax(logits)
-        top = logits[rows, predicted].astype(np.float64)
+        predicted, top, _, sums = data.seen if data.kind == "logits" else scan(logits)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(
@@ -84,6 +83,7 @@ class Profile:
             correct=(predicted == data.labels).astype(np.float64),
             weights=weights / total,
             total_weight=total,
+            kept={"mean": sums / logits.shape[1]},
         )
 
     @classmethod

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from rhocal import kernels
+from rhocal.threads import BLOCK_ENTRIES, over_blocks, row_blocks, scratch
 
-T = TypeVar("T")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 Floats = NDArray[np.floating[Any]]
 """Float32 or float64 of any shape."""
@@ -22,77 +19,10 @@ Floats = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 """One number a sample (or a parameter), in float64."""
 
-BLOCK_ENTRIES = 1 << 17
-"""Entries handled at a time: a float64 block and its exponentials stay inside a 2 MiB second-level cache."""
-
-
 COMFORT = 1e6
 """Between one over this and this, powers up to ``STEEPEST`` are far from the ends of single precision."""
 
 STEEPEST = 4.0
-
-
-def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
-    """Cut the rows of an array so that a block fits the cache."""
-    step = max(1, entries // max(1, n_columns))
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
-
-
-def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
-    """Do some work on every block of rows; with several threads where there is enough of it (NumPy releases the lock).
-
-    What a block's work gives depends on its rows alone, so the number of threads changes nothing but the time.
-    """
-    n_rows, n_columns = shape
-    blocks = list(row_blocks(n_rows, n_columns))
-    n_threads = min(threads(), len(blocks) // 4)
-    if n_threads < 2:
-        for rows in blocks:
-            work(rows)
-        return
-
-    def share(k: int) -> None:
-        for rows in blocks[k::n_threads]:
-            work(rows)
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(share, range(n_threads)):
-            pass
-
-
-def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What some work gives for every item, in their order."""
-    n_threads = min(threads(), len(items))
-    if n_threads < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(work, items))
-
-
-def threads() -> int:
-    """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdigit():
-        return max(1, int(said))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_mine = threading.local()
-
-
-def scratch(k: int, like: Floats) -> Floats:
-    """Memory of this thread, number k, in the shape and type of an array; what it held is lost when it is asked for again.
-
-    New memory for every block would be handed out page by page, which takes longer than a product.
-    """
-    kept: dict[tuple[int, np.dtype[Any]], Floats] = _mine.__dict__.setdefault("kept", {})
-    if like.size > 2 * BLOCK_ENTRIES:
-        return np.empty_like(like)
-    key = (k, like.dtype)
-    if key not in kept or kept[key].size < like.size:
-        kept[key] = np.empty(like.size, like.dtype)
-    return kept[key][: like.size].reshape(like.shape)
 
 
 def dot(a: Vector, b: Vector) -> Vector:
@@ -164,6 +94,10 @@ def widened(stored: NDArray[Any]) -> NDArray[np.float32]:
     Sign and digits are moved to their places and a product with 2^112 mends the exponent: four times as fast as NumPy's
     own cast, which goes number by number. Infinity and NaN take that slower way.
     """
+    if kernels.ready and stored.dtype == np.float16 and stored.flags.c_contiguous:
+        found = kernels.widened(stored)
+        if found is not None:
+            return found
     out = np.empty(stored.shape, np.float32)
     flat, wide = stored.reshape(-1), out.reshape(-1)
     for start in range(0, len(flat), BLOCK_ENTRIES):
@@ -194,15 +128,22 @@ def exp_normal(exponents: Floats) -> Floats:
     return np.asarray(np.exp(exponents, out=exponents))
 
 
-def row_means(z: Floats) -> Vector:
-    """Mean of every row, block by block."""
-    means = np.empty(len(z))
+def scan(z: Floats) -> kernels.Scan:
+    """Largest entry and its column, smallest entry and sum of every row."""
+    if kernels.serves(z):
+        return kernels.scan(z)
+    found = kernels.Scan.empty(len(z))
 
     def work(rows: slice) -> None:
-        means[rows] = row_sum(z[rows])
+        block = z[rows]
+        found.column[rows] = row_argmax(block)
+        found.top[rows] = row_max(block)
+        found.low[rows] = -row_max(-block)
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever looks at the sums sees it
+            found.total[rows] = row_sum(block)
 
     over_blocks(z.shape, work)
-    return means / z.shape[1]
+    return found
 
 
 def log_softmax(z: Floats) -> Floats:
@@ -214,6 +155,8 @@ def log_softmax(z: Floats) -> Floats:
 
 def softmax(z: Floats) -> Floats:
     """Probabilities, one row a sample."""
+    if kernels.serves(z):
+        return kernels.softmax(z, np.ones(len(z)))[0]
     p = exp_normal(z - row_max(z)[:, None])
     p /= row_sum(p)[:, None]
     return p
@@ -228,6 +171,8 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vect
     >>> rho_norms(np.array([[3.0, -4.0]]), [1, 2]).round(12).tolist()
     [[7.0, 5.0]]
     """
+    if kernels.serves(z) and all(rho in kernels.GRID for rho in rhos):
+        return kernels.norms(z, list(rhos), center=center)
     norms = np.empty((len(z), len(rhos)))
     steep = max(rhos) > STEEPEST
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from rhocal import kernels
 from rhocal.errors import InputError, not_fitted
 from rhocal.passes import ArrayPasses
 from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
 from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
 from rhocal.profile import Profile
-from rhocal.special import Floats, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum, softmax
+from rhocal.special import Floats, exp_normal, row_argmax, row_max, row_sum, softmax
+from rhocal.threads import over_blocks, row_blocks
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 Output = Literal["probs", "logits"]
 ApplyFn = Callable[[Constants, Any], Any]
+
+AT_A_TIME = 1 << 22
+"""Entries whose scales are found together before their probabilities: a small share of any large output."""
 
 
 class Calibrator(ABC):
@@ -449,6 +454,12 @@ def scaled(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> 
 def scaled_probs(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
     """Softmax of every sample's logits times its scale, block by block."""
     out = np.empty_like(logits)
+    if kernels.serves(logits):
+        for rows in row_blocks(*logits.shape, entries=AT_A_TIME):
+            _, close = kernels.softmax(logits[rows], scale_of(rows), out[rows])
+            if close:
+                keep_decision(out[rows], logits[rows])
+        return out
     almost = 1 - 8 * np.finfo(logits.dtype).eps
 
     def work(rows: slice) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rhocal.special import Floats, Vector, row_blocks
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rhocal.special import Floats, Vector
 
 Sees = Literal["probs", "log-odds"]
 

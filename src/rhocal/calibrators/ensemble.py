@@ -12,13 +12,14 @@ from rhocal.calibrators.folds import fold_models
 from rhocal.errors import InputError
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
-from rhocal.special import Floats, row_blocks
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rhocal.portable import Portable
     from rhocal.predictions import Predictions
+    from rhocal.special import Floats
 
 
 class CrossFitted(Calibrator):

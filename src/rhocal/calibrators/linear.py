@@ -17,8 +17,9 @@ from rhocal.calibrators.scale_fit import ScaleFit, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import NLL
 from rhocal.portable import Portable
-from rhocal.special import Floats, Vector, log_softmax, row_blocks, softmax
+from rhocal.special import Floats, Vector, log_softmax, softmax
 from rhocal.statistics import Facts, LogitStatistics, of_logits
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from rhocal.objectives import Objective

@@ -16,7 +16,8 @@ from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.portable import Portable
 from rhocal.predictions import SMALLEST_PROB
 from rhocal.solve import Solution
-from rhocal.special import Floats, Vector, expit, row_blocks, softmax
+from rhocal.special import Floats, Vector, expit, softmax
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

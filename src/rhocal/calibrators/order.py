@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator, keep_decision
-from rhocal.special import Floats, Vector, row_blocks, softmax
+from rhocal.special import Floats, Vector, softmax
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,8 @@ from rhocal.calibrators.scale_fit import ScaleFit, bound_reached
 from rhocal.errors import InputError
 from rhocal.portable import Constants, Ops, Portable
 from rhocal.profile import Profile
-from rhocal.special import Floats, Vector, row_blocks, softmax
+from rhocal.special import Floats, Vector, softmax
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,7 +24,8 @@ from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
 from rhocal.metrics.units import are_counts, canonical_order
 from rhocal.predictions import Kind, predictions
-from rhocal.special import Vector, log_softmax, row_blocks, softmax
+from rhocal.special import Vector, log_softmax, softmax
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from rhocal import kernels
 from rhocal.bins import BinSums, steps
-from rhocal.special import Vector, exp_normal, over_blocks, row_argmax, row_blocks, row_max, row_sum
+from rhocal.special import Vector, exp_normal, row_sum
+from rhocal.threads import over_blocks, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,26 +126,13 @@ class Scored:
     @cached_property
     def of_probs(self) -> tuple[Vector, Vector]:
         """Confidence and correctness straight from probabilities, without a detour over logarithms."""
-        scores, labels = self.source.scores, self.labels
-        confidence, correct = np.empty(len(scores)), np.empty(len(scores))
-
-        def work(rows: slice) -> None:
-            p, label = scores[rows], labels[rows]
-            top = row_max(p)
-            confidence[rows] = top
-            confidence[rows] /= row_sum(p)
-            hit = p[np.arange(len(p)), label] == top
-            if np.count_nonzero(p == top[:, None]) > len(p):  # of several at the top the first is the predicted one
-                hit &= row_argmax(p) == label
-            correct[rows] = hit
-
-        over_blocks(scores.shape, work)
-        return confidence, correct
+        seen = self.source.seen
+        return seen.top / seen.total, (seen.column == self.labels).astype(np.float64)
 
     @cached_property
     def predicted(self) -> NDArray[np.intp]:
         """The column of every sample's largest logit."""
-        return row_argmax(self.source.logits)
+        return self.source.seen.column
 
     @cached_property
     def top(self) -> Vector:
@@ -158,6 +147,8 @@ class Scored:
     @cached_property
     def log_total(self) -> Vector:
         """The log of Σ_j exp(z_j − max z), which is minus the log of the confidence."""
+        if kernels.serves(self.source.logits):
+            return kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)[0]
         total = np.empty(self.source.n_samples)
 
         def work(rows: slice) -> None:
@@ -169,6 +160,9 @@ class Scored:
     @cached_property
     def entropy(self) -> Vector:
         """−Σ p log p = log Σ exp(z) − E_p[z]."""
+        if kernels.serves(self.source.logits):
+            value, mean = kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)
+            return value - mean
         mean = np.empty(self.source.n_samples)
 
         def work(rows: slice) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.special import log_softmax, rho_norms, row_blocks
+from rhocal.special import log_softmax, rho_norms
+from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.errors import RhocalWarning
 from rhocal.shift import shift
-from rhocal.special import row_means
+from rhocal.special import scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ def _samples(
 def _logits(test: Predictions) -> Iterator[tuple[str, str]]:
     if test.kind != "logits":
         return
-    mean, spread = row_means(test.logits), np.std(test.logits, axis=1, dtype=np.float64)
+    mean, spread = scan(test.logits).total / test.n_classes, np.std(test.logits, axis=1, dtype=np.float64)
     off = np.abs(mean) > OFF_CENTRE * np.maximum(spread, 1e-12)
     if off.mean() > 0.05:
         yield (

@@ -1,0 +1,29 @@
+"""The one thing that pyproject.toml cannot say: the compiled passes are optional.
+
+Without a C compiler the package installs all the same and takes the passes in NumPy (`rhocal.kernels` says which).
+"""
+
+import sys
+
+from setuptools import Extension, setup
+
+UNIX = [
+    "-O3",
+    "-fopenmp-simd",  # `#pragma omp simd` only: no OpenMP library, no threads
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
+
+setup(
+    ext_modules=[
+        Extension(
+            "rhocal._kernels",
+            ["src/rhocal/_kernels.c"],
+            depends=["src/rhocal/_kernels_rows.h"],
+            extra_compile_args=["/O2"] if sys.platform == "win32" else UNIX,
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

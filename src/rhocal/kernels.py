@@ -1,0 +1,162 @@
+"""The door to the compiled passes over logits (``_kernels.c``), where they could be built.
+
+Each function here does what its namesake in ``passes.py`` or ``special.py`` does in NumPy, in one pass over memory and several
+threads; those ask ``serves`` first. With ``RHOCAL_KERNELS=0`` in the environment NumPy does everything.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rhocal.threads import in_threads, threads
+
+try:
+    from rhocal import _kernels  # type: ignore[attr-defined]
+except ImportError:  # there was no compiler
+    _kernels = None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+    Vector = NDArray[np.float64]
+
+ready = _kernels is not None and os.environ.get("RHOCAL_KERNELS") != "0"
+"""Whether the compiled passes are there and wanted."""
+
+MANY_ENTRIES = 1 << 20
+"""From here on rows are shared among threads: starting them takes as long as some 100,000 entries."""
+
+GRID = tuple(1 + k / 4 for k in range(9))
+"""The ρ whose power sums come in one pass."""
+
+
+class Scan(NamedTuple):
+    """What one look at every row finds."""
+
+    column: NDArray[np.intp]
+    """Column of the largest entry, the first if there are several."""
+    top: Vector
+    low: Vector
+    total: Vector
+    """Sum; not finite if any entry is not, or if it overflows."""
+
+    @classmethod
+    def empty(cls, n: int) -> Scan:
+        """Room for n rows."""
+        return cls(np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n))
+
+    def take(self, rows: Any) -> Scan:
+        """The same for some of the rows."""
+        return Scan(*(found[rows] for found in self))
+
+
+def serves(z: NDArray[Any]) -> bool:
+    """Whether the compiled passes take this array: rows of float32 or float64, one after the other in memory."""
+    return (
+        ready and z.ndim == 2 and z.size > 0 and z.flags.c_contiguous
+        and z.dtype.char in "fd" and z.dtype.isnative
+    )  # fmt: skip
+
+
+def scan(z: Floats) -> Scan:
+    """Largest entry and its column, smallest entry and sum of every row."""
+    n, m = z.shape
+    found = Scan.empty(n)
+    _share(z.size, n, lambda start, stop: _kernels.scan(z, m, start, stop, *found))
+    return found
+
+
+def largest(z: Floats, k: int) -> Vector:
+    """The k largest entries of every row, largest first."""
+    n, m = z.shape
+    found = np.empty((n, min(k, m)))
+    _share(z.size, n, lambda start, stop: _kernels.best(z, m, start, stop, found.shape[1], found))
+    return found
+
+
+def norms(z: Floats, rhos: list[float], *, center: bool) -> Vector:
+    """‖z‖_ρ of every row for every ρ, all of them in ``GRID``."""
+    n, m = z.shape
+    sums, unit = np.empty((n, len(GRID))), np.empty(n)
+    _share(z.size, n, lambda start, stop: _kernels.powers(z, m, start, stop, center, sums, unit))
+    found = np.empty((n, len(rhos)))
+    for k, rho in enumerate(rhos):
+        found[:, k] = unit * sums[:, GRID.index(rho)] ** (1 / rho)
+    return found
+
+
+def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+    """L and its derivatives up to an order (1, 2 or 3) at every row's scale."""
+    n, m = z.shape
+    found = np.empty((order + 1, n))
+    _share(z.size, n, lambda start, stop: _kernels.curve(z, m, start, stop, top, scale, order, found, n))
+    return tuple(found)
+
+
+def moments(z: Floats, top: Vector, scales: Vector) -> Vector:
+    """The sums of ``Passes.moments`` (3 × 5 × n_samples)."""
+    n, m = z.shape
+    found = np.empty((3, 5, n))
+    _share(z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scales, False, found, n))  # noqa: FBT003
+    return found
+
+
+def moments_at(z: Floats, top: Vector, scale: Vector) -> Vector:
+    """The sums of ``Passes.moments_at`` (9 × n_samples)."""
+    n, m = z.shape
+    found = np.empty((9, n))
+    _share(z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scale, True, found, n))  # noqa: FBT003
+    return found
+
+
+def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> tuple[Floats, int]:
+    """softmax(scale · z) of every row in the type of z, and how many entries rounding may have made equal to the largest."""
+    n, m = z.shape
+    found = np.empty_like(z) if out is None else out
+    close = _share(z.size, n, lambda start, stop: _kernels.softmax(z, m, start, stop, scale, found))
+    return found, sum(close)
+
+
+def bin_sums(
+    confidence: Vector, correct: Vector, weights: Vector | None, *, n_bins: int, edge: float
+) -> NDArray[np.float64]:
+    """Weight, confidence and correctness added up in equal-width bins (3 × n_bins)."""
+
+    def work(start: int, stop: int) -> Vector:
+        sums = np.zeros((3, n_bins))
+        _kernels.bins(confidence, correct, weights, start, stop, n_bins, edge, sums)
+        return sums
+
+    n = len(confidence)
+    return np.sum(_share(8 * n, n, work), axis=0)
+
+
+def polynomials(c: Vector, t: Vector, order: int) -> Vector:
+    """Value and derivatives in t of one polynomial a sample, from coefficients (n_powers × n), lowest power first."""
+    n_powers, n = c.shape
+    found = np.empty((order + 1, n))
+    _share(c.size, n, lambda start, stop: _kernels.horner(c, n_powers, start, stop, t, order, found, n))
+    return found
+
+
+def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
+    """Half precision as float32; None if an entry is not finite."""
+    found = np.empty(half.shape, np.float32)
+    bits, wide = half.reshape(-1).view(np.uint16), found.reshape(-1)
+    finite = _share(bits.size, bits.size, lambda start, stop: _kernels.widen(bits, start, stop, wide))
+    return found if all(finite) else None
+
+
+def _share(n_entries: int, n_rows: int, work: Callable[[int, int], Any]) -> list[Any]:
+    """Work on ranges of rows, in several threads where there are many entries; more ranges than threads even out the load."""
+    n_ranges = min(4 * threads(), n_rows) if n_entries >= MANY_ENTRIES and threads() > 1 else 1
+    if n_ranges == 1:
+        return [work(0, n_rows)]
+    ends = [n_rows * k // n_ranges for k in range(n_ranges + 1)]
+    return in_threads(lambda k: work(ends[k], ends[k + 1]), range(n_ranges))

@@ -1,0 +1,86 @@
+"""Work on many rows: cut into blocks that fit the cache, shared among threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BLOCK_ENTRIES = 1 << 17
+"""Entries handled at a time: a float64 block and its exponentials stay inside a 2 MiB second-level cache."""
+
+
+def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
+    """Cut the rows of an array so that a block fits the cache."""
+    step = max(1, entries // max(1, n_columns))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
+    """Do some work on every block of rows; with several threads where there is enough of it (NumPy releases the lock).
+
+    What a block's work gives depends on its rows alone, so the number of threads changes nothing but the time.
+    """
+    n_rows, n_columns = shape
+    blocks = list(row_blocks(n_rows, n_columns))
+    n_threads = min(threads(), len(blocks) // 4)
+    if n_threads < 2:
+        for rows in blocks:
+            work(rows)
+        return
+
+    def share(k: int) -> None:
+        for rows in blocks[k::n_threads]:
+            work(rows)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in pool.map(share, range(n_threads)):
+            pass
+
+
+def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What some work gives for every item, in their order."""
+    n_threads = min(threads(), len(items))
+    if n_threads < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(work, items))
+
+
+def threads() -> int:
+    """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    if said.isdigit():
+        return max(1, int(said))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_mine = threading.local()
+
+
+def scratch(k: int, like: Floats) -> Floats:
+    """Memory of this thread, number k, in the shape and type of an array; what it held is lost when it is asked for again.
+
+    New memory for every block would be handed out page by page, which takes longer than a product.
+    """
+    kept: dict[tuple[int, np.dtype[Any]], Floats] = _mine.__dict__.setdefault("kept", {})
+    if like.size > 2 * BLOCK_ENTRIES:
+        return np.empty_like(like)
+    key = (k, like.dtype)
+    if key not in kept or kept[key].size < like.size:
+        kept[key] = np.empty(like.size, like.dtype)
+    return kept[key][: like.size].reshape(like.shape)
