@@ -15,9 +15,9 @@ SOURCE = Path(rhocal.__file__).parent
 
 # Import order, one way. A room may import the rooms above it in this list, and its own family.
 ORDER = [
-    "_version", "_kernels", "errors", "threads", "kernels", "special", "bins", "atomic", "tensors", "predictions", "portable", "passes",
-    "profile", "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile", "metrics",
-    "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
+    "_version", "_kernels", "errors", "threads", "kernels", "special", "bins", "atomic", "tensors", "predictions", "portable",
+    "passes", "profile", "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile",
+    "metrics", "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
     "streams", "blocks", "top_k", "out_of_core", "applying", "dask", "monitor", "compare", "campaign", "ranking", "tables",
     "report", "report_page", "train", "paper", "cli", "__main__",
 ]  # fmt: skip

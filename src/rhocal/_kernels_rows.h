@@ -12,7 +12,7 @@
 #define GROUPS 64
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-static inline REAL NAME(largest)(const REAL *row, Py_ssize_t m)
+INLINE REAL NAME(largest)(const REAL *row, Py_ssize_t m)
 {
     REAL top = row[0];
 #pragma omp simd reduction(max : top)
@@ -21,7 +21,7 @@ static inline REAL NAME(largest)(const REAL *row, Py_ssize_t m)
     return top;
 }
 
-static inline double NAME(sum)(const REAL *row, Py_ssize_t m)
+INLINE double NAME(sum)(const REAL *row, Py_ssize_t m)
 {
     double total = 0;
     for (Py_ssize_t k = 0; k < m; k += PIECE) {
@@ -37,7 +37,7 @@ static inline double NAME(sum)(const REAL *row, Py_ssize_t m)
 }
 
 /* Column of the first entry that equals a value which is known to be there. */
-static inline Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
+INLINE Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
 {
     Py_ssize_t k = 0;
     for (; k + 64 <= m; k += 64) {
@@ -103,7 +103,7 @@ CLONES static void NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
 }
 
 /* Put a value among the largest found so far, which stand in falling order. */
-static inline void NAME(insert)(double *found, Py_ssize_t *n_found, Py_ssize_t k, REAL value)
+INLINE void NAME(insert)(double *found, Py_ssize_t *n_found, Py_ssize_t k, REAL value)
 {
     if (*n_found == k && !(value > found[k - 1]))
         return;

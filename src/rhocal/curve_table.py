@@ -10,6 +10,7 @@ first enters them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from math import factorial
@@ -34,8 +35,6 @@ HALF_OCTAVE = np.log(2) / 2
 
 RING = 2 * np.log(2)
 """Width of a ring in log σ: four half octaves."""
-
-LOG2_E = 1 / np.log(2)
 
 DEGREE = 14
 
@@ -71,18 +70,19 @@ class Table:
 
     def curve(self, scale: Vector, order: int = 2) -> Curve:
         """L and its derivatives up to an order (1, 2 or 3) of every sample at its own scale."""
-        at = (np.log(scale) - self.log_centre) / RING
         if self.profile.passes is None:
-            return self._within(at, scale, order)
-        ring = np.rint(at)
+            return self._within((np.log(scale) - self.log_centre) / RING, scale, order)
+        if not isinstance(self.log_centre, np.ndarray):  # the ends tell whether one ring is enough
+            low, high = (round((math.log(end) - self.log_centre) / RING) for end in (scale.min(), scale.max()))
+            if low == high:
+                return Curve(_derivatives(self._ring(low), scale, self.log_centre + low * RING, order))
+        ring = np.rint((np.log(scale) - self.log_centre) / RING)
         low, high = int(ring.min()), int(ring.max())
-        if low == high:
-            return Curve(_derivatives(self._ring(low), 2 * (at - low), scale, order))
         out = np.empty((order + 1, len(scale)))
         for k in range(low, high + 1):
             rows = np.flatnonzero(ring == k)
             if k in self.rings or len(rows) > FEW_STRAYS * len(scale):
-                out[:, rows] = _derivatives(self._ring(k)[:, rows], 2 * (at[rows] - k), scale[rows], order)
+                out[:, rows] = _derivatives(self._ring(k)[:, rows], scale[rows], self._middle(k, rows), order)
             elif len(rows):
                 out[:, rows] = self.profile.take(rows).curve(scale[rows], order).orders
         return Curve(tuple(out))
@@ -98,7 +98,7 @@ class Table:
         out = np.empty((order + 1, len(scale)))
         for k in np.unique(ring):
             rows = np.flatnonzero(ring == k)
-            out[:, rows] = _derivatives(self.rings[k][:, rows], 2 * (inside[rows] - k), clipped[rows], order)
+            out[:, rows] = _derivatives(self.rings[k][:, rows], clipped[rows], self._middle(k, rows), order)
         return _with_tangent(tuple(out), scale, clipped)
 
     def _within_one(self, at: Vector, scale: Vector, order: int) -> Curve:
@@ -110,15 +110,21 @@ class Table:
         def work(start: int) -> None:
             rows = slice(start, start + AT_A_TIME)
             t, own = 2 * (at[rows] - middle), scale[rows]
+            own_middle = centre[rows] + RING * middle
             if np.abs(t).max() <= 1:
-                out[:, rows] = _derivatives(c[:, rows], t, own, order)
+                out[:, rows] = _derivatives(c[:, rows], own, own_middle, order)
                 return
             inside = np.clip(t, -1, 1)
-            clipped = np.where(inside == t, own, np.exp(centre[rows] + RING * (middle + inside / 2)))
-            out[:, rows] = _with_tangent(_derivatives(c[:, rows], inside, clipped, order), own, clipped).orders
+            clipped = np.where(inside == t, own, np.exp(own_middle + RING * inside / 2))
+            out[:, rows] = _with_tangent(_derivatives(c[:, rows], clipped, own_middle, order), own, clipped).orders
 
         in_threads(work, range(0, len(scale), AT_A_TIME))
         return Curve(tuple(out))
+
+    def _middle(self, ring: int, rows: NDArray[np.intp]) -> float | Vector:
+        """Log σ in the middle of a ring, for some of the samples."""
+        own = self.log_centre[rows] if isinstance(self.log_centre, np.ndarray) else self.log_centre
+        return own + ring * RING
 
     def _ring(self, ring: int) -> NDArray[np.float64]:
         if ring not in self.rings:
@@ -209,8 +215,11 @@ def _meeting() -> NDArray[np.float64]:
     return np.vstack([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
 
 
-def _polynomials(c: NDArray[np.float64], t: Vector, order: int) -> list[Vector]:
-    """Value and derivatives in t, by Horner's rule on all derivatives at once."""
+def _derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vector, order: int) -> tuple[Vector, ...]:
+    """Value and derivatives in σ of polynomials of t = (log σ − log_middle) / log 2: Horner's rule on all of them at once."""
+    if kernels.serves(c):
+        return kernels.ring(c, scale, log_middle, order)
+    t = (np.log(scale) - log_middle) / np.log(2)
     taylor = [c[-1].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
     for k in range(len(c) - 2, -1, -1):
         for d in range(order, 0, -1):
@@ -218,15 +227,9 @@ def _polynomials(c: NDArray[np.float64], t: Vector, order: int) -> list[Vector]:
             taylor[d] += taylor[d - 1]
         taylor[0] *= t
         taylor[0] += c[k]
-    return [d * factorial(k) for k, d in enumerate(taylor)]
-
-
-def _derivatives(c: NDArray[np.float64], t: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
-    """Value and derivatives in σ of the polynomials at t."""
-    in_t = kernels.polynomials(c, t, order) if kernels.serves(c) else _polynomials(c, t, order)
-    np.maximum(in_t[0], 0, out=in_t[0])  # a rounding error must not make a confidence larger than 1
+    np.maximum(taylor[0], 0, out=taylor[0])  # a rounding error must not make a confidence larger than 1
     # From derivatives in u = log σ to derivatives in σ: σ L′ = L_u, σ² L″ = L_uu − L_u, σ³ L‴ = L_uuu − 3 L_uu + 2 L_u
-    in_log = [d * LOG2_E**k for k, d in enumerate(in_t)]
+    in_log = [d * factorial(k) / np.log(2) ** k for k, d in enumerate(taylor)]
     found = [in_log[0], in_log[1] / scale]
     if order > 1:
         found.append((in_log[2] - in_log[1]) / scale / scale)

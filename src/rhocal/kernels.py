@@ -64,6 +64,13 @@ def serves(z: NDArray[Any]) -> bool:
     )  # fmt: skip
 
 
+def adds(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether ``dot`` takes these: float64, a vector or rows one after the other in memory, and a vector."""
+    return (
+        ready and a.ndim <= 2 and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
+    )
+
+
 def scan(z: Floats) -> Scan:
     """Largest entry and its column, smallest entry and sum of every row."""
     n, m = z.shape
@@ -137,12 +144,22 @@ def bin_sums(
     return np.sum(_share(8 * n, n, work), axis=0)
 
 
-def polynomials(c: Vector, t: Vector, order: int) -> Vector:
-    """Value and derivatives in t of one polynomial a sample, from coefficients (n_powers × n), lowest power first."""
+def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int) -> tuple[Vector, ...]:
+    """L and its derivatives in the scale from polynomials of (log scale − log_centre) / log 2, one a sample.
+
+    ``c`` are their coefficients (n_powers × n_samples), lowest power first.
+    """
     n_powers, n = c.shape
     found = np.empty((order + 1, n))
-    _share(c.size, n, lambda start, stop: _kernels.horner(c, n_powers, start, stop, t, order, found, n))
-    return found
+    own, middle = (log_centre, 0.0) if isinstance(log_centre, np.ndarray) else (None, float(log_centre))
+    _share(c.size, n, lambda start, stop: _kernels.ring(c, n_powers, start, stop, scale, own, middle, order, found, n))
+    return tuple(found)
+
+
+def dot(a: Vector, b: Vector) -> float:
+    """Σ a·b of two vectors."""
+    total: float = _kernels.dot(a, b, len(b))
+    return total
 
 
 def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
