@@ -1,6 +1,7 @@
 """The border: what is accepted, and how it says no."""
 
 import warnings
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -187,3 +188,10 @@ def test_anything_at_all_is_either_taken_or_a_named_error(values, labels, weight
             assert np.isfinite(data.logits).all()
             assert data.n_samples >= 1
             assert data.n_classes >= 2
+
+
+def test_what_the_border_saw_belongs_to_the_scores():
+    data = predictions(np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 0.0]]), [1, 0])
+    assert data.seen.column.tolist() == [1, 0]
+    assert data.take(np.array([1])).seen.top.tolist() == [5.0]
+    assert replace(data, scores=-data.scores).seen.column.tolist() == [0, 2]

@@ -172,18 +172,28 @@ INLINE double log_double(double x)
 
 /* L and its derivatives in the scale from polynomials c (n_powers x n, lowest power first) of t = (log scale - centre) / log 2; the
  * centre is middle, plus each sample's own where there is one. Horner's rule on all derivatives at once. out is (order + 1) x n.
- * These are the k samples from i on, side by side. */
+ * Beyond t = -edge and edge a curve goes on along its tangent, as far down as 0. These are the k samples from i on, side by side. */
 INLINE void ring_from(const double *c, Py_ssize_t n_powers, Py_ssize_t i, Py_ssize_t k, const double *scale, const double *own,
-                             double middle, int order, double *out, Py_ssize_t n)
+                      double middle, double edge, int order, double *out, Py_ssize_t n)
 {
     const double u = 1.442695040888963407;
-    double v0[LANES] = {0}, v1[LANES] = {0}, v2[LANES] = {0}, v3[LANES] = {0}, t[LANES];
-    const double *s = scale + i;
-    for (Py_ssize_t l = 0; l < k; l++)
-        t[l] = middle + (own ? own[i + l] : 0);
-#pragma omp simd
-    for (Py_ssize_t l = 0; l < k; l++)
-        t[l] = (log_double(s[l]) - t[l]) * u;
+    double v0[LANES] = {0}, v1[LANES] = {0}, v2[LANES] = {0}, v3[LANES] = {0}, centre[LANES], t[LANES], s[LANES];
+    int beyond = 0;
+    for (Py_ssize_t l = 0; l < k; l++) {
+        s[l] = scale[i + l];
+        centre[l] = middle + (own ? own[i + l] : 0);
+    }
+#pragma omp simd reduction(| : beyond)
+    for (Py_ssize_t l = 0; l < k; l++) {
+        t[l] = (log_double(s[l]) - centre[l]) * u;
+        beyond |= t[l] > edge || t[l] < -edge;
+    }
+    if (beyond)
+        for (Py_ssize_t l = 0; l < k; l++)
+            if (t[l] > edge || t[l] < -edge) {
+                t[l] = t[l] > 0 ? edge : -edge;
+                s[l] = exp(centre[l] + t[l] / u);
+            }
     for (Py_ssize_t q = n_powers - 1; q >= 0; q--) {
         const double *row = c + q * n + i;
         if (order < 2) {
@@ -216,16 +226,27 @@ INLINE void ring_from(const double *c, Py_ssize_t n_powers, Py_ssize_t i, Py_ssi
             if (order > 2)
                 out[3 * n + i + l] = (thrice - 3 * twice + 2 * once) / s[l] / s[l] / s[l];
         }
+    if (beyond)
+        for (Py_ssize_t l = 0; l < k; l++) {
+            const double further = scale[i + l] - s[l];
+            if (further == 0)
+                continue;
+            out[i + l] += out[n + i + l] * further;
+            for (int d = 2; d <= order; d++)
+                out[d * n + i + l] = 0;
+            if (out[i + l] < 0)
+                out[i + l] = out[n + i + l] = 0;
+        }
 }
 
 CLONES static void ring(const double *c, Py_ssize_t n_powers, Py_ssize_t start, Py_ssize_t stop, const double *scale,
-                        const double *own, double middle, int order, double *out, Py_ssize_t n)
+                        const double *own, double middle, double edge, int order, double *out, Py_ssize_t n)
 {
     Py_ssize_t i = start;
     for (; i + LANES <= stop; i += LANES)
-        ring_from(c, n_powers, i, LANES, scale, own, middle, order, out, n);
+        ring_from(c, n_powers, i, LANES, scale, own, middle, edge, order, out, n);
     if (i < stop)
-        ring_from(c, n_powers, i, stop - i, scale, own, middle, order, out, n);
+        ring_from(c, n_powers, i, stop - i, scale, own, middle, edge, order, out, n);
 }
 
 /* Sum of a b. */
@@ -442,17 +463,18 @@ static PyObject *py_ring(PyObject *self, PyObject *args)
 {
     PyObject *c, *scale, *own, *out;
     Py_ssize_t n_powers, start, stop, n;
-    double middle;
+    double middle, edge;
     int order;
     Held held = {.n = 0};
     void *a, *b, *d, *e = NULL;
-    if (!PyArg_ParseTuple(args, "OnnnOOdiOn", &c, &n_powers, &start, &stop, &scale, &own, &middle, &order, &out, &n))
+    if (!PyArg_ParseTuple(args, "OnnnOOddiOn", &c, &n_powers, &start, &stop, &scale, &own, &middle, &edge, &order, &out,
+                          &n))
         return NULL;
     int ok = (a = hold(&held, c, 0)) && (b = hold(&held, scale, 0)) && (d = hold(&held, out, 1)) &&
              (own == Py_None || (e = hold(&held, own, 0)));
     if (ok) {
         BEGIN
-        ring(a, n_powers, start, stop, b, e, middle, order, d, n);
+        ring(a, n_powers, start, stop, b, e, middle, edge, order, d, n);
         END
     }
     return done(&held, ok);

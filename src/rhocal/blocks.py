@@ -24,8 +24,8 @@ from rhocal.threads import BLOCK_ENTRIES, in_threads, row_blocks
 if TYPE_CHECKING:
     from rhocal.calibrators import ScaleCalibrator
 
-SLICE_ENTRIES = 4 * BLOCK_ENTRIES
-"""Entries that one thread takes at a time: one megabyte in half precision."""
+SLICE_ENTRIES = 16 * BLOCK_ENTRIES
+"""Entries that one thread takes at a time: four megabytes in half precision."""
 
 TRIAL_SAMPLES = 200
 """Samples on which it is tried out whether a family can be fitted without logits at all."""

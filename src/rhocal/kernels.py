@@ -144,15 +144,20 @@ def bin_sums(
     return np.sum(_share(8 * n, n, work), axis=0)
 
 
-def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int) -> tuple[Vector, ...]:
-    """L and its derivatives in the scale from polynomials of (log scale − log_centre) / log 2, one a sample.
+def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int, edge: float = np.inf) -> tuple[Vector, ...]:
+    """L and its derivatives in the scale from polynomials of t = (log scale − log_centre) / log 2, one a sample.
 
-    ``c`` are their coefficients (n_powers × n_samples), lowest power first.
+    ``c`` are their coefficients (n_powers × n_samples), lowest power first. Beyond |t| = ``edge`` a curve goes on along its
+    tangent, as far down as 0.
     """
     n_powers, n = c.shape
     found = np.empty((order + 1, n))
     own, middle = (log_centre, 0.0) if isinstance(log_centre, np.ndarray) else (None, float(log_centre))
-    _share(c.size, n, lambda start, stop: _kernels.ring(c, n_powers, start, stop, scale, own, middle, order, found, n))
+    _share(
+        c.size,
+        n,
+        lambda start, stop: _kernels.ring(c, n_powers, start, stop, scale, own, middle, edge, order, found, n),
+    )
     return tuple(found)
 
 

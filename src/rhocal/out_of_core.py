@@ -143,7 +143,7 @@ def pilot_rows(chunk: Chunk, places: int) -> tuple[Any, Any]:
     if chunk.labels is None:
         raise InputError(f"{chunk.where}: no labels; a fit needs one label for each sample")
     share = min(len(chunk.labels), -(-pilot_size(chunk) // places))
-    rows = np.unique(np.linspace(0, len(chunk.labels) - 1, share).astype(np.intp))
+    rows = np.arange(share) * len(chunk.labels) // share
     return np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows]
 
 

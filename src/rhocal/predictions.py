@@ -5,7 +5,7 @@ What the numbers *are* is said (``kind``), never guessed from the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -47,13 +47,15 @@ class Predictions:
     n_ignored: int = 0
     groups: NDArray[Any] | None = None
     """The domain of every sample, if said."""
-    scan: Scan | None = field(default=None, repr=False)
-    """What the check saw of the scores; ``seen`` finds it where it is not given."""
 
     @cached_property
     def seen(self) -> Scan:
-        """Largest score and its column, smallest score and sum of every row."""
-        return scan(self.scores) if self.scan is None else self.scan
+        """Largest score and its column, smallest score and sum of every row; the border has looked at them already."""
+        return scan(self.scores)
+
+    def _having_seen(self, seen: Scan) -> Predictions:
+        self.__dict__["seen"] = seen  # not a field: ``replace`` with other scores must not carry it over
+        return self
 
     @property
     def n_samples(self) -> int:
@@ -80,14 +82,14 @@ class Predictions:
 
     def take(self, rows: NDArray[np.intp]) -> Predictions:
         """The same predictions for some of the samples."""
-        return replace(
+        part = replace(
             self,
             scores=self.scores[rows],
             labels=None if self.labels is None else self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
-            scan=None if self.scan is None else self.scan.take(rows),
         )
+        return part._having_seen(self.seen.take(rows)) if "seen" in self.__dict__ else part  # noqa: SLF001 - our own
 
 
 def predictions(
@@ -155,7 +157,7 @@ def predictions(
         codes, names = _codes(flat, names, table.shape[1])
     seen = _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
     columns = np.arange(table.shape[1]) if names is None else names
-    return Predictions(table, kind, codes, weights, columns, n_ignored, domains, seen)
+    return Predictions(table, kind, codes, weights, columns, n_ignored, domains)._having_seen(seen)  # noqa: SLF001
 
 
 def _floats(values: Any, name: str) -> tuple[Floats, str]:
@@ -332,7 +334,7 @@ def _check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> Sca
     if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
         _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
     if kind == "logits":
-        _suspect_probs(table, name)
+        _suspect_probs(seen, name)
     elif kind == "probs":
         _check_probs(table, seen, tolerance, name)
     else:
@@ -376,9 +378,8 @@ def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None
     )
 
 
-def _suspect_probs(table: Floats, name: str) -> None:
-    sample = table[:1000]
-    if (sample >= 0).all() and np.abs(sample.sum(axis=1) - 1).max() < 1e-3:
+def _suspect_probs(seen: Scan, name: str) -> None:
+    if seen.low[:1000].min() >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
         warn(
             f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared. "
             "If they are probabilities, say kind='probs'",

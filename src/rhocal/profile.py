@@ -139,7 +139,7 @@ class Profile:
             correct=self.correct[rows],
             weights=np.full(len(rows), 1 / len(rows)),
             total_weight=float(len(rows)),
-            kept={name: value[..., rows] for name, value in self.kept.items()},
+            kept={name: value.take(rows, axis=-1) for name, value in self.kept.items()},
             table=None,
         )
         return part if self.table is None else replace(part, table=self.table.take(rows, part))

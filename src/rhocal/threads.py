@@ -23,6 +23,9 @@ BLOCK_ENTRIES = 1 << 17
 """Entries handled at a time: a float64 block and its exponentials stay inside a 2 MiB second-level cache."""
 
 
+_mine = threading.local()
+
+
 def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
     """Cut the rows of an array so that a block fits the cache."""
     step = max(1, entries // max(1, n_columns))
@@ -37,27 +40,25 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
     """
     n_rows, n_columns = shape
     blocks = list(row_blocks(n_rows, n_columns))
-    n_threads = min(threads(), len(blocks) // 4)
-    if n_threads < 2:
-        for rows in blocks:
-            work(rows)
-        return
+    n_threads = max(1, min(threads(), len(blocks) // 4))
 
     def share(k: int) -> None:
         for rows in blocks[k::n_threads]:
             work(rows)
 
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(share, range(n_threads)):
-            pass
+    in_threads(share, range(n_threads))
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What some work gives for every item, in their order."""
+    """What some work gives for every item, in their order. Work that is already shared among threads is not shared again."""
     n_threads = min(threads(), len(items))
-    if n_threads < 2:
+    if n_threads < 2 or getattr(_mine, "shared", False):
         return [work(item) for item in items]
-    with ThreadPoolExecutor(n_threads) as pool:
+
+    def mark() -> None:
+        _mine.shared = True
+
+    with ThreadPoolExecutor(n_threads, initializer=mark) as pool:
         return list(pool.map(work, items))
 
 
@@ -67,9 +68,6 @@ def threads() -> int:
     if said.isdigit():
         return max(1, int(said))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_mine = threading.local()
 
 
 def scratch(k: int, like: Floats) -> Floats:

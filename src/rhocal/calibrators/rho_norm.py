@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -163,18 +163,21 @@ class RhoNormScaling(ScaleCalibrator):
             ]
         )
         tried: list[Trial] = []
+        searches: dict[float, Search] = {}
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
             if self.solver == "sgd":
                 found = self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready)
             else:
-                search = Search(ready, fit.near(ready))
+                searches[alpha] = search = Search(ready, fit.near(ready))
                 found = [search.minimum(norm) for norm in norms]
             for norm, minimum in zip(norms, found, strict=True):
                 tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
-        if self.solver == "expected":
+        if self.solver == "expected" and fit.fast is profile:
+            minimum = searches[best.alpha].refined(best.norm, minimum)
+        elif self.solver == "expected":
             minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
@@ -351,6 +354,7 @@ class Search:
     def __init__(self, target: Objective, temperature: solve.Minimum) -> None:
         self.target, self.temperature = target, temperature
         self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
+        self.hessians: dict[Norm, NDArray[np.float64]] = {}
         self.rows: NDArray[np.intp] | None = None
         self.coarse = self
 
@@ -374,13 +378,20 @@ class Search:
         if not found or found[0][0].value > self.temperature.value:
             found += [self._descend(norm, start, None) for start in cold]
         self.last = min(found, key=lambda pair: pair[0].value)
+        self.hessians[norm] = self.last[1]
         return self.last[0]
 
+    def refined(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
+        """The optimum of this norm to the last digits."""
+        found, _ = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
+        return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
+
     def _descend(
-        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float | None = None
     ) -> tuple[solve.Minimum, NDArray[np.float64]]:
-        # On a table the exact finish does the rest; without one this is the finish.
-        tolerance = 1e-13 if norm.fit.fast is norm.fit.profile else 1e-9
+        # The best norm is finished later. Of very many samples one look at all of them mends what some of them showed.
+        if tolerance is None:
+            tolerance = 1e-7 if norm.fit.profile.n_samples >= VERY_MANY else 1e-9
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)

@@ -45,7 +45,8 @@ class EqualWidth:
 
 def equal_width_sums(scored: Scored, n_bins: int) -> BinSums:
     """Sums of one batch over bins of equal width."""
-    return BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
+    weights = scored.weights if scored.weighted else None
+    return BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=weights)
 
 
 def ece(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:

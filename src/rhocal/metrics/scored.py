@@ -104,6 +104,11 @@ class Scored:
         """Whether the probability of every class is known, or confidence and correctness only."""
         return self.__dict__["data"] is not None
 
+    @property
+    def weighted(self) -> bool:
+        """Whether the samples may differ in weight."""
+        return "weights" in self.__dict__ or (self.knows_all and self.source.weights is not None)
+
     @cached_property
     def source(self) -> Predictions:
         """The predictions of these samples, where they are known."""
