@@ -71,8 +71,8 @@ def test_a_scan_finds_the_first_of_the_largest(shape, dtype, in_numpy):
     ours, other = special.scan(z), in_numpy(special.scan, z)
     np.testing.assert_array_equal(ours.column, z.argmax(axis=1))
     np.testing.assert_array_equal(ours.top, z.max(axis=1))
-    np.testing.assert_array_equal(ours.low, z.min(axis=1))
-    for a, b in zip(ours, other, strict=True):
+    assert ours.least == other.least == z.min()
+    for a, b in zip(ours[:3], other[:3], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-4)
 
 

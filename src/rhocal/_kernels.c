@@ -324,27 +324,28 @@ static PyObject *done(Held *held, int ok)
 
 static PyObject *py_scan(PyObject *self, PyObject *args)
 {
-    PyObject *z, *column, *top, *low, *total;
+    PyObject *z, *column, *top, *total;
     Py_ssize_t m, start, stop;
+    double least = 0;
     Held held = {.n = 0};
-    void *a, *b, *c, *d, *e;
-    if (!PyArg_ParseTuple(args, "OnnnOOOO", &z, &m, &start, &stop, &column, &top, &low, &total))
+    void *a, *b, *c, *d;
+    if (!PyArg_ParseTuple(args, "OnnnOOO", &z, &m, &start, &stop, &column, &top, &total))
         return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, column, 1)) && (c = hold(&held, top, 1)) &&
-             (d = hold(&held, low, 1)) && (e = hold(&held, total, 1));
+    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, column, 1)) && (c = hold(&held, top, 1)) && (d = hold(&held, total, 1));
     if (ok) {
         BEGIN
         if (m <= VERY_FEW && IS_DOUBLE(held))
-            scan_few_double(a, m, start, stop, b, c, d, e);
+            least = scan_few_double(a, m, start, stop, b, c, d);
         else if (m <= VERY_FEW)
-            scan_few_float(a, m, start, stop, b, c, d, e);
+            least = scan_few_float(a, m, start, stop, b, c, d);
         else if (IS_DOUBLE(held))
-            scan_double(a, m, start, stop, b, c, d, e);
+            least = scan_double(a, m, start, stop, b, c, d);
         else
-            scan_float(a, m, start, stop, b, c, d, e);
+            least = scan_float(a, m, start, stop, b, c, d);
         END
     }
-    return done(&held, ok);
+    release(&held);
+    return ok ? PyFloat_FromDouble(least) : NULL;
 }
 
 static PyObject *py_best(PyObject *self, PyObject *args)

@@ -54,12 +54,14 @@ INLINE Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
 }
 
 /* The same as scan below for rows too short to fill a vector: everything in one loop. */
-static void NAME(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column, double *top,
-                           double *low, double *total)
+static double NAME(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column, double *top,
+                             double *total)
 {
+    REAL least = z[start * m];
     for (Py_ssize_t i = start; i < stop; i++) {
         const REAL *row = z + i * m;
-        REAL high = row[0], least = row[0], sum = row[0];
+        REAL high = row[0], sum = row[0];
+        least = row[0] < least ? row[0] : least;
         Py_ssize_t at = 0;
         for (Py_ssize_t j = 1; j < m; j++) {
             REAL v = row[j];
@@ -70,18 +72,19 @@ static void NAME(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssi
         }
         column[i] = at;
         top[i] = high;
-        low[i] = least;
         total[i] = sum;
     }
+    return least;
 }
 
-/* The largest entry of every row, its column, the smallest entry and the sum. */
-CLONES static void NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column,
-                              double *top, double *low, double *total)
+/* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
+CLONES static double NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column,
+                                double *top, double *total)
 {
+    REAL least = z[start * m];
     for (Py_ssize_t i = start; i < stop; i++) {
         const REAL *row = z + i * m;
-        REAL high = row[0], least = row[0];
+        REAL high = row[0];
         double whole = 0;
         for (Py_ssize_t k = 0; k < m; k += PIECE) {
             const REAL *x = row + k;
@@ -97,9 +100,9 @@ CLONES static void NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
         }
         column[i] = NAME(find)(row, m, high);
         top[i] = high;
-        low[i] = least;
         total[i] = whole;
     }
+    return least;
 }
 
 /* Put a value among the largest found so far, which stand in falling order. */

@@ -42,18 +42,14 @@ class Scan(NamedTuple):
     column: NDArray[np.intp]
     """Column of the largest entry, the first if there are several."""
     top: Vector
-    low: Vector
     total: Vector
     """Sum; not finite if any entry is not, or if it overflows."""
+    least: float
+    """Nothing is smaller, in any row."""
 
-    @classmethod
-    def empty(cls, n: int) -> Scan:
-        """Room for n rows."""
-        return cls(np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n))
-
-    def take(self, rows: Any) -> Scan:
+    def take(self, rows: NDArray[np.intp]) -> Scan:
         """The same for some of the rows."""
-        return Scan(*(found[rows] for found in self))
+        return Scan(self.column[rows], self.top[rows], self.total[rows], self.least)
 
 
 def serves(z: NDArray[Any]) -> bool:
@@ -72,11 +68,11 @@ def adds(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def scan(z: Floats) -> Scan:
-    """Largest entry and its column, smallest entry and sum of every row."""
+    """Largest entry, its column, and sum of every row."""
     n, m = z.shape
-    found = Scan.empty(n)
-    _share(z.size, n, lambda start, stop: _kernels.scan(z, m, start, stop, *found))
-    return found
+    found = np.empty(n, np.intp), np.empty(n), np.empty(n)
+    least = _share(z.size, n, lambda start, stop: _kernels.scan(z, m, start, stop, *found))
+    return Scan(*found, min(least))
 
 
 def largest(z: Floats, k: int) -> Vector:

@@ -50,7 +50,7 @@ class Predictions:
 
     @cached_property
     def seen(self) -> Scan:
-        """Largest score and its column, smallest score and sum of every row; the border has looked at them already."""
+        """Largest score, its column, and sum of every row; the border has looked at them already."""
         return scan(self.scores)
 
     def _having_seen(self, seen: Scan) -> Predictions:
@@ -362,7 +362,7 @@ def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
 
 def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None:
     away = np.abs(seen.total - 1)
-    if away.max() <= tolerance and seen.low.min() >= 0:
+    if away.max() <= tolerance and seen.least >= 0:
         return
     outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
     if outside.any():
@@ -379,7 +379,7 @@ def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None
 
 
 def _suspect_probs(seen: Scan, name: str) -> None:
-    if seen.low[:1000].min() >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
+    if seen.least >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
         warn(
             f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared. "
             "If they are probabilities, say kind='probs'",

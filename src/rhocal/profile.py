@@ -71,7 +71,7 @@ class Profile:
         assert data.labels is not None
         logits = data.logits
         rows = np.arange(data.n_samples)
-        predicted, top, _, sums = data.seen if data.kind == "logits" else scan(logits)
+        predicted, top, sums, _ = data.seen if data.kind == "logits" else scan(logits)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(

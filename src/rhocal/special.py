@@ -131,21 +131,18 @@ def exp_normal(exponents: Floats) -> Floats:
 
 
 def scan(z: Floats) -> kernels.Scan:
-    """Largest entry and its column, smallest entry and sum of every row."""
+    """Largest entry, its column, and sum of every row, and the smallest entry of all."""
     if kernels.serves(z):
         return kernels.scan(z)
-    found = kernels.Scan.empty(len(z))
+    column, top, total = np.empty(len(z), np.intp), np.empty(len(z)), np.empty(len(z))
 
     def work(rows: slice) -> None:
-        block = z[rows]
-        found.column[rows] = row_argmax(block)
-        found.top[rows] = row_max(block)
-        found.low[rows] = -row_max(-block)
+        column[rows], top[rows] = row_argmax(z[rows]), row_max(z[rows])
         with np.errstate(over="ignore", invalid="ignore"):  # whoever looks at the sums sees it
-            found.total[rows] = row_sum(block)
+            total[rows] = row_sum(z[rows])
 
     over_blocks(z.shape, work)
-    return found
+    return kernels.Scan(column, top, total, float(z.min(initial=np.inf)))
 
 
 def log_softmax(z: Floats) -> Floats:

@@ -376,7 +376,8 @@ class Search:
         elif self.last is not None:
             found.append(self._descend(norm, self.last[0].x, self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
-            found += [self._descend(norm, start, None) for start in cold]
+            for start in cold:  # the next one need not begin its Hessian with differences again
+                found.append(self._descend(norm, start, found[-1][1] if found else None))
         self.last = min(found, key=lambda pair: pair[0].value)
         self.hessians[norm] = self.last[1]
         return self.last[0]
