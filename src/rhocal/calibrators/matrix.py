@@ -26,18 +26,22 @@ if TYPE_CHECKING:
     from rhocal.special import Vector
 
 STRENGTHS = (1e5, 1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 1e-2, 1e-3)
-"""What cross-validation tries for λ and for μ, from the strongest on, until the held-out objective rises."""
+"""What cross-validation may try for λ and for μ: it walks from the middle value either way until the held-out objective
+rises."""
+
+OFF_DIAGONAL = 1e3
+"""The λ it begins with."""
 
 RISE = 1e-4
 """A relative rise of the held-out objective smaller than this may still be followed by a fall."""
 
 INTERCEPT = 0.1
-"""The μ with which λ is chosen; then μ is chosen with that λ."""
+"""The μ with which λ is chosen; then μ is chosen with that λ, beginning here."""
 
 DIAGONAL = 0.5
 """ODIR leaves the diagonal free. This, divided by the number of samples, keeps a class that never occurs finite."""
 
-ROUGH = {"tolerance": 1e-8, "max_steps": 50}
+ROUGH = {"tolerance": 1e-7, "max_steps": 50}
 """When a fit inside cross-validation stops; the next strength goes on from there."""
 
 INPUTS: dict[str, Callable[[Vector], Vector]] = {
@@ -98,9 +102,9 @@ class MatrixScaling(LinearCalibrator):
         profile = Profile.of(data)
         scale = linear.nll_scale(profile)
         part = Part(scale * self._features(data.logits.astype(np.float64)), data, profile)
-        off_diagonal, intercept, trials = odir.chosen(part, objective(self.objective))
+        off_diagonal, intercept, start, trials = odir.chosen(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), off_diagonal, intercept)
-        weight, self.bias_, evidence = linear.fitted_map(problem, "matrix scaling")
+        weight, self.bias_, evidence = linear.fitted_map(problem, "matrix scaling", start)
         self.weight_ = scale * weight
         return replace(evidence, trials=trials)
 
@@ -152,30 +156,25 @@ class Odir:
         ridge = Ridge(DIAGONAL / part.profile.total_weight, intercept / m, off_diagonal / (m * (m - 1)))
         return LinearProblem(part.x, part.data, part.profile, target, ridge, self.kappa)
 
-    def chosen(self, part: Part, target: Objective) -> tuple[float, float, tuple[dict[str, Any], ...]]:
-        """λ, μ and what was tried: first λ with a middling μ, then μ with that λ."""
-        lambdas, mus = (
-            STRENGTHS if isinstance(said, str) else (float(said),) for said in (self.off_diagonal, self.intercept)
-        )
-        folds = self._folds(part) if len(lambdas) + len(mus) > 2 else []
-        trials: list[dict[str, Any]] = []
-
-        def best(grid: Sequence[tuple[float, float]]) -> tuple[float, float]:
-            if len(grid) == 1 or not folds:  # nothing to choose, or nothing to choose by: the strongest
-                return grid[0]
-            starts: list[Vector | None] = [None] * len(folds)
-            lowest, found = np.inf, grid[0]
-            for pair in grid:
-                value = self._held_out(folds, target, pair, starts)
-                trials.append({"ridge_off_diagonal": pair[0], "ridge_intercept": pair[1], "held_out": value})
-                if value < lowest:
-                    lowest, found = value, pair
-                elif value > lowest + RISE * abs(lowest):
-                    break
-            return found
-
-        chosen_lambda, _ = best([(value, INTERCEPT if len(mus) > 1 else mus[0]) for value in lambdas])
-        return *best([(chosen_lambda, value) for value in mus]), tuple(trials)
+    def chosen(self, part: Part, target: Objective) -> tuple[float, float, Vector | None, tuple[dict[str, Any], ...]]:
+        """λ, μ, where a fit with them may start, and what was tried: first λ with a middling μ, then μ with that λ."""
+        free = [isinstance(said, str) for said in (self.off_diagonal, self.intercept)]
+        first = [
+            float(middle) if isinstance(said, str) else float(said)
+            for said, middle in ((self.off_diagonal, OFF_DIAGONAL), (self.intercept, INTERCEPT))
+        ]
+        folds = self._folds(part) if any(free) else []
+        if not folds:  # nothing to choose, or nothing to choose by: the strongest
+            strongest = [STRENGTHS[0] if chosen else value for chosen, value in zip(free, first, strict=True)]
+            return strongest[0], strongest[1], None, ()
+        walk = Walk(lambda pair, starts: self._held_out(folds, target, pair, starts), len(folds))
+        best = (first[0], first[1])
+        if free[0]:
+            best = walk.along(0, best)
+        if free[1]:
+            best = walk.along(1, best)
+        start = np.mean(np.array(walk.ends[best]), axis=0)
+        return *best, start, tuple(walk.trials())
 
     def _folds(self, part: Part) -> list[tuple[Part, Part]]:
         """What to fit on and what to measure on, for every fold."""
@@ -190,12 +189,55 @@ class Odir:
         folds: list[tuple[Part, Part]],
         target: Objective,
         strengths: tuple[float, float],
-        starts: list[Vector | None],
-    ) -> float:
-        """The mean objective on the folds held out; each fit starts where the last one on its fold ended."""
-        total = 0.0
-        for k, (tune, test) in enumerate(folds):
+        starts: Sequence[Vector | None],
+    ) -> tuple[float, list[Vector]]:
+        """The mean objective on the folds held out, and where the fits ended."""
+        total, ends = 0.0, []
+        for (tune, test), start in zip(folds, starts, strict=True):
             problem = self.problem(tune, target, *strengths)
-            starts[k] = found = problem.minimum(starts[k], **ROUGH).x
-            total += test.profile.total_weight * self.problem(test, problem.target, *strengths).evaluate(found)
-        return total / sum(test.profile.total_weight for _, test in folds)
+            ends.append(problem.minimum(start, **ROUGH).x)
+            total += test.profile.total_weight * self.problem(test, problem.target, *strengths).evaluate(ends[-1])
+        return total / sum(test.profile.total_weight for _, test in folds), ends
+
+
+class Walk:
+    """A search of (λ, μ) along one of them at a time; each fit starts where its neighbour's ended."""
+
+    def __init__(
+        self,
+        held_out: Callable[[tuple[float, float], Sequence[Vector | None]], tuple[float, list[Vector]]],
+        n_folds: int,
+    ) -> None:
+        self.held_out, self.n_folds = held_out, n_folds
+        self.values: dict[tuple[float, float], float] = {}
+        self.ends: dict[tuple[float, float], list[Vector]] = {}
+
+    def along(self, which: int, pair: tuple[float, float]) -> tuple[float, float]:
+        """The best value of one of the two, from the pair given towards stronger ones and then towards weaker ones."""
+        lowest, best = self._at(pair, [None] * self.n_folds), pair
+        middle = STRENGTHS.index(pair[which])
+        for way in (range(middle - 1, -1, -1), range(middle + 1, len(STRENGTHS))):
+            near = pair
+            for k in way:
+                tried = (STRENGTHS[k], pair[1]) if which == 0 else (pair[0], STRENGTHS[k])
+                value = self._at(tried, self.ends[near])
+                if value > lowest + RISE * abs(lowest):
+                    break
+                near = tried
+                if value < lowest:
+                    lowest, best = value, tried
+            if best != pair:  # one way leads down: the other leads up
+                break
+        return best
+
+    def trials(self) -> list[dict[str, Any]]:
+        """What was tried, and its figure."""
+        return [
+            {"ridge_off_diagonal": pair[0], "ridge_intercept": pair[1], "held_out": value}
+            for pair, value in self.values.items()
+        ]
+
+    def _at(self, pair: tuple[float, float], starts: Sequence[Vector | None]) -> float:
+        if pair not in self.values:
+            self.values[pair], self.ends[pair] = self.held_out(pair, starts)
+        return self.values[pair]
