@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.matrix import MatrixScaling
 from rhocal.calibrators.race import Race
 from rhocal.errors import InputError
 from rhocal.solve import Solution
@@ -105,6 +106,8 @@ class AutoCalibrator(Calibrator):
             return ""
         if self.keep_decision:
             return "it may change the decision"
+        if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
+            return "fewer samples than entries of its matrix"
         return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
     def _transform(self, logits: Floats) -> Floats:

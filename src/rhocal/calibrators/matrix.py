@@ -18,7 +18,7 @@ from rhocal.profile import Profile
 from rhocal.special import log_softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rhocal.portable import Formula
     from rhocal.predictions import Predictions
@@ -34,6 +34,9 @@ OFF_DIAGONAL = 1e3
 
 RISE = 1e-4
 """A relative rise of the held-out objective smaller than this may still be followed by a fall."""
+
+BEHIND = 0.02
+"""Strengths whose held-out objective is by this share above the best one's are not tried on further folds."""
 
 INTERCEPT = 0.1
 """The μ with which λ is chosen; then μ is chosen with that λ, beginning here."""
@@ -167,7 +170,8 @@ class Odir:
         if not folds:  # nothing to choose, or nothing to choose by: the strongest
             strongest = [STRENGTHS[0] if chosen else value for chosen, value in zip(free, first, strict=True)]
             return strongest[0], strongest[1], None, ()
-        walk = Walk(lambda pair, starts: self._held_out(folds, target, pair, starts), len(folds))
+        shares = np.array([test.profile.total_weight for _, test in folds])
+        walk = Walk(lambda pair, k, start: self._held_out(folds[k], target, pair, start), shares / shares.sum())
         best = (first[0], first[1])
         if free[0]:
             best = walk.along(0, best)
@@ -186,18 +190,20 @@ class Odir:
 
     def _held_out(
         self,
-        folds: list[tuple[Part, Part]],
+        fold: tuple[Part, Part],
         target: Objective,
-        strengths: tuple[float, float],
-        starts: Sequence[Vector | None],
-    ) -> tuple[float, list[Vector]]:
-        """The mean objective on the folds held out, and where the fits ended."""
-        total, ends = 0.0, []
-        for (tune, test), start in zip(folds, starts, strict=True):
-            problem = self.problem(tune, target, *strengths)
-            ends.append(problem.minimum(start, **ROUGH).x)
-            total += test.profile.total_weight * self.problem(test, problem.target, *strengths).evaluate(ends[-1])
-        return total / sum(test.profile.total_weight for _, test in folds), ends
+        strengths: Strengths,
+        start: Vector | None,
+    ) -> tuple[float, Vector]:
+        """The objective on a fold held out, and where the fit on the others ended."""
+        tune, test = fold
+        problem = self.problem(tune, target, *strengths)
+        end = problem.minimum(start, **ROUGH).x
+        return self.problem(test, problem.target, *strengths).evaluate(end), end
+
+
+Strengths = tuple[float, float]
+"""λ and μ."""
 
 
 class Walk:
@@ -205,23 +211,26 @@ class Walk:
 
     def __init__(
         self,
-        held_out: Callable[[tuple[float, float], Sequence[Vector | None]], tuple[float, list[Vector]]],
-        n_folds: int,
+        held_out: Callable[[Strengths, int, Vector | None], tuple[float, Vector]],
+        shares: Vector,
     ) -> None:
-        self.held_out, self.n_folds = held_out, n_folds
-        self.values: dict[tuple[float, float], float] = {}
-        self.ends: dict[tuple[float, float], list[Vector]] = {}
+        self.held_out, self.shares = held_out, shares
+        self.values: dict[Strengths, Vector] = {}
+        """On every fold held out; of those that fell far behind, on some."""
+        self.ends: dict[Strengths, list[Vector]] = {}
 
-    def along(self, which: int, pair: tuple[float, float]) -> tuple[float, float]:
+    def along(self, which: int, pair: Strengths) -> Strengths:
         """The best value of one of the two, from the pair given towards stronger ones and then towards weaker ones."""
-        lowest, best = self._at(pair, [None] * self.n_folds), pair
+        self._try(pair, None, None)
+        lowest, best = self._mean(pair), pair
         middle = STRENGTHS.index(pair[which])
         for way in (range(middle - 1, -1, -1), range(middle + 1, len(STRENGTHS))):
             near = pair
             for k in way:
                 tried = (STRENGTHS[k], pair[1]) if which == 0 else (pair[0], STRENGTHS[k])
-                value = self._at(tried, self.ends[near])
-                if value > lowest + RISE * abs(lowest):
+                self._try(tried, near, best)
+                value = self._mean(tried)
+                if value > lowest + RISE * abs(lowest) or len(self.ends[tried]) < len(self.shares):
                     break
                 near = tried
                 if value < lowest:
@@ -233,11 +242,27 @@ class Walk:
     def trials(self) -> list[dict[str, Any]]:
         """What was tried, and its figure."""
         return [
-            {"ridge_off_diagonal": pair[0], "ridge_intercept": pair[1], "held_out": value}
-            for pair, value in self.values.items()
+            {"ridge_off_diagonal": pair[0], "ridge_intercept": pair[1], "held_out": self._mean(pair)}
+            for pair in self.values
         ]
 
-    def _at(self, pair: tuple[float, float], starts: Sequence[Vector | None]) -> float:
-        if pair not in self.values:
-            self.values[pair], self.ends[pair] = self.held_out(pair, starts)
-        return self.values[pair]
+    def _try(self, pair: Strengths, near: Strengths | None, best: Strengths | None) -> None:
+        """Fold by fold, as long as it does not fall far behind the best pair on the same folds."""
+        if pair in self.values:
+            return
+        values, self.ends[pair] = [], []
+        for k in range(len(self.shares)):
+            value, end = self.held_out(pair, k, None if near is None else self.ends[near][k])
+            values.append(value)
+            self.ends[pair].append(end)
+            if best is not None:
+                others = self.values[best][: k + 1]
+                behind = self.shares[: k + 1] @ (np.array(values) - others)
+                if behind > BEHIND * abs(float(self.shares[: k + 1] @ others)):
+                    break
+        self.values[pair] = np.array(values)
+
+    def _mean(self, pair: Strengths) -> float:
+        values = self.values[pair]
+        shares = self.shares[: len(values)]
+        return float(shares @ values / shares.sum())

@@ -55,9 +55,7 @@ class Race:
         self.profile = Profile.of(data)
         self.first = next(iter(methods))
         self.methods = list(methods)
-        self.chains = {
-            name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))
-        }
+        self.chains = {name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))}
         self.fitted_by: dict[str, str | Calibrator] = dict(methods)
         self.fitted_by |= {first: first for first, _ in self.chains.values() if first not in methods}
         self.outputs: dict[str, Floats] = {}
@@ -103,7 +101,9 @@ class Race:
                     through.append(name)
             else:
                 if not through:
-                    raise InputError(f"none of the methods can be fitted; the first, {self.first}: {self.left_out[self.first]}")
+                    raise InputError(
+                        f"none of the methods can be fitted; the first, {self.first}: {self.left_out[self.first]}"
+                    )
                 running = self._still_in(through, np.isin(folds, present[: n_seen + 1]))
                 continue
             if n_seen == 0:  # not one fold is whole: who has been through it is compared
