@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.matrix import MatrixScaling
 from rhocal.calibrators.race import Race
 from rhocal.errors import InputError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import fold_models, out_of_fold
 from rhocal.portable import chained
 from rhocal.solve import Solution

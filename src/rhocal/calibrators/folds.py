@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.ridge import stratified_folds
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError, RhocalWarning
@@ -16,6 +16,7 @@ from rhocal.profile import Profile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.predictions import Predictions
     from rhocal.special import Floats
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rhocal.bins import BinSums, perfect_error
-from rhocal.calibrators.base import unfitted
 from rhocal.calibrators.chain import Chain
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.ridge import stratified_folds
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError, RhocalWarning
