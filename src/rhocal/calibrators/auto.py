@@ -34,9 +34,9 @@ METHODS = (
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
-    The criterion: the lowest held-out NLL. Methods whose NLL is within one standard error (of the paired differences) of
-    the lowest, and not above that of the first method (temperature scaling), count as tied, and among these the lowest ECE
-    above its floor wins.
+    The criterion: the lowest held-out NLL, among the methods of which it is sure (by a standard error of the paired
+    differences) that their NLL is at most 0.6 % above that of the first, temperature scaling. Those within one standard
+    error of the lowest count as tied, and among them the lowest ECE above its floor wins.
     The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
     cross-validated on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.

@@ -32,8 +32,12 @@ N_BINS = 10
 DROPPED = 2.0
 """A method this many standard errors behind the best after a fold is not tried on further folds."""
 
-GUARD = 0.003
-"""By how much the held-out NLL of the choice may exceed that of the first method, relatively."""
+GUARD = 0.006
+"""By how much the held-out NLL of the choice, and ``SURENESS`` standard errors, may exceed that of the first method."""
+
+SURENESS = 1.0
+"""Standard errors of the paired difference that the guard adds: the best of many looks better than it is, the more so the
+fewer samples there are."""
 
 OUT_OF_TIME = "out of time"
 
@@ -164,7 +168,7 @@ class Race:
         return kept
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeldOut:
     """What a method scored on samples it was not fitted on."""
 
@@ -195,18 +199,34 @@ class HeldOut:
 
 
 def _best(scores: Sequence[HeldOut]) -> tuple[str, list[dict[str, Any]]]:
-    """The winner, and a row of evidence for every method. The first is the one the guard compares with."""
-    lowest = min(scores, key=lambda score: score.mean_nll)
-    allowed = (1 + GUARD) * scores[0].mean_nll
-    rows: list[dict[str, Any]] = []
-    for score in scores:
+    """The winner, and a row of evidence for every method. The first is the one that the guard compares with."""
+    first = scores[0]
+    passed = [score for score in scores if _passes(score, first)]
+    lowest = min(passed, key=lambda score: score.mean_nll)
+    tied = []
+    for score in passed:
         mean, error = _difference(score.nll, lowest.nll, score.weights, score.total_weight)
-        tied = mean <= error and score.mean_nll <= allowed
-        rows.append(
-            {"method": score.method, "nll": score.mean_nll, "ece": score.ece, "floor": score.floor, "tied": tied}
-        )
-    best = min((row for row in rows if row["tied"]), key=lambda row: row["ece"] - row["floor"])
-    return str(best["method"]), rows
+        if mean <= error:
+            tied.append(score)
+    best = min(tied, key=lambda score: score.ece - score.floor)
+    rows = [
+        {
+            "method": score.method,
+            "nll": score.mean_nll,
+            "ece": score.ece,
+            "floor": score.floor,
+            "guarded": score not in passed,
+            "tied": score in tied,
+        }
+        for score in scores
+    ]
+    return best.method, rows
+
+
+def _passes(score: HeldOut, first: HeldOut) -> bool:
+    """Whether the guard lets a method through: it is hardly above the first, as far as the samples show."""
+    above, unsure = _difference(score.nll, first.nll, score.weights, score.total_weight)
+    return above + SURENESS * unsure <= GUARD * abs(first.mean_nll)
 
 
 def _difference(nll: Vector, other: Vector, weights: Vector, total_weight: float) -> tuple[float, float]:
