@@ -34,9 +34,6 @@ its cross-validation 7 to 90 s, and both grow at least with the square."""
 FEW_PARAMETERS = 150
 """Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""
 
-TOLERANCE = 1e-12
-"""Relative decrease of the objective at which the search for a map ends."""
-
 SMALLEST_CURVATURE = 1e-12
 """Curvatures below this times the largest do not set the unit of a parameter."""
 
@@ -267,7 +264,7 @@ class LinearProblem:
 
 def fitted_map(problem: LinearProblem, what: str, start: Vector | None = None) -> tuple[Vector, Vector, solve.Solution]:
     """W and b at the minimum of a problem, and the evidence."""
-    found = problem.minimum(start, tolerance=TOLERANCE)
+    found = problem.minimum(start)
     warn_unless(converged=found.converged, what=what)
     evidence = solve.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
     return *problem.weight_and_bias(found.x), evidence
