@@ -12,7 +12,7 @@ import rhocal
 from conftest import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
 from rhocal.calibrators.linear import LinearProblem, Ridge
-from rhocal.calibrators.matrix import INTERCEPT, OFF_DIAGONAL, Walk
+from rhocal.calibrators.odir import INTERCEPT, OFF_DIAGONAL, Walk
 from rhocal.errors import InputError
 from rhocal.predictions import predictions
 from rhocal.profile import Profile

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rhocal.profile import Profile
 
 MOST_CLASSES = 200
-"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes 1 to 2 s, matrix with
-its cross-validation 7 to 90 s, and both grow at least with the square."""
+"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes 1 s, matrix and dirichlet with
+their cross-validation 6 and 13 s, and all grow at least with the square."""
 
 FEW_PARAMETERS = 150
 """Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""

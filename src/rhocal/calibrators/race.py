@@ -113,7 +113,7 @@ class Race:
             if n_seen == 0:  # not one fold is whole: who has been through it is compared
                 self.left_out |= dict.fromkeys((name for name in running if name not in through), OUT_OF_TIME)
                 return through, 1
-            return running, n_seen
+            return [name for name in running if name not in self.left_out], n_seen
         return running, n_seen + 1
 
     def _late(self) -> bool:
