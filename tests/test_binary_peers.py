@@ -1,6 +1,7 @@
 """Agreement of the binary maps with independent implementations, on real logits.
 
-Peers: scikit-learn 1.9.1, betacal 1.1.0, venn-abers 1.5.4, netcal 1.4.0. Known differences, all avoided or allowed for below:
+Peers: scikit-learn 1.9.1, betacal 1.1.0, venn-abers 1.5.4, netcal 1.4.0, probmetrics 1.3.0.
+Known differences, all avoided or allowed for below:
 
 - A class absent from tuning: peers raise or give a constant; ours divides its probability by 1 + the hits expected of it.
 - scikit-learn's isotonic regression gives exact zeros, and uniform rows where all are zero; ours smooths unless told not to.
@@ -13,7 +14,9 @@ Peers: scikit-learn 1.9.1, betacal 1.1.0, venn-abers 1.5.4, netcal 1.4.0. Known 
   (`equal_intervals=False` is "not implemented"), so its BBQ is equal-width, and scored with BIC instead of the paper's Bayesian
   score: another method. Our BBQ is checked against the formula in test_binary_maps.py. On float32 it does
   nothing: it gets float64.
-- No installed peer has centred isotonic regression or spline calibration.
+- probmetrics' spline calibration gives what the spline says, also below 0 and above 1; ours stays inside. It takes the sums at
+  every sample, ours at 513 evenly spaced shares of them.
+- No installed peer has centred isotonic regression (probmetrics asks for another package).
 """
 
 import numpy as np
@@ -137,3 +140,16 @@ def test_netcal_histogram_binning(network):
     seen = ~np.isnan(cal.bins_[np.arange(p.shape[1]), np.ceil(p_test * 10).astype(int) - 1]).any(axis=1)
     assert seen.mean() > 0.99
     np.testing.assert_allclose((ours[:, 1] if two else ours)[seen], theirs[seen], atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:::probmetrics", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("n_knots", [4, 6, 8])
+def test_probmetrics_spline(n_knots):
+    from probmetrics.calibrators.splines import CDFSplineCalibrator
+
+    tune, labels, test, _ = double("imdb_cleanlab_cv_logp")
+    theirs = CDFSplineCalibrator(splines=n_knots).fit(softmax(tune), labels).predict_proba(softmax(test))
+    ours = rhocal.SplineCalibration(n_knots, scope="one-vs-rest").fit(tune, labels).predict_proba(test)
+    inside = ((theirs > 0.001) & (theirs < 0.999)).all(axis=1)
+    assert inside.mean() > 0.7
+    np.testing.assert_allclose(ours[inside], theirs[inside], atol=1e-3)

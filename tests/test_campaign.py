@@ -8,7 +8,7 @@ import pytest
 
 from conftest import run, synthetic
 from rhocal.compare import FAILED, Row, complete, read_rows, summary
-from rhocal.ranking import critical_difference, ranking, ranks
+from rhocal.ranking import critical_difference, ranking, ranks, ratios
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,20 @@ def test_networks_without_a_result_are_left_out_for_all():
     assert complete(rows) == ["net 1"]
     assert [line["mean"] for line in ranking(rows, "nll")] == [0.4, 0.5]
     assert summary([]) == []
+
+
+def test_ratios_are_of_the_same_split():
+    def row(split, method, nll):
+        return Row("net", split, method, {"nll": nll}, 0.1, 10, 10)
+
+    rows = [row("0", "temperature", 2.0), row("0", "auto", 1.0), row("1", "temperature", 1.0), row("1", "auto", 1.5)]
+    rows += [row("2", "auto", 9.0), row("3", "temperature", 1.0), row("3", "auto", float("nan"))]
+    assert ratios(rows, "auto")["net"].tolist() == [0.5, 1.5]
+
+
+def test_the_processor_time_of_a_fit_is_kept(files):
+    output = files / "times.csv"
+    run("compare", files / "few.npz", "--methods", "rho-norm", "--seeds", "1", "-o", output)
+    (row,) = read_rows(output)
+    assert 0 < row["cpu_seconds"] < 60
+    assert Row.of_flat(row).cpu_seconds == row["cpu_seconds"]

@@ -12,6 +12,7 @@ import rhocal
 from conftest import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
 from rhocal.calibrators.linear import LinearProblem, Ridge
+from rhocal.calibrators.odir import INTERCEPT, OFF_DIAGONAL, Walk
 from rhocal.errors import InputError
 from rhocal.predictions import predictions
 from rhocal.profile import Profile
@@ -49,6 +50,22 @@ def test_structured_scaling_agrees_with_probmetrics(method):
         theirs.append(nll(q, test_labels))
     np.testing.assert_allclose(ours, theirs, rtol=1e-3)
     assert np.isclose(np.mean(ours), np.mean(theirs), rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["cifar10_resnet56", "fashionmnist_densenet"])
+def test_vector_scaling_agrees_with_probmetrics(name):
+    """probmetrics 1.3.0, BFGS in double precision, no ridge: our tune NLL is not above theirs, the probabilities are equal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns when imported
+        from probmetrics.calibrators.logistic import VectorScalingCalibrator
+        from probmetrics.distributions import CategoricalLogits
+    tune, tune_labels, test, _ = (np.asarray(a) for a in real(name))
+    tune, test = tune.astype(np.float64), test.astype(np.float64)
+    peer = VectorScalingCalibrator().fit_torch(CategoricalLogits(torch.tensor(tune)), torch.tensor(tune_labels))
+    ours = rhocal.VectorScaling(ridge=0.0).fit(tune, tune_labels)
+    theirs = [peer.predict_proba_torch(CategoricalLogits(torch.tensor(z))).get_probs().numpy() for z in (tune, test)]
+    np.testing.assert_allclose(ours.predict_proba(test), theirs[1], atol=3e-3)
+    assert ours.solution_.value <= nll(theirs[0], tune_labels) + 1e-9
 
 
 @pytest.mark.parametrize("method", ["matrix", "dirichlet"])
@@ -135,6 +152,44 @@ def test_the_strengths_tried_are_evidence():
     trials = cal.solution_.trials
     assert len(trials) >= 4
     assert {"ridge_off_diagonal", "ridge_intercept", "held_out"} == set(trials[0])
+
+
+@pytest.mark.parametrize("lowest", [(1e5, 1e-3), (1e4, 1.0), (1e3, 0.1), (10.0, 100.0), (1e-3, 1e5)])
+def test_the_walk_finds_the_lowest_strengths(lowest):
+    """A bowl in log λ and log μ, the same on every fold; no pair is fitted twice, and each starts next to where it is."""
+    seen = []
+
+    def held_out(pair, fold, start):
+        assert start is None or abs(np.log10(start) - np.log10(pair)).sum() < 1.5
+        seen.append((pair, fold))
+        return 2 + 0.001 * float(((np.log10(pair) - np.log10(lowest)) ** 2).sum()), np.array(pair)
+
+    walk = Walk(held_out, np.full(3, 1 / 3))
+    assert walk.along(1, walk.along(0, (OFF_DIAGONAL, INTERCEPT))) == lowest
+    assert len(seen) == len(set(seen))
+
+
+def test_the_walk_leaves_a_fold_that_is_far_behind():
+    seen = []
+
+    def held_out(pair, fold, _start):
+        seen.append((pair[0], fold))
+        return (1.0 if pair[0] == OFF_DIAGONAL else 1.5), np.zeros(1)
+
+    walk = Walk(held_out, np.full(3, 1 / 3))
+    assert walk.along(0, (OFF_DIAGONAL, INTERCEPT)) == (OFF_DIAGONAL, INTERCEPT)
+    assert seen == [(OFF_DIAGONAL, 0), (OFF_DIAGONAL, 1), (OFF_DIAGONAL, 2), (1e4, 0), (1e2, 0)]
+
+
+def test_folds_begin_where_another_fit_ended():
+    logits, labels = synthetic(500, 14)  # more parameters than Newton steps are taken for
+    near = StructuredScaling().fit(logits, labels)
+    some = logits[:450], labels[:450]
+    cold, warm = StructuredScaling().fit(*some), StructuredScaling().begin_near(near).fit(*some)
+    assert warm.solution_.n_evaluations < cold.solution_.n_evaluations
+    np.testing.assert_allclose(warm.predict_proba(logits), cold.predict_proba(logits), atol=1e-5)
+    other = StructuredScaling(ridge_off_diagonal=None).begin_near(near).fit(*some)  # another shape: from the beginning
+    np.testing.assert_array_equal(other.weight_, StructuredScaling(ridge_off_diagonal=None).fit(*some).weight_)
 
 
 @pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "svs", "sms"])

@@ -1,66 +1,102 @@
-"""The table of all methods on all networks, from the rows that `rhocal compare` wrote.
+"""The page of all methods on all networks, from the rows that `rhocal compare` wrote.
 
     make comparison
 
 runs `rhocal compare LOGITS/*.npz --methods all --seeds 5 --resume --jobs 2 -o rows.csv` and then this script, which writes
-`README.md` and `pareto.svg` beside itself. Interrupted, it goes on where it was.
+`README.md`, `pareto.svg` and `ranks.svg` beside itself, and says how far `auto` is above temperature scaling at worst. The run
+can be interrupted; the next one goes on where it was.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
+from pictures import pareto, pareto_front, rank_plot
 
+from rhocal.calibrators import CALIBRATORS
 from rhocal.compare import FAILED, Row, complete, read_rows, summary
 from rhocal.files import write_text
-from rhocal.ranking import critical_difference, ranking
+from rhocal.ranking import critical_difference, ranking, ratios
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
-RANKED = ("ece", "adaptive_ece", "classwise_ece", "nll", "brier")
-TITLES = ("ECE", "AdaECE", "Classwise ECE", "NLL", "Brier")
+RANKED = {
+    "ece": "ECE",
+    "adaptive_ece": "AdaECE",
+    "mce": "MCE",
+    "classwise_ece": "classwise ECE",
+    "nll": "NLL",
+    "brier": "Brier",
+}
 
 
-def markdown(head: list[str], lines: list[list[str]]) -> str:
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
-def means_table(rows: list[Row]) -> str:
-    """Methods by mean NLL."""
+def whole(rows: Sequence[Row]) -> list[Row]:
+    """The splits on which every method of the table has a row: others are not finished, and would bend the means."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        found.setdefault((row.network, row.split), set()).add(row.method)
+    return [row for row in rows if row.method in CALIBRATORS and found[row.network, row.split] >= set(CALIBRATORS)]
+
+
+def coverage(rows: Sequence[Row], used: Sequence[Row]) -> str:
+    """How many rows there are, and whether any is missing."""
+    splits = {(row.network, row.split) for row in used}
+    failed = sum(row.note.startswith(FAILED) for row in used)
+    text = (
+        f"{len(used):,} rows: {len(CALIBRATORS)} methods on each of {len(splits)} splits of "
+        f"{len({network for network, _ in splits})} networks; {failed} of them say why there is no result (below)."
+    )
+    unfinished = sorted({(row.network, row.split) for row in rows} - splits)
+    if unfinished:
+        names = ", ".join(f"{network} ({split})" for network, split in unfinished)
+        text += f" **Not finished, and left out of everything below: {names}.**"
+    return text
+
+
+def costs(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Of every method the median processor time of a fit, and the median of its ratio to temperature scaling's."""
+    own = {(row.network, row.split): row.cpu_seconds for row in rows if row.method == "temperature"}
+    found: dict[str, tuple[float, float]] = {}
+    for method in CALIBRATORS:
+        mine = [row for row in rows if row.method == method and not row.note.startswith(FAILED)]
+        ratio = [row.cpu_seconds / own[row.network, row.split] for row in mine]
+        found[method] = float(np.median([row.cpu_seconds for row in mine])), float(np.median(ratio))
+    return found
+
+
+def means_table(rows: Sequence[Row]) -> str:
+    """Methods by mean NLL; the best of each column is bold."""
     lines = sorted(summary(rows), key=lambda line: line["nll"])
     accuracy = next(line["accuracy"] for line in lines if line["method"] == "identity")
-    cells = [
-        [
-            f"`{line['method']}`",
-            *(
-                f"{line[name]:.4f}"
-                for name in ("ece", "ece_floor", "adaptive_ece", "mce", "classwise_ece", "nll", "brier")
-            ),
-            f"{100 * (line['accuracy'] - accuracy):+.2f}",
-            f"{line['seconds']:.2f}",
-        ]
-        for line in lines
-    ]
-    head = [
-        "method",
-        "ECE",
-        "floor",
-        "AdaECE",
-        "MCE",
-        "classwise ECE",
-        "NLL",
-        "Brier",
-        "accuracy change, points",
-        "fit s",
-    ]
-    return markdown(head, cells)
+    for line in lines:
+        line["above_floor"] = line["ece"] - line["ece_floor"]
+    columns = {"ece": "ECE", "above_floor": "above floor", **RANKED}
+    best = {name: min(line[name] for line in lines) for name in columns}
+    cost = costs(rows)
+    cells = []
+    for line in lines:
+        seconds, ratio = cost[line["method"]]
+        cells.append(
+            [
+                f"`{line['method']}`",
+                *(f"**{line[name]:.4f}**" if line[name] == best[name] else f"{line[name]:.4f}" for name in columns),
+                f"{100 * (line['accuracy'] - accuracy):+.2f}",
+                f"{seconds:.2g}",
+                f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}",
+            ]
+        )
+    return markdown(["method", *columns.values(), "accuracy, points", "fit, CPU s", "× temperature's"], cells)
 
 
-def ranks_table(rows: list[Row]) -> str:
+def ranks_table(rows: Sequence[Row]) -> str:
     """Mean rank of every method under every metric, and how often it beats temperature scaling."""
     by_metric = {name: {line["method"]: line for line in ranking(rows, name)} for name in RANKED}
     methods = sorted(by_metric["nll"], key=lambda method: by_metric["nll"][method]["mean_rank"])
@@ -68,68 +104,151 @@ def ranks_table(rows: list[Row]) -> str:
         [f"`{m}`", *(f"{by_metric[n][m]['mean_rank']:.1f} ({by_metric[n][m]['win_rate']:.0%})" for n in RANKED)]
         for m in methods
     ]
-    return markdown(["method", *TITLES], cells)
+    return markdown(["method", *RANKED.values()], cells)
 
 
-def groups_text(rows: list[Row]) -> str:
+def groups_text(rows: Sequence[Row]) -> str:
     """Who cannot be told from the best by mean rank, for each metric."""
-    n_methods = len({row.method for row in rows})
-    distance = critical_difference(n_methods, len(complete(rows)))
+    distance = critical_difference(len(CALIBRATORS), len(complete(rows)))
     lines = []
-    for name, title in zip(RANKED, TITLES, strict=True):
+    for name, title in RANKED.items():
         order = ranking(rows, name)
         level = [f"`{line['method']}`" for line in order if line["mean_rank"] - order[0]["mean_rank"] <= distance]
         lines.append(f"- {title}: {', '.join(level)}")
-    return f"Critical difference of mean ranks (Nemenyi, 5 %): {distance:.1f}. Not told from the best:\n\n" + "\n".join(
-        lines
+    return (
+        f"Two mean ranks that are less than {distance:.1f} apart cannot be told apart (Nemenyi's critical difference, 5 %, "
+        f"{len(CALIBRATORS)} methods, {len(complete(rows))} networks). Not told from the best:\n\n" + "\n".join(lines)
     )
 
 
-def failures(rows: list[Row]) -> str:
-    found = {(row.network, row.method): row.note.removeprefix(FAILED) for row in rows if row.note.startswith(FAILED)}
-    return "\n".join(f"- {network}, `{method}`: {why}" for (network, method), why in found.items()) or "None."
+def auto_table(rows: Sequence[Row]) -> str:
+    """`auto` beside temperature scaling on every network, the worst first."""
+    found = ratios(rows, "auto")
+    order = sorted(found, key=lambda network: -found[network].mean())
+    cells = [[name, f"{found[name].mean():.4f}", f"{found[name].max():.4f}", str(len(found[name]))] for name in order]
+    return markdown(["network", "NLL / temperature's, mean", "worst split", "splits"], cells)
 
 
-def pareto(rows: list[Row]) -> None:
-    """ECE above its floor against NLL; the front is what no other method beats on both."""
-    lines = summary(rows)
-    points = {line["method"]: (line["nll"], max(line["ece"] - line["ece_floor"], 1e-4)) for line in lines}
-    front = [
-        name
-        for name, (x, y) in points.items()
-        if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in points.values())
+def auto_text(rows: Sequence[Row]) -> str:
+    found = ratios(rows, "auto")
+    mean = max(found, key=lambda network: found[network].mean())
+    split = max(found, key=lambda network: found[network].max())
+    means = [float(values.mean()) for values in found.values()]
+    return (
+        f"`auto`'s NLL over temperature scaling's is {np.mean(means):.4f} on average; at worst it is {max(means):.4f} as the "
+        f"mean of a network's splits ({mean}) and {found[split].max():.4f} on a single split ({split})."
+    )
+
+
+def failures(rows: Sequence[Row]) -> str:
+    """Every reason once, with the cells it stands for."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for row in rows:
+        if row.note.startswith(FAILED):
+            found.setdefault(row.note.removeprefix(FAILED), set()).add((row.network, row.method))
+    lines = []
+    for why, cells in found.items():
+        methods = ", ".join(f"`{name}`" for name in CALIBRATORS if name in {method for _, method in cells})
+        lines.append(f"- {', '.join(sorted({network for network, _ in cells}))}; {methods}: {why}")
+    return "\n".join(lines) or "None."
+
+
+def warned(rows: Sequence[Row]) -> str:
+    """Warnings of fits that have a result, by kind."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        for note in filter(None, row.note.split("; ")):
+            if not row.note.startswith(FAILED):
+                found.setdefault(note.split(" on ")[0] if "samples a class" in note else note, []).append(row)
+    lines = [
+        f"- {len(mine)} × {note} ({', '.join(sorted({f'`{row.method}`' for row in mine}))}; "
+        f"{', '.join(sorted({row.network for row in mine}))})"
+        for note, mine in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
-    figure, axis = plt.subplots(figsize=(8, 5.2), layout="constrained")
-    for name, (x, y) in points.items():
-        on = name in front
-        axis.plot(x, y, "o" if on else "x", color="black" if on else "0.45", markersize=7 if on else 6)
-        axis.annotate(
-            name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=8, color="black" if on else "0.3"
-        )
-    line = np.array(sorted(points[name] for name in front))
-    axis.step(line[:, 0], line[:, 1], where="post", color="black", linewidth=0.8)
-    axis.set(xlabel="NLL, mean over networks", ylabel="ECE above its floor", yscale="log")
-    axis.set_title("Lower left is better; circles: no other method is better on both", fontsize=10)
-    axis.grid(visible=True, which="both", alpha=0.2)
-    figure.savefig(HERE / "pareto.svg", metadata={"Date": None})
+    return "\n".join(lines) or "None."
+
+
+def conclusions(rows: Sequence[Row]) -> str:
+    """What the numbers say, in sentences that are computed from them."""
+    lines = {line["method"]: line for line in summary(rows)}
+    above = {name: line["ece"] - line["ece_floor"] for name, line in lines.items()}
+    nll = {name: line["nll"] for name, line in lines.items()}
+    front = pareto_front(lines.values())
+    wins = {name: {line["method"]: line["win_rate"] for line in ranking(rows, name)} for name in ("ece", "nll")}
+    both = [m for m in CALIBRATORS if min(wins["ece"][m], wins["nll"][m]) > 0.75]
+    gamed = [m for m in CALIBRATORS if above[m] < above["temperature"] and nll[m] > nll["temperature"]]
+    worse = [
+        m for m in CALIBRATORS if above[m] > above["temperature"] and nll[m] > nll["temperature"] and m != "identity"
+    ]
+    gains = {m: 100 * (lines[m]["accuracy"] - lines["identity"]["accuracy"]) for m in lines}
+    up = max(gains, key=lambda m: gains[m])
+    down = min(gains, key=lambda m: gains[m])
+    said = [
+        f"No other method has both a lower NLL and a lower ECE than these (circles in the plot): {named(front)}.",
+        f"Better than temperature scaling on more than three quarters of the networks, in ECE *and* NLL: {named(both)}.",
+        f"Lower ECE but higher NLL than temperature scaling, so that ECE alone flatters them: {named(gamed)}.",
+        f"Worse than temperature scaling in both: {named(worse)}.",
+        (
+            f"Accuracy moves by {gains[up]:+.2f} points with `{up}` and by {gains[down]:+.2f} with `{down}`, on average. "
+            f"{accuracy_by_network(rows, up)}"
+        ),
+    ]
+    return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def accuracy_by_network(rows: Sequence[Row], method: str) -> str:
+    """Where a method moves the accuracy most, and what is left elsewhere."""
+    found = {
+        network: 100 * (np.mean(mine["accuracy", method]) - np.mean(mine["accuracy", "identity"]))
+        for network, mine in by_network(rows).items()
+    }
+    most = sorted(found, key=lambda network: -found[network])[:4]
+    rest = np.mean([value for network, value in found.items() if network not in most])
+    where = ", ".join(f"{network} ({found[network]:+.1f})" for network in most)
+    return f"`{method}` gains most on {where}; on the other networks {rest:+.2f} on average."
+
+
+def by_network(rows: Sequence[Row]) -> dict[str, dict[tuple[str, str], list[float]]]:
+    """Figures of every network that all methods have a result on, by metric and method."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {network: {} for network in complete(rows)}
+    for row in rows:
+        for metric, value in row.figures.items():
+            found.get(row.network, {}).setdefault((metric, row.method), []).append(value)
+    return found
+
+
+def named(methods: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in methods) or "none"
 
 
 def main() -> None:
     rows = [Row.of_flat(row) for row in read_rows(HERE / "rows.csv")]
-    networks, shared = {row.network for row in rows}, complete(rows)
-    pareto(rows)
+    used = whole(rows)
+    shared = complete(used)
+    lines = summary(used)
+    pareto(lines, HERE / "pareto.svg")
+    rank_plot(
+        {title: ranking(used, name) for name, title in (("ece", "ECE"), ("nll", "NLL"))},
+        critical_difference(len(CALIBRATORS), len(shared)),
+        HERE / "ranks.svg",
+    )
     text = (HERE / "template.md").read_text()
     for mark, value in {
-        "METHODS": str(len({row.method for row in rows})),
-        "NETWORKS": str(len(networks)),
+        "COVERAGE": coverage(rows, used),
         "SHARED": str(len(shared)),
-        "MEANS": means_table(rows),
-        "RANKS": ranks_table(rows),
-        "GROUPS": groups_text(rows),
-        "FAILURES": failures(rows),
+        "CONCLUSIONS": conclusions(used),
+        "MEANS": means_table(used),
+        "RANKS": ranks_table(used),
+        "GROUPS": groups_text(used),
+        "AUTO": auto_text(used),
+        "AUTO_TABLE": auto_table(used),
+        "FAILURES": failures(used),
+        "WARNINGS": warned(used),
     }.items():
         text = text.replace("{" + mark + "}", value)
     write_text(HERE / "README.md", text)
+    print(coverage(rows, used))
+    print(auto_text(used))
 
 
 if __name__ == "__main__":

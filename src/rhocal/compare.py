@@ -34,7 +34,7 @@ COLUMNS = (*CORE, "classwise_ece")
 FAILED = "no result: "
 """How the note of a row begins whose method could not be fitted."""
 
-NUMBERS = ("ece_floor", "seconds")
+NUMBERS = ("ece_floor", "seconds", "cpu_seconds")
 """Columns of rows that are numbers, besides the metrics."""
 
 
@@ -52,6 +52,8 @@ class Row:
     ece_floor: float = math.nan
     """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
     note: str = ""
+    cpu_seconds: float = math.nan
+    """Processor time of the fit, all threads together: on a busy machine it says more than the seconds on the clock."""
 
     def flat(self) -> dict[str, Any]:
         """Plain columns."""
@@ -59,6 +61,7 @@ class Row:
         tail = {
             "ece_floor": self.ece_floor,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "n_tune": self.n_tune,
             "n_test": self.n_test,
             "note": self.note,
@@ -69,9 +72,11 @@ class Row:
     def of_flat(cls, row: Mapping[str, Any]) -> Row:
         """A row that was written and read again; what is empty there is not a number."""
         figures = {name: float(row.get(name, math.nan)) for name in COLUMNS}
-        seconds, floor = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor"))
+        floor, seconds, cpu = (float(row.get(name, math.nan)) for name in NUMBERS)
         sizes = int(row["n_tune"]), int(row["n_test"])
-        return cls(row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""))
+        return cls(
+            row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""), cpu
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def halves(whole: Predictions, seed: int) -> TunedOn:
 def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
     """Fit every method on the tune set and measure it on the test set."""
     for method, cal in methods.items():
-        start = time.perf_counter()
+        start = np.array([time.perf_counter(), time.process_time()])
         sizes = pair.tune.n_samples, pair.test.n_samples
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RhocalWarning)
@@ -116,12 +121,13 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
                 none = dict.fromkeys(COLUMNS, math.nan)
                 yield Row(network, pair.name, method, none, math.nan, *sizes, math.nan, f"{FAILED}{error}")
                 continue
-        seconds = time.perf_counter() - start
+        seconds, cpu = np.array([time.perf_counter(), time.process_time()]) - start
         calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
         note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
         scored = Scored.of(calibrated)
         floor = perfect_error(scored.confidence, scored.weights, N_BINS)
-        yield Row(network, pair.name, method, figures(calibrated, COLUMNS), seconds, *sizes, floor, note)
+        found = figures(calibrated, COLUMNS)
+        yield Row(network, pair.name, method, found, float(seconds), *sizes, floor, note, float(cpu))
 
 
 def complete(rows: Sequence[Row]) -> list[str]:

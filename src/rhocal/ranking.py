@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 def means(rows: Sequence[Row], metric: str) -> tuple[list[str], Vector]:
     """The methods, and their mean over splits on every network that all have a result on (networks × methods)."""
     methods = list(dict.fromkeys(row.method for row in rows))
-    cells = [
-        [
-            np.mean([row.figures[metric] for row in rows if (row.network, row.method) == (network, method)])
-            for method in methods
-        ]
-        for network in complete(rows)
-    ]
-    return methods, np.array(cells)
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row.network, row.method), []).append(row.figures[metric])
+    return methods, np.array([[np.mean(found[network, method]) for method in methods] for network in complete(rows)])
+
+
+def ratios(rows: Sequence[Row], method: str, metric: str = "nll", beside: str = "temperature") -> dict[str, Vector]:
+    """For every network, a metric of one method over another's, on every split on which both have a result."""
+    by_key = {(row.network, row.split, row.method): row.figures[metric] for row in rows}
+    found: dict[str, list[float]] = {}
+    for (network, split, name), value in by_key.items():
+        other = by_key.get((network, split, beside), math.nan)
+        if name == method and not math.isnan(value / other):
+            found.setdefault(network, []).append(value / other)
+    return {network: np.array(values) for network, values in found.items()}
 
 
 def ranks(table: Vector, *, lower: bool) -> Vector:

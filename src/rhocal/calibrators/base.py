@@ -6,8 +6,6 @@ Calibrators return calibrated *logits*; softmax happens once, at the door.
 
 from __future__ import annotations
 
-import html
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,15 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rhocal import kernels
-from rhocal.errors import InputError, not_fitted
+from rhocal.calibrators.arrivals import in_memory, in_shape, is_dask, is_tensor, required
+from rhocal.calibrators.estimator import Estimator
+from rhocal.calibrators.scaling import scaled, scaled_probs
+from rhocal.errors import InputError
 from rhocal.passes import ArrayPasses
 from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
 from rhocal.portable import scaled as scaled_map
 from rhocal.predictions import Kind, Predictions, predictions
 from rhocal.profile import Profile
-from rhocal.special import Floats, exp_normal, row_argmax, row_max, row_sum, softmax
-from rhocal.threads import over_blocks, row_blocks
+from rhocal.special import Floats, row_argmax, softmax
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -36,20 +35,14 @@ if TYPE_CHECKING:
 Output = Literal["probs", "logits"]
 ApplyFn = Callable[[Constants, Any], Any]
 
-AT_A_TIME = 1 << 22
-"""Entries whose scales are found together before their probabilities: a small share of any large output."""
 
-
-class Calibrator(ABC):
+class Calibrator(Estimator, ABC):
     """A map from logits to calibrated logits, fitted on a tune set."""
 
     name: ClassVar[str]
     """The family's name in the table of methods and in artifacts."""
     keeps_decision: ClassVar[bool]
     """Whether the predicted class can never change."""
-    parameters: ClassVar[tuple[str, ...]]
-    """The fitted numbers and arrays, as attributes; what an artifact stores."""
-
     words: ClassVar[tuple[str, ...]] = ()
     """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
 
@@ -61,10 +54,7 @@ class Calibrator(ABC):
 
     children: ClassVar[tuple[str, ...]] = ()
     """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
-    stages: ClassVar[tuple[str, ...]] = ()
-    """Options that are calibrators themselves, or their names; their own options are written ``stage__option``."""
 
-    classes_: NDArray[Any]
     kind_: Kind
     solution_: Solution
 
@@ -87,8 +77,8 @@ class Calibrator(ABC):
         families that know domains (``multi-domain``).
         """
         self._refuse(groups)
-        if not _in_memory(logits):
-            if groups is not None or class_axis != -1 or (sample_weight is not None and not _is_dask(logits)):
+        if not in_memory(logits):
+            if groups is not None or class_axis != -1 or (sample_weight is not None and not is_dask(logits)):
                 raise InputError(
                     "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
                     "with sample weights as their third part"
@@ -97,10 +87,10 @@ class Calibrator(ABC):
             return self._fit_elsewhere(logits, labels, sample_weight, said)
         if groups is None and self._fits_there(logits):
             there = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
-            return self._fit_there(logits, _required(labels), sample_weight=sample_weight, **there)
+            return self._fit_there(logits, required(labels), sample_weight=sample_weight, **there)
         data = predictions(
             logits,
-            _required(labels),
+            required(labels),
             sample_weight=sample_weight,
             classes=classes,
             kind=kind,
@@ -114,10 +104,10 @@ class Calibrator(ABC):
         """Fit on a stream of blocks, or on a Dask array."""
         from rhocal import out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
 
-        if _is_dask(logits):
+        if is_dask(logits):
             from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
 
-            fit_dask(self, logits, _required(labels), sample_weight, said)
+            fit_dask(self, logits, required(labels), sample_weight, said)
         elif labels is not None:
             raise InputError("labels: the blocks of a stream bring their own; leave labels out")
         else:
@@ -132,7 +122,7 @@ class Calibrator(ABC):
         if is_tensor(logits):
             return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
-        out = _in_shape(self._transform_of(data), logits, class_axis)
+        out = in_shape(self._transform_of(data), logits, class_axis)
         return out if self._container is None else self._framed(out, logits)
 
     def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **said: Any) -> Floats:
@@ -149,12 +139,12 @@ class Calibrator(ABC):
         """
         if is_tensor(logits):
             return self._of_tensor(logits, "probs", kind, class_axis, groups)
-        if _is_dask(logits):
+        if is_dask(logits):
             from rhocal.dask import predict_proba  # noqa: PLC0415 - Dask is there if its arrays are
 
             return predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
-        return _in_shape(self._probs_of(data), logits, class_axis)
+        return in_shape(self._probs_of(data), logits, class_axis)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
@@ -221,6 +211,10 @@ class Calibrator(ABC):
         self.classes_, self.kind_ = data.classes, kind
         return self
 
+    def begin_near(self, fitted: Calibrator) -> Self:  # noqa: ARG002
+        """Begin the next fit where a fit on similar samples ended, in families that can: the result is the same, sooner."""
+        return self
+
     def transform_checked(self, logits: Floats) -> Floats:
         """Calibrated logits of checked logits."""
         return self._transform(logits)
@@ -271,87 +265,7 @@ class Calibrator(ABC):
     def _predicted(self, logits: Floats) -> NDArray[np.intp]:
         return row_argmax(self._transform(logits))
 
-    # scikit-learn's protocol ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def _option_names(cls) -> list[str]:
-        if cls.__init__ is object.__init__:
-            return []
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002 - scikit-learn's signature
-        """The options, as they were given; ``deep`` adds those of its stages as ``stage__option``."""
-        options = {name: getattr(self, name) for name in self._option_names()}
-        for stage in self.stages if deep else ():
-            inner = unfitted(options[stage]).get_params()
-            options |= {f"{stage}__{name}": value for name, value in inner.items()}
-        return options
-
-    def set_params(self, **options: Any) -> Self:
-        """Change options; they count from the next ``fit``."""
-        known = self._option_names()
-        for name, value in options.items():
-            stage, _, inner = name.partition("__")
-            if inner and stage in self.stages:
-                setattr(self, stage, unfitted(getattr(self, stage)).set_params(**{inner: value}))
-            elif name in known:
-                setattr(self, name, value)
-            else:
-                raise InputError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(known) or 'none'}")
-        return self
-
-    _container: str | None = None
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """What ``transform`` returns: ``"default"``, ``"pandas"`` or ``"polars"``; None leaves it as it is."""
-        if transform not in {None, "default", "pandas", "polars"}:
-            raise InputError(f"transform is default, pandas or polars; got {transform!r}")
-        if transform is not None:
-            self._container = None if transform == "default" else transform
-        return self
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
-        """Names of the columns of ``transform``."""
-        return np.array([f"logit_{name}" for name in self._fitted().classes_], dtype=object)
-
-    def _framed(self, out: Floats, came: Any) -> Any:
-        from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
-
-        return framed(out, self.get_feature_names_out(), getattr(came, "index", None), self._container)
-
-    def _repr_html_(self) -> str:
-        fitted = {name: getattr(self, name) for name in self.parameters if np.ndim(getattr(self, name, [0])) == 0}
-        numbers = ", ".join(f"{name} = {value:.6g}" for name, value in fitted.items())
-        return f"<pre>{html.escape(repr(self))}{'<br>' if numbers else ''}{numbers}</pre>"
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params(deep=False).items()
-            if not _same(value, defaults[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "solution_")
-
-    def __sklearn_tags__(self) -> Any:
-        from rhocal.sklearn import calibrator_tags  # noqa: PLC0415 - scikit-learn asks, so it is there
-
-        return calibrator_tags()
-
     # Common steps --------------------------------------------------------------------------------------------------
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns, by the name scikit-learn uses."""
-        return len(self._fitted().classes_)
-
-    def _fitted(self) -> Self:
-        if not self.__sklearn_is_fitted__():
-            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
-        return self
 
     def _refuse(self, groups: Any) -> None:
         if groups is not None and not self.takes_groups:
@@ -441,98 +355,8 @@ class ScaleCalibrator(Calibrator):
         return row_argmax(logits)
 
 
-def scaled(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
-    """Every sample's logits times its scale, block by block."""
-    out = np.empty_like(logits)
-    for rows in row_blocks(*logits.shape):
-        block = logits[rows]
-        np.multiply(block, scale_of(rows).astype(block.dtype)[:, None], out=out[rows])
-        keep_decision(out[rows], block)
-    return out
-
-
-def scaled_probs(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
-    """Softmax of every sample's logits times its scale, block by block."""
-    out = np.empty_like(logits)
-    if kernels.serves(logits):
-        for rows in row_blocks(*logits.shape, entries=AT_A_TIME):
-            _, close = kernels.softmax(logits[rows], scale_of(rows), out[rows])
-            if close:
-                keep_decision(out[rows], logits[rows])
-        return out
-    almost = 1 - 8 * np.finfo(logits.dtype).eps
-
-    def work(rows: slice) -> None:
-        block, p = logits[rows], out[rows]
-        # The maximum goes first: scaled logits of 1e30 would overflow their differences otherwise.
-        np.subtract(block, row_max(block)[:, None], out=p)
-        scale = scale_of(rows).astype(p.dtype)
-        p *= scale[0] if (scale == scale[0]).all() else scale[:, None]
-        exp_normal(p)
-        # The top class is at exactly 1. Only others that come close to it could be rounded to the same.
-        close = np.count_nonzero(p > almost) > len(p)
-        p /= row_sum(p)[:, None]
-        if close:
-            keep_decision(p, block)
-
-    over_blocks(logits.shape, work)
-    return out
-
-
-def keep_decision(out: Floats, logits: Floats) -> None:
-    """Where rounding made two classes equal, lift the one that was ahead (and its ties) by the smallest step there is."""
-    top = row_argmax(logits)
-    rounded = np.flatnonzero(row_argmax(out) != top)
-    if len(rounded):
-        block, chosen = logits[rounded], out[rounded]
-        lifted = np.nextafter(chosen.max(axis=1, keepdims=True), np.asarray(np.inf, out.dtype))
-        out[rounded] = np.where(block == block.max(axis=1, keepdims=True), lifted, chosen)
-
-
 def wants_probs(output: str) -> bool:
     """Whether probabilities are asked for."""
     if output not in {"probs", "logits"}:
         raise InputError(f"output is probs or logits; got {output!r}")
     return output == "probs"
-
-
-def is_tensor(values: Any) -> bool:
-    """Whether it is a torch tensor, without importing torch."""
-    return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
-
-
-def unfitted(stage: str | Calibrator) -> Calibrator:
-    """A calibrator with the same options that is not fitted, from a calibrator or from a name in the table."""
-    if isinstance(stage, Calibrator):
-        return type(stage)(**stage.get_params(deep=False))
-    from rhocal.calibrators import calibrator  # noqa: PLC0415 - the table knows this file, and this one asks it later
-
-    return calibrator(stage)
-
-
-def _is_dask(logits: Any) -> bool:
-    """Whether it is a Dask array, without importing Dask."""
-    return type(logits).__module__.split(".")[0] == "dask"
-
-
-def _in_memory(logits: Any) -> bool:
-    return not _is_dask(logits) and type(logits).__module__ != "rhocal.streams"
-
-
-def _required(labels: Any) -> Any:
-    if labels is None:
-        raise InputError("labels are missing; a fit needs one label for each sample")
-    return labels
-
-
-def _in_shape(out: Floats, came: Any, class_axis: int) -> Floats:
-    shape = np.shape(came)
-    if len(shape) <= 2 and class_axis % max(len(shape), 1) == len(shape) - 1:
-        return out
-    axis = class_axis % len(shape)
-    rest = [n for i, n in enumerate(shape) if i != axis]
-    return np.moveaxis(out.reshape([*rest, out.shape[1]]), -1, axis)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) is type(b) and bool(np.all(a == b)))

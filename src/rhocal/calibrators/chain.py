@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import fold_models, out_of_fold
 from rhocal.portable import chained
 from rhocal.solve import Solution
@@ -53,7 +54,7 @@ class Chain(Calibrator):
 
     def _fit(self, data: Predictions) -> Solution:
         self.first_ = unfitted(self.first).fit_checked(data, "logits")
-        folds, models = fold_models(self.first, data, self.n_folds)
+        folds, models = fold_models(self.first, data, self.n_folds, self.first_)
         outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
         self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
         one, two = self.first_.solution_, self.second_.solution_

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import portable
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import fold_models
 from rhocal.errors import InputError
 from rhocal.predictions import SMALLEST_PROB

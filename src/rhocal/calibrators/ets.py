@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.ground import nothing_to_read
 from rhocal.calibrators.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import Objective, objective
@@ -60,7 +61,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         profile = Profile.of(data)
         if not profile.spread > 0:
             self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
-            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            return nothing_to_read(target)
         fit = ScaleFit.of(profile)
         mixture = Mixture(data, fit, fit.prepared(target))
         bounds = [fit.bounds, (0.0, 1.0), (0.0, MOST_UNIFORM)]

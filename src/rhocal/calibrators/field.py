@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import (
     STANDARD,
     Shape,
-    Standard,
     portable_features,
     portable_standard,
     raw_features,
 )
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.ground import Ground, nothing_to_read, remembered
 from rhocal.objectives import Objective, objective
 from rhocal.special import dot
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from rhocal.portable import Constants, Formula, Ops
     from rhocal.portable.ops import Value
     from rhocal.profile import Profile
+    from rhocal.solve import Solution
     from rhocal.special import Floats, Vector
 
 RIDGES = (np.inf, 500.0, 50.0, 5.0)
@@ -92,27 +91,21 @@ class FieldScaling(ScaleCalibrator):
         self.caution = caution
         self.n_folds = n_folds
 
-    def _fit_profile(self, profile: Profile) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
-        if not profile.spread > 0:
-            none = np.zeros(raw_features(Shape.of_profile(profile, 1.0), self.features).shape[1])
-            self.unit_, self.bias_, self.ridge_ = 1.0, 0.0, np.inf
-            self.weights_, self.low_, self.high_, self.mean_, self.sd_ = none, none, none, none, none + 1
-            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
-        fit = ScaleFit.of(profile)
-        self.unit_ = float(np.exp(fit.log_scale))
-        raw = raw_features(Shape.of_profile(profile, self.unit_), self.features)
-        standard = Standard.of(raw, profile.weights)
-        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
-        field = Linear(standard(raw), self.unit_)
-        x, self.ridge_, solution = ridges.fitted(fit, field, target, RIDGES, hold, "field scaling")
+        ground = Ground.of(profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features))
+        ground.left_to(self)
+        field = Linear(ground.inputs, ground.unit)
+        if ground.fit is None:
+            self.bias_, self.weights_, self.ridge_ = 0.0, field.start(0.0)[1:], np.inf
+            return nothing_to_read(target)
+        x, self.ridge_, solution = ridges.fitted(ground.fit, field, target, RIDGES, hold, "field scaling")
         self.bias_, self.weights_ = float(x[0]), x[1:]
         return solution
 
     def _scale(self, logits: Floats) -> Vector:
-        standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
-        features = standard(raw_features(Shape.of(logits, self.unit_), self.features))
+        features = remembered(self)(raw_features(Shape.of(logits, self.unit_), self.features))
         return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
 
     def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:

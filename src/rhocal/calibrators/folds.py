@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, unfitted
+from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.ridge import stratified_folds
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError, RhocalWarning
@@ -16,14 +16,18 @@ from rhocal.profile import Profile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.predictions import Predictions
     from rhocal.special import Floats
 
 
-def fold_models(stage: str | Calibrator, data: Predictions, n_folds: int) -> tuple[NDArray[np.intp], list[Calibrator]]:
+def fold_models(
+    stage: str | Calibrator, data: Predictions, n_folds: int, near: Calibrator | None = None
+) -> tuple[NDArray[np.intp], list[Calibrator]]:
     """The fold of every sample, and for each fold a calibrator fitted on the others; no calibrator if one fold is all.
 
-    Folds are strata of confidence: neither the order of the samples nor copies of them change anything.
+    Folds are strata of confidence: neither the order of the samples nor copies of them change anything. Each fit begins where
+    the one before it ended, the first near the calibrator given.
     """
     if not n_folds >= 2:
         raise InputError(f"n_folds must be at least 2; got {n_folds!r}")
@@ -36,7 +40,13 @@ def fold_models(stage: str | Calibrator, data: Predictions, n_folds: int) -> tup
         return np.zeros(data.n_samples, dtype=np.intp), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # the fit on all samples speaks for itself
-        models = [unfitted(stage).fit_checked(data.take(np.flatnonzero(folds != k)), "logits") for k in present]
+        models: list[Calibrator] = []
+        for k in present:
+            model = unfitted(stage)
+            if near is not None:
+                model.begin_near(near)
+            models.append(model.fit_checked(data.take(np.flatnonzero(folds != k)), "logits"))
+            near = near or model
     # A sample of weight 0 may stand in a fold of its own; any model will do for it.
     return np.searchsorted(present, folds).clip(max=len(present) - 1), models
 

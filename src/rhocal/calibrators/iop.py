@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.ground import nothing_to_read
 from rhocal.calibrators.held_out import cautious, folds_of, thinned
 from rhocal.calibrators.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.ridge import HoldBack
@@ -84,7 +85,7 @@ class IntraOrderPreserving(OrderCalibrator):
         self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
         if not profile.spread > 0:
             self.unit_, self.ridge_ = 1.0, np.inf
-            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            return nothing_to_read(target)
         fit = ScaleFit.of(profile)
         self.unit_ = float(np.exp(fit.log_scale))
         target = fit.prepared(target)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import ridge as ridges
-from rhocal.calibrators.base import ScaleCalibrator, scaled, scaled_probs
+from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.features import Shape, Standard, raw_features
 from rhocal.calibrators.held_out import cautious
 from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.scaling import scaled, scaled_probs
 from rhocal.calibrators.temperature import TemperatureScaling
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective

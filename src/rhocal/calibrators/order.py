@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, keep_decision
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.scaling import keep_decision
 from rhocal.special import Floats, Vector, softmax
 from rhocal.threads import row_blocks
 

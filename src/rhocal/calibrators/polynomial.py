@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.ground import nothing_to_read
 from rhocal.calibrators.held_out import cautious, folds_of
 from rhocal.calibrators.order import SMALLEST, OrderCalibrator, keep_order
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached
@@ -76,7 +77,7 @@ class PolynomialScaling(OrderCalibrator):
         profile = Profile.of(data)
         what = "squared error of membership"
         if not profile.spread > 0:
-            return solve.Solution(what, float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            return nothing_to_read(what)
         fit = ScaleFit.of(profile)
         self.unit_ = float(np.exp(fit.log_scale))
         at_bound = bound_reached(fit.log_scale, fit.bounds)

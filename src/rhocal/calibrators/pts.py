@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal import solve
 from rhocal.calibrators import ridge as ridges
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.features import STANDARD, Standard, portable_standard, top_logits
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.features import STANDARD, portable_standard, top_logits
+from rhocal.calibrators.ground import Ground, nothing_to_read, remembered
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile import TOP_K
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rhocal.portable import Constants, Formula, Ops
     from rhocal.portable.ops import Value
     from rhocal.profile import Profile
+    from rhocal.solve import Solution
     from rhocal.special import Floats, Vector
 
 RIDGES = (np.inf, 50.0, 5.0)
@@ -86,36 +86,31 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _fit_profile(self, profile: Profile) -> solve.Solution:
+    def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
         if not 1 <= self.top_k <= TOP_K:
             raise InputError(f"top_k must be 1 to {TOP_K}; got {self.top_k!r}")
         if self.n_hidden != "cv" and not (isinstance(self.n_hidden, int) and self.n_hidden >= 1):
             raise InputError(f"n_hidden is 'cv' or a whole number of at least 1; got {self.n_hidden!r}")
-        # With equal logits everywhere there is nothing to read, and every scale gives the same uniform rows.
-        fit = ScaleFit.of(profile) if profile.spread > 0 else None
-        self.unit_ = float(np.exp(fit.log_scale)) if fit else 1.0
-        raw = self.unit_ * (profile.largest[: self.top_k] - profile.mean).T
-        standard = Standard.of(raw, profile.weights)
-        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
+        ground = Ground.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
+        ground.left_to(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
-        networks = [Network(standard(raw), self.unit_, width, self.random_state) for width in widths]
-        if fit is None:
+        networks = [Network(ground.inputs, ground.unit, width, self.random_state) for width in widths]
+        if ground.fit is None:
             self.network_, self.ridge_ = networks[0].start(0.0), np.inf
-            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
-        prepared = fit.prepared(target)
-        choices = [ridges.settled(fit, network, prepared, RIDGES, hold) for network in networks]
+            return nothing_to_read(target)
+        prepared = ground.fit.prepared(target)
+        choices = [ridges.settled(ground.fit, network, prepared, RIDGES, hold) for network in networks]
         best = min(range(len(widths)), key=lambda i: choices[i].score)
         self.network_, self.ridge_, solution = ridges.fitted(
-            fit, networks[best], target, RIDGES, hold, "parameterised temperature scaling", choices[best]
+            ground.fit, networks[best], target, RIDGES, hold, "parameterised temperature scaling", choices[best]
         )
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return replace(solution, trials=tuple(rows))
 
     def _scale(self, logits: Floats) -> Vector:
-        standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
-        inputs = standard(top_logits(logits, self.unit_, len(self.low_)))
+        inputs = remembered(self)(top_logits(logits, self.unit_, len(self.low_)))
         n_hidden = (len(self.network_) - 1) // (2 + len(self.low_))
         return Network(inputs, self.unit_, n_hidden, 0).scales(self.network_)[0]
 

@@ -6,7 +6,7 @@ number of parameters of each kind and falls with the number of samples, so that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rhocal.profile import Profile
 from rhocal.special import softmax
 
 if TYPE_CHECKING:
+    from rhocal.calibrators.base import Calibrator
     from rhocal.portable import Constants, Formula, Ops
     from rhocal.portable.ops import Value
     from rhocal.predictions import Predictions
@@ -51,6 +52,7 @@ class StructuredScaling(LinearCalibrator):
     parameters = ("scale_", "mix_", "weight_", "bias_")
     scale_: float
     mix_: float
+    _near: StructuredScaling | None = None
 
     def __init__(
         self,
@@ -84,8 +86,14 @@ class StructuredScaling(LinearCalibrator):
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
         x = self._features(data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
-        self.weight_, self.bias_, evidence = linear.fitted_map(problem, "structured scaling")
+        start, self._near = problem.parameters_of(self._near), None
+        self.weight_, self.bias_, evidence = linear.fitted_map(problem, "structured scaling", start)
         return evidence
+
+    def begin_near(self, fitted: Calibrator) -> Self:
+        """Begin the next fit with the parameters of another."""
+        self._near = fitted if isinstance(fitted, StructuredScaling) else None
+        return self
 
     def _features(self, logits: Vector) -> Vector:
         return np.log((1 - self.mix_) * softmax(self.scale_ * logits) + self.mix_ / logits.shape[1])

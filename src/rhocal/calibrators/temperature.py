@@ -8,6 +8,7 @@ import numpy as np
 
 from rhocal import solve
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.ground import nothing_to_read
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.objectives import NLL, Objective, objective
 
@@ -53,7 +54,7 @@ class TemperatureScaling(ScaleCalibrator):
         target = objective(self.objective)
         if not profile.spread > 0:
             self.temperature_ = 1.0
-            return solve.Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            return nothing_to_read(target)
         fit = ScaleFit.of(profile)
         target = fit.prepared(target)
         if isinstance(target, NLL):  # already exact

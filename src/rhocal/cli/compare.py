@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,9 @@ from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
     from rhocal.compare import Row, TunedOn
+
+BETWEEN_WRITES = 5.0
+"""Seconds between two writes of all rows found so far."""
 
 
 def compare(
@@ -59,10 +63,16 @@ def compare(
     done = {(row.network, row.split, row.method) for row in rows}
     todo = campaign.tasks(sources, names, seeds, Names(logits_name, labels_name), kind_of(kind), done)
     with tables.progress("fitting", sum(len(task.methods) for task in todo)) as step:
-        for new in campaign.run(todo, jobs):
-            rows += new
-            for row in new:
-                step(f"{row.network}, {row.method}")
+        written = time.monotonic()
+        try:
+            for new in campaign.run(todo, jobs):
+                rows += new
+                for row in new:
+                    step(f"{row.network}, {row.method}")
+                if output is not None and time.monotonic() > written + BETWEEN_WRITES:
+                    comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
+                    written = time.monotonic()
+        finally:  # an interrupted run keeps what it has
             if output is not None:
                 comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
     rows = in_order(rows, names)

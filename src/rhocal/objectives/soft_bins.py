@@ -74,17 +74,23 @@ class SoftECE(Single):
 
 
 def soft_error(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> tuple[float, Slopes]:
-    """sqrt(Σ_b share_b · gap_b²) and its slope in the confidences."""
+    """sqrt(Σ_b share_b · gap_b²) and its slope in the confidences.
+
+    With u_b the degrees and c_b the centres, ∂u_b/∂confidence = u_b (c_b − Σ u c) · 2/temperature: everything is a sum over
+    the bins of u times a few columns, and a single product gives them all.
+    """
     d = facts.correct - confidence
-    away = confidence[:, None] - _centres(n_bins)
-    u = _degrees(confidence, n_bins, temperature)
-    h = -2 * away / temperature
-    du = u * (h - (u * h).sum(axis=1, keepdims=True))
-    share = facts.weights @ u
-    gap = (facts.weights * d) @ u / np.maximum(share, 1e-300)
+    u, centres = _degrees(confidence, n_bins, temperature), _centres(n_bins)
+    share = u @ facts.weights
+    gap = u @ (facts.weights * d) / np.maximum(share, 1e-300)
     square = float(share @ gap**2)
+    centre, to_gap, to_square, gap_moment, square_moment = (
+        np.stack([centres, gap, gap**2, centres * gap, centres * gap**2]) @ u
+    )
+    d_gap = 2 / temperature * (gap_moment - centre * to_gap)
+    d_square = 2 / temperature * (square_moment - centre * to_square)
     # Σ_b D_b²/S_b with D = Σ w u d, S = Σ w u
-    slope = facts.weights * (2 * d * (du @ gap) - 2 * (u @ gap) - du @ gap**2)
+    slope = facts.weights * (2 * d * d_gap - 2 * to_gap - d_square)
     root = math.sqrt(square)
     return root, {"confidence": slope / (2 * max(root, 1e-9))}
 
@@ -94,10 +100,13 @@ def _centres(n_bins: int) -> Vector:
 
 
 def _degrees(confidence: Vector, n_bins: int, temperature: float) -> Vector:
-    """To which degree each sample belongs to each bin."""
-    u = -((confidence[:, None] - _centres(n_bins)) ** 2) / temperature
-    u = np.exp(u - u.max(axis=1, keepdims=True))
-    return np.asarray(u / u.sum(axis=1, keepdims=True))
+    """To which degree each sample (column) belongs to each bin (row)."""
+    u = np.square(confidence - _centres(n_bins)[:, None])
+    u -= u.min(axis=0)
+    u *= -1 / temperature
+    np.exp(u, out=u)
+    u /= u.sum(axis=0)
+    return np.asarray(u)
 
 
 def _held_out(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> float:
@@ -114,6 +123,6 @@ def _held_out(confidence: Vector, facts: Facts, n_bins: int, temperature: float)
     for fold in range(N_FOLDS):
         out = folds == fold
         w = np.where(out, 0.0, facts.weights)
-        gap = (w * d) @ u / np.maximum(w @ u, 1e-12)
-        total += float(facts.weights[out] @ (d[out] - u[out] @ gap) ** 2)
+        gap = u @ (w * d) / np.maximum(u @ w, 1e-12)
+        total += float(facts.weights[out] @ (d[out] - gap @ u[:, out]) ** 2)
     return total

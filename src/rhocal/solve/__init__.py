@@ -1,0 +1,31 @@
+"""The only door to an optimiser. What comes back carries its evidence; nothing fails silently.
+
+SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
+"""
+
+from rhocal.solve.evidence import CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
+from rhocal.solve.many import FEW_PARAMETERS, convex_newton, few, polish, smooth
+from rhocal.solve.one import convex, newton, scan
+from rhocal.solve.sampled import sgd
+from rhocal.solve.special_cases import isotonic, logistic, quadratic, studentized_range
+
+__all__ = [
+    "FEW_PARAMETERS",
+    "CurvedFunction",
+    "Minimum",
+    "ScalarFunction",
+    "Solution",
+    "VectorFunction",
+    "convex",
+    "convex_newton",
+    "few",
+    "isotonic",
+    "logistic",
+    "newton",
+    "polish",
+    "quadratic",
+    "scan",
+    "sgd",
+    "smooth",
+    "studentized_range",
+]

@@ -1,0 +1,81 @@
+"""The optimisers on functions whose minimum is known."""
+
+import numpy as np
+import pytest
+
+from rhocal import solve
+
+FREE = [(-np.inf, np.inf)] * 2
+
+
+def counting(fun):
+    def counted(x):
+        counted.n += 1
+        return fun(x)
+
+    counted.n = 0
+    return counted
+
+
+def rosenbrock(x):
+    a, b = x
+    value = (1 - a) ** 2 + 20 * (b - a * a) ** 2
+    return value, np.array([-2 * (1 - a) - 80 * a * (b - a * a), 40 * (b - a * a)])
+
+
+def dented(x):
+    """A bowl that curves down away from its middle: 2 - exp(-|x - c|²/2) with c = (1, -0.5)."""
+    away = x - np.array([1.0, -0.5])
+    value = -np.exp(-away @ away / 2)
+    return 2 + value, -value * away
+
+
+@pytest.mark.parametrize("start", [(-1.0, 1.0), (0.0, 0.5), (2.0, 0.0)])
+def test_few_in_a_bent_valley(start):
+    fun = counting(rosenbrock)
+    found, hessian = solve.few(fun, np.array(start), FREE)
+    assert found.converged
+    assert found.n_evaluations == fun.n < 80
+    np.testing.assert_allclose(found.x, [1, 1], atol=1e-3)
+    assert (np.linalg.eigvalsh(hessian) > 0).all()
+
+
+@pytest.mark.parametrize("start", [(-1.0, 1.5), (2.5, 1.0), (1.0, -2.5)])
+def test_few_from_where_the_function_curves_down(start):
+    """Skipping updates there once left a Hessian of the wrong sign in place for good: 100 steps that crept."""
+    found, _ = solve.few(counting(dented), np.array(start), FREE)
+    assert found.converged
+    assert found.n_evaluations < 40
+    np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-3)
+
+
+def test_few_begins_with_a_hessian_that_is_not_positive():
+    found, _ = solve.few(dented, np.array([0.5, 0.0]), FREE, np.array([[1.0, 3.0], [3.0, -1.0]]))
+    assert found.converged
+    np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-3)
+
+
+def test_few_stops_at_a_bound():
+    found, _ = solve.few(rosenbrock, np.array([0.0, 0.0]), [(-1.0, 0.5), (-1.0, 1.0)])
+    assert found.converged
+    np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-4)
+
+
+def test_a_looser_tolerance_takes_fewer_newton_steps():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
+
+    def fun(x):
+        f = a @ x
+        p = 1 / (1 + np.exp(-f))
+        return np.logaddexp(0, f).sum() - f @ b + x @ x / 2, a.T @ (p - b) + x
+
+    def hessian(x):
+        p = 1 / (1 + np.exp(-a @ x))
+        return (a * (p * (1 - p))[:, None]).T @ a + np.eye(3)
+
+    tight, loose = (solve.convex_newton(fun, hessian, np.full(3, 2.0), tolerance) for tolerance in (1e-12, 1e-4))
+    assert loose.converged
+    assert loose.n_evaluations < tight.n_evaluations
+    np.testing.assert_allclose(fun(tight.x)[1], 0, atol=1e-9)
+    np.testing.assert_allclose(loose.value, tight.value, rtol=1e-6)
