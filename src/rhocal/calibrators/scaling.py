@@ -34,7 +34,7 @@ def scaled_probs(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]
     """Softmax of every sample's logits times its scale, block by block."""
     out = np.empty_like(logits)
     if kernels.serves(logits):
-        for rows in row_blocks(*logits.shape, entries=AT_A_TIME):
+        for rows in row_blocks(len(logits), logits.shape[1], AT_A_TIME):
             _, close = kernels.softmax(logits[rows], scale_of(rows), out[rows])
             if close:
                 keep_decision(out[rows], logits[rows])
