@@ -59,20 +59,22 @@ def pareto(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     lowest = min(x for x, _ in found.values())
     edge = min(max(x for x, _ in found.values()), FAR * lowest)
     figure, axis = plt.subplots(figsize=(9, 6), layout="constrained")
-    for k, names in enumerate(neighbours(found, edge - lowest)):
+    above: list[tuple[float, float]] = []
+    for names in neighbours(found, edge - lowest):
         for name in names:
             on = name in front
             at = min(found[name][0], edge), found[name][1]
             axis.plot(*at, "o" if on else "x", color="black" if on else "0.45", markersize=7 if on else 5)
         x, y = found[names[0]]
         right = x > lowest + 0.85 * (edge - lowest)
+        # a name goes below its point where the one before it would run into it
+        below = any(x - a < 0.25 * (edge - lowest) and abs(np.log(y / b)) < 0.06 for a, b in above)
+        if not below:
+            above.append((x, y))
         axis.annotate(
             ", ".join(names) + (f" → {x:.2f}" if x > edge else ""),
             (min(x, edge), y),
-            xytext=(
-                -5 if right else 5,
-                -10 if k % 2 else 4,
-            ),  # names of those next to each other go up and down in turn
+            xytext=(-5 if right else 5, -10 if below else 4),
             ha="right" if right else "left",
             textcoords="offset points",
             fontsize=7.5,
