@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SMALLEST = 1e-4
 """ECE above its floor is drawn from here on, on a logarithmic axis."""
 
-FAR = 1.25
+FAR = 1.16
 """Methods whose NLL is more than this times the lowest are drawn at the right edge, with an arrow."""
 
 
@@ -38,23 +38,47 @@ def pareto_front(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(front, key=lambda name: found[name])
 
 
+def neighbours(found: Mapping[str, tuple[float, float]], width: float) -> list[list[str]]:
+    """Methods whose points would print their names over each other, together; others alone."""
+    groups: list[list[str]] = []
+    for name in sorted(found, key=lambda name: found[name]):
+        x, y = found[name]
+        for group in groups:
+            a, b = found[group[0]]
+            if abs(x - a) < 0.06 * width and abs(np.log(y / b)) < 0.06:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
 def pareto(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """ECE above its floor against NLL; the front is what no other method beats on both."""
     found, front = points(lines), pareto_front(lines)
     lowest = min(x for x, _ in found.values())
     edge = min(max(x for x, _ in found.values()), FAR * lowest)
     figure, axis = plt.subplots(figsize=(9, 6), layout="constrained")
-    for name, (x, y) in found.items():
-        on = name in front
-        axis.plot(min(x, edge), y, "o" if on else "x", color="black" if on else "0.45", markersize=7 if on else 5)
+    above: list[tuple[float, float]] = []
+    for names in neighbours(found, edge - lowest):
+        for name in names:
+            on = name in front
+            at = min(found[name][0], edge), found[name][1]
+            axis.plot(*at, "o" if on else "x", color="black" if on else "0.45", markersize=7 if on else 5)
+        x, y = found[names[0]]
+        right = x > lowest + 0.85 * (edge - lowest)
+        # a name goes below its point where the one before it would run into it
+        below = any(x - a < 0.25 * (edge - lowest) and abs(np.log(y / b)) < 0.06 for a, b in above)
+        if not below:
+            above.append((x, y))
         axis.annotate(
-            f"{name} → {x:.2f}" if x > edge else name,
+            ", ".join(names) + (f" → {x:.2f}" if x > edge else ""),
             (min(x, edge), y),
-            xytext=(-4 if x > edge else 4, 3),
-            ha="right" if x > edge else "left",
+            xytext=(-5 if right else 5, -10 if below else 4),
+            ha="right" if right else "left",
             textcoords="offset points",
             fontsize=7.5,
-            color="black" if on else "0.3",
+            color="black" if names[0] in front else "0.3",
         )
     line = np.array([found[name] for name in front])
     axis.step(line[:, 0], line[:, 1], where="post", color="black", linewidth=0.8)

@@ -9,6 +9,7 @@ can be interrupted; the next one goes on where it was.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,15 @@ RANKED = {
     "nll": "NLL",
     "brier": "Brier",
 }
+
+KINDS = {
+    "image classifiers": ("cifar", "fashionmnist", "svhn", "flowers", "pathmnist"),
+    "language models' option logits": ("emotion6", "mmbench6", "mnli", "agnews"),
+}
+"""Kinds of networks that ask for different maps, by how their names begin."""
+
+INDISTINCT = 2 / 3
+"""Share of the methods that may be within the critical difference of the best before a metric is said to say little."""
 
 
 def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -96,6 +106,29 @@ def means_table(rows: Sequence[Row]) -> str:
     return markdown(["method", *columns.values(), "accuracy, points", "fit, CPU s", "× temperature's"], cells)
 
 
+def kinds_table(rows: Sequence[Row]) -> str:
+    """ECE above its floor and NLL of every method on each kind of network, by the NLL of the first kind."""
+    found = {}
+    for kind, beginnings in KINDS.items():
+        mine = [row for row in rows if row.network.startswith(beginnings)]
+        n_networks = len(complete(mine))
+        found[f"{kind} ({n_networks})"] = {line["method"]: line for line in summary(mine)}
+    first = next(iter(found.values()))
+    cells = [
+        [
+            f"`{method}`",
+            *(
+                f"{value:.4f}"
+                for lines in found.values()
+                for value in (lines[method]["ece"] - lines[method]["ece_floor"], lines[method]["nll"])
+            ),
+        ]
+        for method in sorted(first, key=lambda method: first[method]["nll"])
+    ]
+    head = ["method", *(f"{kind}: {what}" for kind in found for what in ("ECE above floor", "NLL"))]
+    return markdown(head, cells)
+
+
 def ranks_table(rows: Sequence[Row]) -> str:
     """Mean rank of every method under every metric, and how often it beats temperature scaling."""
     by_metric = {name: {line["method"]: line for line in ranking(rows, name)} for name in RANKED}
@@ -114,6 +147,8 @@ def groups_text(rows: Sequence[Row]) -> str:
     for name, title in RANKED.items():
         order = ranking(rows, name)
         level = [f"`{line['method']}`" for line in order if line["mean_rank"] - order[0]["mean_rank"] <= distance]
+        if len(level) > INDISTINCT * len(order):
+            level = [f"{len(level)} of {len(order)} methods; this metric hardly tells them apart"]
         lines.append(f"- {title}: {', '.join(level)}")
     return (
         f"Two mean ranks that are less than {distance:.1f} apart cannot be told apart (Nemenyi's critical difference, 5 %, "
@@ -154,15 +189,15 @@ def failures(rows: Sequence[Row]) -> str:
 
 
 def warned(rows: Sequence[Row]) -> str:
-    """Warnings of fits that have a result, by kind."""
+    """Warnings of fits that have a result, those that differ in numbers and names of methods only together."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        for note in filter(None, row.note.split("; ")):
-            if not row.note.startswith(FAILED):
-                found.setdefault(note.split(" on ")[0] if "samples a class" in note else note, []).append(row)
+        if row.note and not row.note.startswith(FAILED):
+            kind = re.sub(r"^[\w-]+ (?=fits a map)", "it ", re.sub(r"\d+\.\d+", "…", row.note))
+            found.setdefault(kind, []).append(row)
     lines = [
-        f"- {len(mine)} × {note} ({', '.join(sorted({f'`{row.method}`' for row in mine}))}; "
-        f"{', '.join(sorted({row.network for row in mine}))})"
+        f"- {len(mine)} times ({', '.join(sorted({row.network for row in mine}))}; "
+        f"{', '.join(sorted({f'`{row.method}`' for row in mine}))}): {note}"
         for note, mine in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
     return "\n".join(lines) or "None."
@@ -184,7 +219,7 @@ def conclusions(rows: Sequence[Row]) -> str:
     up = max(gains, key=lambda m: gains[m])
     down = min(gains, key=lambda m: gains[m])
     said = [
-        f"No other method has both a lower NLL and a lower ECE than these (circles in the plot): {named(front)}.",
+        f"No other method has both a lower mean NLL and less ECE above its floor (circles in the plot): {named(front)}.",
         f"Better than temperature scaling on more than three quarters of the networks, in ECE *and* NLL: {named(both)}.",
         f"Lower ECE but higher NLL than temperature scaling, so that ECE alone flatters them: {named(gamed)}.",
         f"Worse than temperature scaling in both: {named(worse)}.",
@@ -238,6 +273,7 @@ def main() -> None:
         "SHARED": str(len(shared)),
         "CONCLUSIONS": conclusions(used),
         "MEANS": means_table(used),
+        "KINDS": kinds_table(used),
         "RANKS": ranks_table(used),
         "GROUPS": groups_text(used),
         "AUTO": auto_text(used),
