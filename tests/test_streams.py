@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import rhocal
 from conftest import real, run, synthetic
-from rhocal import out_of_core, stored
+from rhocal import measuring, out_of_core, sampling, stored
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import CORE, METRICS
 from rhocal.predictions import predictions
@@ -23,7 +23,7 @@ from rhocal.special import widened
 def small_blocks(monkeypatch):
     """So that a small file has many."""
     monkeypatch.setattr(stored, "CHUNK_ENTRIES", 20_000)
-    monkeypatch.setattr(out_of_core, "PILOT_ENTRIES", 40_000)
+    monkeypatch.setattr(sampling, "PILOT_ENTRIES", 40_000)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_metrics_of_a_stream(data, tmp_path):
     whole = rhocal.metrics.figures(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
-    values, bounds = out_of_core.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
+    values, bounds = measuring.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
     exact = rhocal.metrics.figures(predictions(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
@@ -194,7 +194,7 @@ def test_ignored_labels_and_weights_of_zero(data):
 def test_methods_that_cannot_stream_draw_a_subsample(data, tmp_path, monkeypatch):
     logits, labels = data
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
-    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 80_000)
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 80_000)
     with pytest.warns(SubsampleWarning, match=r"histogram-binning cannot .* 800 of 1,500 samples"):
         cal = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))
     with pytest.warns(SubsampleWarning):
@@ -202,7 +202,7 @@ def test_methods_that_cannot_stream_draw_a_subsample(data, tmp_path, monkeypatch
     np.testing.assert_array_equal(cal.predict_proba(logits[:50]), again.predict_proba(logits[:50]))
     with pytest.warns(SubsampleWarning, match="rho is learned"):
         rhocal.RhoNormScaling(rho="learn").fit(rhocal.stream(tmp_path / "z.npz"))
-    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 1_000_000)
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 1_000_000)
     whole = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))  # all fit: no warning
     same = rhocal.calibrator("histogram-binning").fit(logits, labels)
     np.testing.assert_array_equal(whole.predict_proba(logits[:50]), same.predict_proba(logits[:50]))

@@ -20,10 +20,11 @@ import numpy as np
 import rhocal
 from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
 from rhocal.compare import write_rows
-from rhocal.dask import cluster, engine, lean_profile
+from rhocal.dask import cluster, engine
 from rhocal.files import write_text
 from rhocal.metrics import CORE
-from rhocal.out_of_core import block_sums
+from rhocal.measuring import block_sums
+from rhocal.out_of_core import leave_behind
 from rhocal.predictions import predictions
 from rhocal.stored import Chunk
 
@@ -86,7 +87,7 @@ def constants(m: int) -> list[dict[str, Any]]:
                 "task": what,
                 "bytes_read": 2 * m,
                 "seconds": best(lambda plan=plan: profile_block(logits, labels, plan)) / n,  # type: ignore[misc]
-                "bytes_sent": len(pickle.dumps(lean_profile(Chunk(logits, labels, ""), plan))) / n,
+                "bytes_sent": len(pickle.dumps(leave_behind(0, Chunk(logits, labels, ""), [plan], None))) / n,
                 "driver_bytes": _numbers(part) * 8 / n,
                 "driver_seconds": best(lambda f=fitted, p=many: f.fit_profile(p), 1) / many.n_samples,  # type: ignore[misc]
             }

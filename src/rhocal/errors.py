@@ -15,6 +15,10 @@ class InputError(RhocalError, ValueError):
     """Data or an option that cannot be used as it is."""
 
 
+class NeedsLogitsError(InputError):
+    """A fit that a profile cannot serve: it reads the logits themselves."""
+
+
 class FileError(RhocalError, ValueError):
     """A file that is missing, damaged, or not what it should be."""
 

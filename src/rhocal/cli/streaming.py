@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rhocal.calibrators import Calibrator
+    from rhocal.out_of_core import Source
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
 
@@ -109,18 +110,27 @@ def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
         yield lambda chunk: step(np.shape(chunk.logits)[0])
 
 
-def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
-    """Fit on a stream, here or on workers; what is known of it then."""
-    from rhocal import out_of_core
+@contextmanager
+def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
+    """Whoever reads the blocks: this process with a bar, or workers."""
+    from rhocal.out_of_core import Reader
 
     if how.elsewhere:
-        from rhocal.dask import fit
+        from rhocal.dask import Blocks
 
         with how.cluster():
-            fit(cal, source, None, None, said)
-        return _about(source)
-    with bar("fitting", source) as step:
-        profile = out_of_core.fit(cal, source, said, step)
+            yield Blocks.of(stream)
+        return
+    with bar(what, stream) as step:
+        yield Reader(stream, step)
+
+
+def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
+    """Fit on a stream, here or on workers; what is known of it then."""
+    from rhocal.out_of_core import fit_on
+
+    with reading("fitting", source, how) as blocks:
+        profile = fit_on(cal, blocks, said)
     found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
     return found | _about(source)
 
@@ -129,15 +139,10 @@ def measured(
     source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], how: How
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Metrics of a stream, here or on workers, and bounds of their errors."""
-    from rhocal import out_of_core
+    from rhocal.measuring import Job, figures_on
 
-    if how.elsewhere:
-        from rhocal.dask import figures
-
-        with how.cluster():
-            return figures(source, None, calibrators, said)
-    with bar("measuring", source) as step:
-        return out_of_core.figures(source, calibrators, said, step)
+    with reading("measuring", source, how) as blocks:
+        return figures_on(blocks, [Job(calibrators)], said)
 
 
 def _about(source: Stream) -> dict[str, Any]:
