@@ -22,8 +22,8 @@ from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
 from rhocal.compare import write_rows
 from rhocal.dask import cluster, engine
 from rhocal.files import write_text
-from rhocal.metrics import CORE
 from rhocal.measuring import block_sums
+from rhocal.metrics import CORE
 from rhocal.out_of_core import leave_behind
 from rhocal.predictions import predictions
 from rhocal.stored import Chunk

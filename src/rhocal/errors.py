@@ -23,6 +23,10 @@ class FileError(RhocalError, ValueError):
     """A file that is missing, damaged, or not what it should be."""
 
 
+class MissingArrayError(FileError):
+    """A file without an array of the name that was asked for."""
+
+
 class NotFittedError(RhocalError, ValueError, AttributeError):
     """A calibrator was asked for probabilities before ``fit``."""
 

@@ -27,13 +27,28 @@ if TYPE_CHECKING:
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
 
-FLOOR = "ece_floor"
-"""Beside the metrics: the ECE of a perfectly calibrated model with the same confidences."""
-
 SumsOf = dict[Any, dict[str, Any]]
 """Calibrator → metric → state."""
 Figures = tuple[dict[Any, dict[str, float]], dict[str, float]]
 """Calibrator → metric → value, and bounds of the error of those that are sketched."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many samples; sums of two batches add."""
+
+    value: float
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.value + other.value)
+
+
+FLOOR, COUNT = "ece_floor", "n_samples"
+EXTRAS: dict[str, Callable[[Scored], Any]] = {
+    FLOOR: lambda samples: PerfectSums.of(samples.confidence, samples.weights, N_BINS),
+    COUNT: lambda samples: Count(len(samples.confidence)),
+}
+"""Beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +80,7 @@ def figures_on(
     if not total:
         raise InputError("the stream has no samples")
     values = {who: {name: state.value for name, state in sums.items()} for who, sums in total.items()}
-    sketched = [name for name in names if name != FLOOR and METRICS[name].streams == "sketch"]
+    sketched = [name for name in names if name not in EXTRAS and METRICS[name].streams == "sketch"]
     return values, {name: max(sums[name].error for sums in total.values()) for name in sketched}
 
 
@@ -122,7 +137,7 @@ def block_sums(
 
 def _check_streams(names: Iterable[str]) -> None:
     for name in names:
-        if name == FLOOR:
+        if name in EXTRAS:
             continue
         if name not in METRICS:
             raise InputError(f"there is no metric {name!r}; `rhocal metrics` lists them")
@@ -131,8 +146,8 @@ def _check_streams(names: Iterable[str]) -> None:
 
 
 def _state(name: str, samples: Scored) -> Any:
-    if name == FLOOR:
-        return PerfectSums.of(samples.confidence, samples.weights, N_BINS)
+    if name in EXTRAS:
+        return EXTRAS[name](samples)
     metric = METRICS[name]
     make = metric.sums if metric.sums is not None else metric.sketch
     assert make is not None

@@ -40,6 +40,9 @@ FEW = 0.02
 
 WHY_NOT = "it needs the logits of all samples at once"
 
+SUBSAMPLED = "cannot be fitted block by block"
+"""How the warning of a fit on a subsample can be told from others."""
+
 
 class Source(Protocol):
     """Blocks, and somebody who works on them where they are."""
@@ -167,6 +170,7 @@ def checked_pilot(source: Source, taken: list[Rows], told: Mapping[str, Any]) ->
 class Left:
     """What a block leaves behind for fits."""
 
+    n_rows: int
     n_classes: int
     profiles: tuple[Profile | None, ...]
     """One for each plan, without the names of the classes: 128,256 of them are more than the rest."""
@@ -178,7 +182,7 @@ def leave_behind(k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | N
     profiles = tuple(chunk_profile(chunk, plan) for plan in plans)
     bare = tuple(None if found is None else with_classes(found, found.classes[:0]) for found in profiles)
     drawn = None if largest is None else named(chunk, lambda chunk: Drawn.of(k, chunk, largest))
-    return Left(n_columns(chunk.logits), bare, drawn)
+    return Left(len(chunk.labels), n_columns(chunk.logits), bare, drawn)
 
 
 def chunk_profile(chunk: Chunk, plan: Plan) -> Profile | None:
@@ -211,20 +215,26 @@ class Fits:
 
     def __init__(self, source: Source, told: dict[str, Any], methods: Mapping[str, Calibrator]) -> None:
         self.source, self.told, self.methods = source, told, methods
-        for cal in methods.values():
-            if cal.takes_groups:
-                raise InputError(f"{cal.name} needs groups, which a stream does not carry; fit on arrays")
-        scales = {name: cal for name, cal in methods.items() if isinstance(cal, ScaleCalibrator)}
-        self.why_not = {name: WHY_NOT for name in methods if name not in scales}
+        self.failed = {
+            name: InputError(f"{cal.name} needs groups, which a stream does not carry; fit on arrays")
+            for name, cal in methods.items()
+            if cal.takes_groups
+        }
+        self._raise_if_all_failed()
+        able = {name: cal for name, cal in methods.items() if name not in self.failed}
+        scales = {name: cal for name, cal in able.items() if isinstance(cal, ScaleCalibrator)}
+        self.why_not = {name: WHY_NOT for name in able if name not in scales}
         self.subsample = Subsample()
         self._plans: dict[str, Plan] = {}
         self._plan_of: dict[str, str] = {}
         self._profiles: dict[str, Profile] = {}
         self._blocks: list[int] = []
+        self._sizes: dict[int, int] = {}
         self._late = not source.again
         taken = source.pilot()
         if scales or not taken:
             self._plan(scales, checked_pilot(source, taken, told))
+        self._raise_if_all_failed()
         self._read(threshold(source.sizes, n_columns(taken[0][0])) if self.why_not else None)
 
     def _plan(self, methods: Mapping[str, ScaleCalibrator], pilot: Predictions) -> None:
@@ -236,12 +246,20 @@ class Fits:
             except NeedsLogitsError as error:
                 self.why_not[name] = str(error)
                 continue
+            except InputError as error:
+                self.failed[name] = error
+                continue
             if not self.source.again or pilot.n_classes <= FEW_CLASSES:  # no second chance; no table
                 plan = replace(plan, guide=None)
             key = "" if plan.guide is None else name
             self._plan_of[name] = key
             shared = self._plans.get(key, plan)
             self._plans[key] = replace(plan, names=tuple(dict.fromkeys((*shared.names, *plan.names))))
+
+    def _raise_if_all_failed(self) -> None:
+        """Before anything is read in vain."""
+        if self.failed and len(self.failed) == len(self.methods):
+            raise next(iter(self.failed.values()))
 
     def _read(self, largest: float | None) -> None:
         """One pass: the profiles for all plans, and the subsample if one is drawn."""
@@ -250,6 +268,7 @@ class Fits:
         for k, found in self.source.each(leave_behind, [self._plans[key] for key in keys], largest):
             if found.drawn is not None:
                 self.subsample.add(k, found.drawn)
+            self._sizes[k] = found.n_rows
             left[k] = replace(found, drawn=None)
         counts = sorted({found.n_classes for found in left.values()})
         if len(counts) > 1:
@@ -261,6 +280,8 @@ class Fits:
 
     def fit(self, method: str, calibrator: Calibrator, half: Half | None = None) -> Profile | None:
         """Fit one of the methods on all samples or on one half; the profile that it was fitted on, None for a subsample."""
+        if method in self.failed:
+            raise self.failed[method]
         if method in self.why_not:
             data, n_seen = self.subsample.data(self.told, half)
             fit_subsample(calibrator, data, n_seen, self.why_not[method])
@@ -291,10 +312,20 @@ class Fits:
         rows = np.flatnonzero(np.concatenate([half(k) for k in self._blocks]))
         return whole.take(rows)
 
+    def n_rows(self, half: Half | None = None) -> int:
+        """Rows that were read, or those of them that are in one half."""
+        if half is not None:
+            return sum(int(half(k).sum()) for k in self._blocks)
+        return sum(self._sizes.values())
+
     def _read_again(self) -> None:
         """The first pilot misled: a second pass, with a pilot from every block."""
         self._late = True
-        planned = {name: cal for name, cal in self.methods.items() if isinstance(cal, ScaleCalibrator)}
+        planned = {
+            name: cal
+            for name, cal in self.methods.items()
+            if isinstance(cal, ScaleCalibrator) and name in self._plan_of
+        }
         self._plans, self._plan_of = {}, {}
         self._plan(planned, checked_pilot(self.source, self.source.late_pilot(), self.told))
         self._read(None)
@@ -327,7 +358,7 @@ def fit_subsample(calibrator: Calibrator, data: Predictions, n_seen: int, why: s
     """Fit on a subsample, and say so if it is one."""
     if data.n_samples + data.n_ignored < n_seen:
         warn(
-            f"{calibrator.name} cannot be fitted block by block ({why}); {data.n_samples:,} of {n_seen:,} samples were "
+            f"{calibrator.name} {SUBSAMPLED} ({why}); {data.n_samples:,} of {n_seen:,} samples were "
             "drawn with a fixed seed, and it was fitted on those",
             SubsampleWarning,
         )

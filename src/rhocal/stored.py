@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.errors import FileError, InputError, MissingExtraError
+from rhocal.errors import FileError, InputError, MissingArrayError, MissingExtraError
 from rhocal.special import widened
 
 if TYPE_CHECKING:
@@ -220,7 +220,9 @@ def _open_npz(path: Path, names: Names) -> Opened:
     with zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if names.logits not in members:
-            raise FileError(f"{path}: found {', '.join(members)}; need {names.logits!r}. Other names: --logits-name")
+            raise MissingArrayError(
+                f"{path}: found {', '.join(members)}; need {names.logits!r}. Other names: --logits-name"
+            )
         for name in (names.logits, names.labels, "classes"):
             if name in members:
                 found[name] = _member(path, archive, members[name])
@@ -301,7 +303,9 @@ def _open_safetensors(path: Path, names: Names) -> Opened:
         header = json.loads(file.read(length))
     if names.logits not in header:
         found = ", ".join(name for name in header if name != "__metadata__")
-        raise FileError(f"{path}: found {found or 'nothing'}; need {names.logits!r}. Other names: --logits-name")
+        raise MissingArrayError(
+            f"{path}: found {found or 'nothing'}; need {names.logits!r}. Other names: --logits-name"
+        )
 
     def rows(name: str) -> RawRows:
         about = header[name]
@@ -339,7 +343,9 @@ def _open_zarr(path: Path, names: Names) -> Opened:
         return Opened(path, store)
     arrays = set(store.array_keys())
     if names.logits not in arrays:
-        raise FileError(f"{path}: found {', '.join(sorted(arrays))}; need {names.logits!r}. Other names: --logits-name")
+        raise MissingArrayError(
+            f"{path}: found {', '.join(sorted(arrays))}; need {names.logits!r}. Other names: --logits-name"
+        )
     labels = store[names.labels][:] if names.labels in arrays else None
     return Opened(path, store[names.logits], labels, store["classes"][:] if "classes" in arrays else None)
 

@@ -7,36 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    GroupsOption,
-    InputFile,
-    Json,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    print_json,
-    read,
-)
-from rhocal.cli.streaming import How, StreamOption, bar, opened
+from rhocal.cli.desk import Arrays, ClassAxis, GroupsOption, Json, SourceFile, grouped, groups_of, kind_of, print_json
+from rhocal.cli.streaming import TEST, How, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
+@grouped
 def apply_(
     artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
-    source: InputFile,
+    source: SourceFile,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The file to write: .npz, .npy, .csv or .safetensors.")
     ],
     what: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
     kind: Annotated[str | None, typer.Option("--kind", help="What the numbers are, if not as in the fit.")] = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    *,
+    arrays: Arrays,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
-    labels: LabelsOption = None,
     stream: StreamOption = None,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +43,8 @@ def apply_(
     cal = load(artifact)
     how = How(stream)
     if how.wanted(source):
-        if groups is not None or class_axis != -1:
-            raise InputError("--groups and --class-axis do not go with files that are read block by block")
-        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
+        how.refuse({"--groups": groups is not None, "--class-axis": class_axis != -1})
+        blocks = opened(source, arrays, TEST, how)
         with bar("applying", blocks) as step:
             done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step)
         if as_json:
@@ -66,7 +53,7 @@ def apply_(
             resumed = f" (from row {done['resumed_at']:,} on)" if done["resumed_at"] else ""
             typer.echo(f"{done['rows']:,} rows of {what}, calibrated with {cal.name}{resumed}: {output}")
         return
-    split = read(source, labels, logits_name, labels_name, groups).for_testing()
+    split = arrays.read(source, groups).for_testing()
     said: dict[str, Any] = {
         "kind": None if kind is None else kind_of(kind),
         "class_axis": class_axis,

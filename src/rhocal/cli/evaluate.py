@@ -7,36 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    IgnoreIndex,
-    InputFile,
-    Json,
-    KindOption,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    print_json,
-    read,
-    with_labels,
-)
-from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, measured, opened, skipped
-from rhocal.errors import InputError
+from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
+from rhocal.cli.streaming import TEST, How, measured, opened, skipped
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-
-if TYPE_CHECKING:
     from rhocal.evaluation import Evaluation
     from rhocal.metrics.paired import Difference
 
 PREDICTED = "predicted"
 
 
+@grouped
 def evaluate(
-    source: InputFile,
+    source: SourceFile,
     *,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
     groups: Annotated[
@@ -48,17 +32,10 @@ def evaluate(
     shown: Annotated[
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
-    ignore_index: IgnoreIndex = None,
-    class_axis: ClassAxis = -1,
+    arrays: Arrays,
+    told: Told,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
-    stream: StreamOption = None,
-    skip_bad: SkipBad = False,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
+    how: How,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -75,26 +52,22 @@ def evaluate(
     from rhocal.predictions import predictions
 
     cal = None if artifact is None else load(artifact)
-    how = How(stream, skip_bad, workers, scheduler)
     if how.wanted(source):
-        if groups is not None or class_axis != -1:
-            raise InputError("--groups and --class-axis do not go with files that are read block by block")
-        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
-        said = {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None if cal is None else cal.classes_}
+        how.refuse({"--groups": groups is not None, "--class-axis": told.class_axis != -1})
+        blocks = opened(source, arrays, TEST, how)
+        said = told.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
         who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
         _show_stream(source, blocks, measured(blocks, who, said, how), as_json=as_json)
         return
     named = None if groups == PREDICTED else groups
-    contents = read(source, labels, logits_name, labels_name, named)
+    contents = arrays.read(source, named)
     split = with_labels(contents)
     data = predictions(
         split.logits,
         split.labels,
         classes=contents.classes if cal is None else cal.classes_,
-        kind=kind_of(kind),
-        ignore_index=ignore_index,
-        class_axis=class_axis,
         groups=groups_of(named, source, split),
+        **told.of_arrays(),
     )
     slices = PREDICTED if groups == PREDICTED else data.groups
     columns = {"as it is": data}
