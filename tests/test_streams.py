@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import rhocal
 from conftest import real, run, synthetic
-from rhocal import measuring, out_of_core, sampling, stored
+from rhocal import files, measuring, out_of_core, sampling, stored
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import CORE, METRICS
 from rhocal.predictions import predictions
@@ -152,6 +152,36 @@ def test_bfloat16_on_disk(data, tmp_path):
     assert cal.temperature_ == pytest.approx(same.temperature_, rel=1e-5)
 
 
+def test_bfloat16_is_read_in_every_way(data, tmp_path):
+    """NumPy does not know the type: .npy and .npz hold it as two bytes without a meaning."""
+    logits, labels = data
+    short = logits.astype(ml_dtypes.bfloat16)
+    save_file({"logits": short, "labels": labels}, tmp_path / "z.safetensors")
+    np.savez(tmp_path / "z.npz", logits=short, labels=labels)
+    np.save(tmp_path / "z.npy", short)
+    np.save(tmp_path / "y.npy", labels)
+    for name, beside in (("z.safetensors", None), ("z.npz", None), ("z.npy", tmp_path / "y.npy")):
+        split = files.read(tmp_path / name, labels=beside).for_tuning()
+        np.testing.assert_array_equal(split.logits, short.astype(np.float32))
+        stream = rhocal.stream(tmp_path / name, labels=beside)
+        chunks = [chunk for _, chunk in stream.chunks()]
+        np.testing.assert_array_equal(np.concatenate([chunk.logits for chunk in chunks]), short.astype(np.float32))
+        assert stream.bytes_read == logits.size * 2  # as it lies there, not as it is in memory
+
+
+def test_only_the_columns_that_are_wanted_are_read(data, tmp_path):
+    logits, labels = data
+    lists = pa.array(list(logits.astype(np.float32)))
+    table = pa.table({"prompt": ["x" * 50] * 1500, "logits": lists, "labels": labels})
+    pq.write_table(table, tmp_path / "z.parquet", row_group_size=400)
+    stream = rhocal.stream(tmp_path / "z.parquet")
+    assert {piece.columns for piece in stream.pieces} == {("logits", "labels")}
+    found = rhocal.measure(stream)
+    assert found == pytest.approx(rhocal.measure(rhocal.stream(iter([(logits.astype(np.float32), labels)]))), abs=5e-3)
+    with pytest.raises(FileError, match=r"found prompt \(string\), logits .*; need 'scores'"):
+        rhocal.stream(tmp_path / "z.parquet", logits_name="scores")
+
+
 def test_rows_wider_than_a_block(tmp_path):
     logits, labels = synthetic(40, 140_000, dtype=np.float16)
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
@@ -239,6 +269,47 @@ def test_bad_blocks_are_named_or_counted(data, tmp_path):
     assert cal.temperature_ == pytest.approx(same.temperature_, rel=1e-5)
 
 
+def test_a_folder_with_an_odd_file(data, tmp_path):
+    logits, labels = data
+    wide = logits.astype(np.float32)
+    for k in range(4):
+        rows = slice(300 * k, 300 * (k + 1))
+        as_parquet(tmp_path / f"{k}.parquet", wide[rows], labels[rows], rows=100)
+    as_parquet(tmp_path / "empty.parquet", wide[:0], labels[:0])
+    whole = rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path))  # a file without rows does no harm
+    assert whole.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(logits[:1200], labels[:1200]).temperature_, rel=1e-5
+    )
+    methods = [rhocal.TemperatureScaling(), rhocal.calibrator("vector")]
+
+    as_parquet(tmp_path / "2.parquet", wide[:300, :90], labels[:300] % 90, rows=100)
+    for cal in methods:
+        with pytest.raises(InputError, match=r"0\.parquet, row group 0 has 100, .*2\.parquet, row group \d has 90"):
+            cal.fit(rhocal.stream(tmp_path))
+    with pytest.raises(InputError, match=r"0\.parquet, row group 0 has 100, .*2\.parquet, row group 0 has 90"):
+        rhocal.measure(rhocal.stream(tmp_path))
+
+    bad = wide[600:900].copy()
+    bad[170, 3] = np.nan
+    as_parquet(tmp_path / "2.parquet", bad, labels[600:900], rows=100)
+    for work in (*(cal.fit for cal in methods), rhocal.measure):
+        with pytest.raises(InputError, match=r"2\.parquet, row group 1: logits must be finite.* row 70"):
+            work(rhocal.stream(tmp_path))
+
+    stream = rhocal.stream(tmp_path)
+    (tmp_path / "3.parquet").unlink()  # between the listing and the reading
+    with pytest.raises(FileError, match=r"3\.parquet, row group \d: cannot be read: .*No such file"):
+        rhocal.TemperatureScaling().fit(stream)
+    (tmp_path / "2.parquet").unlink()
+    patient = rhocal.stream(sorted(tmp_path.glob("*.parquet")), skip_bad=True)
+    (tmp_path / "1.parquet").unlink()
+    cal = rhocal.TemperatureScaling().fit(patient)
+    assert len(patient.skipped) == 3  # its three blocks
+    assert cal.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(logits[:300], labels[:300]).temperature_, rel=1e-4
+    )
+
+
 def test_what_cannot_be_read_is_said(data, tmp_path):
     logits, labels = data
     np.save(tmp_path / "f.npy", np.asfortranarray(logits))
@@ -255,6 +326,9 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
     ]:
         with pytest.raises(FileError, match=message):
             rhocal.stream(tmp_path / name)
+    (tmp_path / "nothing.npy").touch()
+    with pytest.raises(FileError, match="not a single byte"):
+        rhocal.stream(tmp_path / "nothing.npy")
     (tmp_path / "z.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FileError, match="block by block"):
         rhocal.stream(tmp_path / "z.csv")

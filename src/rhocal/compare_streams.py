@@ -94,9 +94,10 @@ def measure_all(
         mine = {(split, one.method): one.calibrator for one in fitted if one.split == split and one.calibrator}
         if mine:
             jobs.append(Job(mine, None if half is None else Half(half.sizes, half.seed, test=True)))
-    widest = max((len(one.calibrator.classes_) for one in fitted if one.calibrator), default=0)
-    names = [name for name in COLUMNS if name != "classwise_ece" or widest <= MOST_CLASSWISE]
-    found = figures_on(test, jobs, said, [*names, FLOOR, COUNT])[0] if jobs else {}
+    classes = next((one.calibrator.classes_ for one in fitted if one.calibrator), ())
+    names = [name for name in COLUMNS if name != "classwise_ece" or len(classes) <= MOST_CLASSWISE]
+    told = {**(said or {}), "classes": classes}  # a test set with others is an error
+    found = figures_on(test, jobs, told, [*names, FLOOR, COUNT])[0] if jobs else {}
     sizes = {split: int(values[COUNT]) for (split, _), values in found.items()}
     rows = []
     for one in fitted:

@@ -137,8 +137,13 @@ def _merged(merge: Callable[[Any, Any], Any], found: Sequence[Any]) -> Merged:
         value = item
         if isinstance(item, Merged):
             value, bad = item.total, bad + item.bad
-        if value is not None:
-            total = value if total is None else merge(total, value)
+        if value is None:
+            continue
+        both = value if total is None else _caught(merge, total, value)
+        if isinstance(both, RhocalError):
+            bad.append(both)
+        else:
+            total = both
     return Merged(total, bad)
 
 

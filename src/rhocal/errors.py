@@ -81,6 +81,11 @@ class SubsampleWarning(RhocalWarning):
     """A method that cannot be fitted block by block was fitted on some of the samples."""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error of another package says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def warn(message: str, category: type[RhocalWarning]) -> None:
     """Give a warning that points at the line outside this package that led to it."""
     level, frame = 2, sys._getframe(1)  # noqa: SLF001 - what `warnings` itself does to count frames

@@ -15,11 +15,12 @@ from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.metrics.binned import N_BINS
 from rhocal.out_of_core import Reader, told_of
 from rhocal.predictions import predictions
+from rhocal.sampling import check_columns
 from rhocal.special import in_threads, row_blocks
 from rhocal.streams import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.out_of_core import Source
@@ -35,18 +36,22 @@ Figures = tuple[dict[Any, dict[str, float]], dict[str, float]]
 
 @dataclass(frozen=True)
 class Count:
-    """How many samples; sums of two batches add."""
+    """How many samples; sums of two batches add, if they have the same classes."""
 
-    value: float
+    value: int
+    n_classes: int
+    where: str = ""
+    """The first block."""
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.value + other.value)
+        check_columns([(self.where, self.n_classes), (other.where, other.n_classes)])
+        return replace(self, value=self.value + other.value)
 
 
 FLOOR, COUNT = "ece_floor", "n_samples"
 EXTRAS: dict[str, Callable[[Scored], Any]] = {
     FLOOR: lambda samples: PerfectSums.of(samples.confidence, samples.weights, N_BINS),
-    COUNT: lambda samples: Count(len(samples.confidence)),
+    COUNT: lambda samples: Count(len(samples.confidence), samples.source.n_classes),
 }
 """Beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
 
@@ -75,17 +80,17 @@ def figures_on(
 ) -> Figures:
     """The same, whoever reads, for several sets of calibrators at once."""
     names = tuple(names)
-    _check_streams(names)
-    total = source.reduce(chunk_sums, added, list(jobs), told_of(source, said), names)
+    check_names(names)
+    total = source.reduce(chunk_sums, added, list(jobs), told_of(source, said), {*names, COUNT})
     if not total:
         raise InputError("the stream has no samples")
-    values = {who: {name: state.value for name, state in sums.items()} for who, sums in total.items()}
+    values = {who: {name: sums[name].value for name in names} for who, sums in total.items()}
     sketched = [name for name in names if name not in EXTRAS and METRICS[name].streams == "sketch"]
     return values, {name: max(sums[name].error for sums in total.values()) for name in sketched}
 
 
-def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], told: Mapping[str, Any], names: Iterable[str]) -> SumsOf:
-    """The sums of a block; an error says which block it was."""
+def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], told: Mapping[str, Any], names: Collection[str]) -> SumsOf:
+    """The sums of a block, its samples counted; an error says which block it was."""
 
     def work(chunk: Chunk) -> SumsOf:
         total: SumsOf = {}
@@ -95,7 +100,10 @@ def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], told: Mapping[str, Any
                 rows = job.half(k)
                 logits, labels = np.asarray(logits)[rows], np.asarray(labels)[rows]
                 weight = None if weight is None else np.asarray(weight)[rows]
-            total = added(total, block_sums(logits, labels, job.calibrators, told, names, weight))
+            found = block_sums(logits, labels, job.calibrators, told, names, weight)
+            for states in found.values():
+                states[COUNT] = replace(states[COUNT], where=chunk.where)
+            total = added(total, found)
         return total
 
     return named(chunk, work)
@@ -106,11 +114,10 @@ def block_sums(
     labels: Any,
     calibrators: Mapping[Any, Calibrator | None],
     told: Mapping[str, Any],
-    names: Iterable[str] = tuple(CORE),
+    names: Collection[str] = tuple(CORE),
     sample_weight: Any = None,
 ) -> SumsOf:
     """The sums of one block: calibrator → metric → state. States of blocks add."""
-    names = tuple(names)
     ignored = told.get("ignore_index")
 
     def part(rows: slice) -> SumsOf:
@@ -135,7 +142,8 @@ def block_sums(
     return total
 
 
-def _check_streams(names: Iterable[str]) -> None:
+def check_names(names: Iterable[str]) -> None:
+    """Metrics that exist and can be added up."""
     for name in names:
         if name in EXTRAS:
             continue

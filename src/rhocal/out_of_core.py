@@ -19,7 +19,18 @@ from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning, Subsample
 from rhocal.passes import FEW_CLASSES
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
-from rhocal.sampling import Drawn, Rows, Subsample, n_columns, pilot_blocks, pilot_of, pilot_rows, pilot_size, threshold
+from rhocal.sampling import (
+    Drawn,
+    Rows,
+    Subsample,
+    check_columns,
+    n_columns,
+    pilot_blocks,
+    pilot_of,
+    pilot_rows,
+    pilot_size,
+    threshold,
+)
 from rhocal.streams import named
 
 if TYPE_CHECKING:
@@ -113,7 +124,7 @@ class Reader:
         for k, chunk in source:
             self.held[k] = chunk
             taken.append(pilot_rows(chunk, places))
-            if pieces is None and sum(len(labels) for _, labels in taken) >= pilot_size(chunk.logits):
+            if pieces is None and sum(len(rows.labels) for rows in taken) >= pilot_size(chunk.logits):
                 break
         return taken
 
@@ -153,8 +164,15 @@ class Reader:
 
 
 def checked(chunk: Chunk, told: Mapping[str, Any]) -> None:
-    """Look through a block; an error says which block and which row it was."""
-    named(chunk, lambda chunk: predictions(chunk.logits, chunk.labels, **told))
+    """Look through a block; an error says which block and which row it was.
+
+    Labels that are texts are left alone if the classes are not known: a block need not show them all.
+    """
+    labels, ignored = chunk.labels, told.get("ignore_index")
+    texts = labels is not None and np.asarray(labels).dtype.kind not in "iub" and told.get("classes") is None
+    if ignored is not None and labels is not None and (np.asarray(labels) == ignored).all():
+        return
+    named(chunk, lambda chunk: predictions(chunk.logits, None if texts else labels, **told))
 
 
 def checked_pilot(source: Source, taken: list[Rows], told: Mapping[str, Any]) -> Predictions:
@@ -170,6 +188,7 @@ def checked_pilot(source: Source, taken: list[Rows], told: Mapping[str, Any]) ->
 class Left:
     """What a block leaves behind for fits."""
 
+    where: str
     n_rows: int
     n_classes: int
     profiles: tuple[Profile | None, ...]
@@ -177,12 +196,14 @@ class Left:
     drawn: Drawn | None
 
 
-def leave_behind(k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None) -> Left:
+def leave_behind(k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None, told: Mapping[str, Any]) -> Left:
     """The profiles of a block, and its part of the subsample if one is drawn; an error says which block it was."""
+    if not plans:
+        checked(chunk, told)  # with a plan it is looked through anyway
     profiles = tuple(chunk_profile(chunk, plan) for plan in plans)
     bare = tuple(None if found is None else with_classes(found, found.classes[:0]) for found in profiles)
     drawn = None if largest is None else named(chunk, lambda chunk: Drawn.of(k, chunk, largest))
-    return Left(len(chunk.labels), n_columns(chunk.logits), bare, drawn)
+    return Left(chunk.where, len(chunk.labels), n_columns(chunk.logits), bare, drawn)
 
 
 def chunk_profile(chunk: Chunk, plan: Plan) -> Profile | None:
@@ -232,10 +253,11 @@ class Fits:
         self._sizes: dict[int, int] = {}
         self._late = not source.again
         taken = source.pilot()
-        if scales or not taken:
+        check_columns([(where, n_columns(logits)) for where, logits, _ in taken])
+        if scales:
             self._plan(scales, checked_pilot(source, taken, told))
         self._raise_if_all_failed()
-        self._read(threshold(source.sizes, n_columns(taken[0][0])) if self.why_not else None)
+        self._read(threshold(source.sizes, n_columns(taken[0].logits)) if self.why_not else None)
 
     def _plan(self, methods: Mapping[str, ScaleCalibrator], pilot: Predictions) -> None:
         """What is to be read for each method. Those that are content with a common table share one plan."""
@@ -265,15 +287,13 @@ class Fits:
         """One pass: the profiles for all plans, and the subsample if one is drawn."""
         keys = list(self._plans)
         left: dict[int, Left] = {}
-        for k, found in self.source.each(leave_behind, [self._plans[key] for key in keys], largest):
+        for k, found in self.source.each(leave_behind, [self._plans[key] for key in keys], largest, self.told):
             if found.drawn is not None:
                 self.subsample.add(k, found.drawn)
             self._sizes[k] = found.n_rows
             left[k] = replace(found, drawn=None)
-        counts = sorted({found.n_classes for found in left.values()})
-        if len(counts) > 1:
-            raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
         self._blocks = sorted(left)
+        check_columns([(left[k].where, left[k].n_classes) for k in self._blocks])
         for place, key in enumerate(keys):
             parts = [left[k].profiles[place] for k in self._blocks]
             self._profiles[key] = with_classes(joined(parts), self._classes)
@@ -385,5 +405,5 @@ def profile_on(source: Source, said: Mapping[str, Any] | None = None) -> Profile
     """The same, whoever reads."""
     told = told_of(source, said)
     pilot = checked_pilot(source, source.pilot(), told)
-    left = dict(source.each(leave_behind, [plan_to_save(pilot, told)], None))
+    left = dict(source.each(leave_behind, [plan_to_save(pilot, told)], None, told))
     return with_classes(joined([left[k].profiles[0] for k in sorted(left)]), pilot.classes)

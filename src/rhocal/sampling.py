@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.predictions import Predictions, predictions
+from rhocal.streams import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,8 +35,13 @@ PILOT_PLACES = 8
 SUBSAMPLE_ENTRIES = 1 << 24
 """Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
 
-Rows = tuple[Any, Any]
-"""Logits and labels of some rows, as they were stored."""
+
+class Rows(NamedTuple):
+    """Some rows of a block as they were stored."""
+
+    where: str
+    logits: Any
+    labels: Any
 
 
 def n_columns(logits: Any) -> int:
@@ -56,26 +62,27 @@ def pilot_size(logits: Any) -> int:
 def pilot_rows(chunk: Chunk, places: int) -> Rows:
     """What a block gives to a pilot that comes from so many places."""
     if chunk.labels is None:
-        raise InputError(f"{chunk.where}: no labels; a fit needs one label for each sample")
+        raise InputError(NO_LABELS.format(where=chunk.where))
     share = min(len(chunk.labels), -(-pilot_size(chunk.logits) // places))
     rows = np.unique(np.linspace(0, len(chunk.labels) - 1, share).astype(np.intp))
-    return np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows]
+    return Rows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])
 
 
 def pilot_of(taken: Sequence[Rows], told: Mapping[str, Any]) -> Predictions:
     """The pilot from the parts of its blocks."""
-    check_columns([logits for logits, _ in taken])
-    logits, labels = (np.concatenate(part) for part in zip(*taken, strict=True))
+    check_columns([(rows.where, n_columns(rows.logits)) for rows in taken])
+    logits, labels = (np.concatenate([getattr(rows, name) for rows in taken]) for name in ("logits", "labels"))
     return predictions(logits, labels, **told)
 
 
-def check_columns(parts: Sequence[Any]) -> None:
-    """There is something, and all of it has the same classes."""
-    if not parts:
+def check_columns(blocks: Sequence[tuple[str, int]]) -> None:
+    """There is something, and all blocks have the same classes; a block is where it lies and how many it has."""
+    if not blocks:
         raise InputError("the stream is empty: no block could be read")
-    counts = sorted({n_columns(part) for part in parts})
-    if len(counts) > 1:
-        raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
+    first, n = blocks[0]
+    for where, other in blocks:
+        if other != n:
+            raise InputError(f"blocks differ in the number of classes: {first} has {n:,}, {where} has {other:,}")
 
 
 def lots(block: int, n: int, seed: int = 0) -> Vector:
@@ -151,7 +158,6 @@ class Subsample:
             masks = [half(k) for k in sorted(self.blocks)]
             n_seen = sum(int(mask.sum()) for mask in masks)
             parts = [part.where(mask[part.rows]) for part, mask in zip(parts, masks, strict=True)]
-        check_columns([part.logits for part in parts])
         logits, labels, weights = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels", "weights")
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rhocal.cli.desk import Arrays, ClassAxis, GroupsOption, Json, SourceFile, grouped, groups_of, kind_of, print_json
-from rhocal.cli.streaming import TEST, How, StreamOption, bar, opened
+from rhocal.cli.streaming import BLOCKS, TEST, How, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
@@ -26,6 +26,10 @@ def apply_(
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
     stream: StreamOption = None,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Begin anew, whatever an interrupted run left.", rich_help_panel=BLOCKS),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Calibrate a file of logits: probabilities, predicted class and confidence of every sample.
@@ -37,16 +41,18 @@ def apply_(
 
     from rhocal import applying, files
     from rhocal.artifact import load
+    from rhocal.atomic import check_output
 
     if what not in {"probs", "logits"}:
         raise InputError(f"--write is probs or logits; got {what!r}")
+    check_output(output, [source, artifact])
     cal = load(artifact)
     how = How(stream)
     if how.wanted(source):
         how.refuse({"--groups": groups is not None, "--class-axis": class_axis != -1})
         blocks = opened(source, arrays, TEST, how)
         with bar("applying", blocks) as step:
-            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step)
+            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step, restart=restart)
         if as_json:
             print_json({"output": str(output), "method": cal.name, **done})
         else:

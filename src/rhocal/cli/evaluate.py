@@ -47,6 +47,7 @@ def evaluate(
     from rhocal import metrics
     from rhocal.artifact import load
     from rhocal.assess import SHOWN, evaluate_checked
+    from rhocal.measuring import COUNT, FLOOR
     from rhocal.metrics import uncertainty
     from rhocal.metrics.scored import Scored
     from rhocal.predictions import predictions
@@ -57,7 +58,9 @@ def evaluate(
         blocks = opened(source, arrays, TEST, how)
         said = told.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
         who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
-        _show_stream(source, blocks, measured(blocks, who, said, how), as_json=as_json)
+        wanted = list(metrics.CORE) if shown is None else _listed(shown)
+        found_there = measured(blocks, who, said, [*wanted, FLOOR, COUNT], how)
+        _show_stream(source, blocks, found_there, as_json=as_json)
         return
     named = None if groups == PREDICTED else groups
     contents = arrays.read(source, named)
@@ -74,7 +77,7 @@ def evaluate(
     if cal is not None:
         calibrated = cal.transform(data.logits, kind="logits", groups=data.groups if cal.takes_groups else None)
         columns[cal.name] = predictions(calibrated, data.labels, classes=data.classes if groups else None)
-    chosen = SHOWN if shown is None else [name.strip() for name in shown.split(",")]
+    chosen = SHOWN if shown is None else _listed(shown)
     found = {
         name: evaluate_checked(column, groups=slices, metrics=chosen, seed=seed) for name, column in columns.items()
     }
@@ -96,17 +99,31 @@ def evaluate(
     _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
 
 
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
 def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_json: bool) -> None:
     """The figures of a file that was read block by block."""
     from rhocal import tables
+    from rhocal.measuring import COUNT, FLOOR
 
     found, bounds = measures
+    n_samples = max(int(values.pop(COUNT)) for values in found.values())
+    floors = {who: values.pop(FLOOR) for who, values in found.items()}
+    left_out = skipped(blocks)
     if as_json:
-        print_json({"n_rows": blocks.n_rows, "figures": found, "error_at_most": bounds, **skipped(blocks)})
+        about = {"n_rows": blocks.n_rows, "n_samples": n_samples}
+        print_json({**about, "figures": found, FLOOR: floors, "error_at_most": bounds, **left_out})
         return
-    tables.console().print(tables.figures(found, f"{source}: {blocks.n_rows:,} rows, block by block"))
+    screen = tables.console()
+    screen.print(tables.figures(found, f"{source}: {n_samples:,} samples, block by block"))
+    for who, floor in floors.items():
+        screen.print(
+            f"{who}: a perfectly calibrated model with these confidences has an ECE of {floor:.4f}, on average"
+        )
     for name, bound in bounds.items():
-        tables.console().print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
+        screen.print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
 
 
 def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:

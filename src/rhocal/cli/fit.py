@@ -42,10 +42,12 @@ def fit(
     test split, if there is one.
     """
     from rhocal import metrics, saved_profile, tables
+    from rhocal.atomic import check_output
     from rhocal.calibrators import calibrator
     from rhocal.predictions import predictions
     from rhocal.tensors import format_of
 
+    check_output(output, [tune])
     cal = calibrator(method, **_options(option or []))
     if format_of(tune) == saved_profile.FORMAT:
         if report is not None:
@@ -144,6 +146,8 @@ def _show(cal: Calibrator, method: str, output: Path, about: dict[str, Any], *, 
         return
     screen = tables.console()
     screen.print(_pairs(cal, method))
+    if "n_samples" in about:
+        screen.print(f"{about['n_samples']:,} samples, {about['n_classes']:,} classes")
     screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
 
 

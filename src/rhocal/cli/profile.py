@@ -27,7 +27,9 @@ def profile(
     has a tune and a test split, the tune split is used.
     """
     from rhocal import out_of_core, saved_profile
+    from rhocal.atomic import check_output
 
+    check_output(output, [tune])
     if how.wanted(tune):
         how.refuse({"--class-axis": told.class_axis != -1})
         source = opened(tune, arrays, TUNE, how)

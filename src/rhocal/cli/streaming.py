@@ -13,7 +13,7 @@ import typer
 from rhocal.errors import InputError, MissingArrayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.desk import Arrays
@@ -161,13 +161,14 @@ def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> d
 
 
 def measured(
-    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], how: How
+    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], names: Sequence[str], how: How
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Metrics of a stream, here or on workers, and bounds of their errors."""
-    from rhocal.measuring import Job, figures_on
+    from rhocal.measuring import Job, check_names, figures_on
 
+    check_names(names)  # before processes are started
     with how.cluster(), reading("measuring", source, how) as blocks:
-        return figures_on(blocks, [Job(calibrators)], said)
+        return figures_on(blocks, [Job(calibrators)], said, names)
 
 
 def _about(source: Stream) -> dict[str, Any]:
