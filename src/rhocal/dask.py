@@ -6,6 +6,7 @@ put together in the order of the blocks.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,18 +43,27 @@ class Blocks:
     again = True
 
     def __init__(
-        self, tasks: Sequence[Any], sizes: Sequence[int], classes: Any = None, stream: Stream | None = None
+        self,
+        tasks: Sequence[Any],
+        sizes: Sequence[int],
+        classes: Any = None,
+        stream: Stream | None = None,
+        step: Callable[[int], None] | None = None,
     ) -> None:
         self.tasks, self.sizes, self.classes, self.stream = tasks, sizes, classes, stream
+        self.step = step
+        """Called with a number of rows when they are done."""
 
     @classmethod
-    def of(cls, logits: Any, labels: Any = None, sample_weight: Any = None) -> Blocks:
+    def of(
+        cls, logits: Any, labels: Any = None, sample_weight: Any = None, step: Callable[[int], None] | None = None
+    ) -> Blocks:
         """From a stream of files, or from Dask arrays."""
         if isinstance(logits, Stream):
             if logits.pieces is None:
                 raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
             tasks = [delayed(_read, pure=False)(piece) for piece in logits.pieces]
-            return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits)
+            return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits, step)
         if logits.ndim != 2:
             raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {logits.shape}")
         if np.isnan(logits.shape[0]):
@@ -68,7 +78,7 @@ class Blocks:
             delayed(Chunk)(part, label, f"block {k} ({n:,} rows)", weight)
             for k, (part, n, label, weight) in enumerate(zip(parts, rows, *beside, strict=True))
         ]
-        return cls(tasks, rows)
+        return cls(tasks, rows, step=step)
 
     def pilot(self) -> list[Rows]:
         chosen = pilot_blocks(len(self.tasks))
@@ -85,7 +95,10 @@ class Blocks:
     ) -> list[tuple[int, Any]]:
         """What some work gives for every block (or only some), done where the block is."""
         chosen = range(len(self.tasks)) if only is None else only
-        found = engine.compute(*self._started(work, arguments, chosen))
+        tasks = self._started(work, arguments, chosen)
+        if only is None:
+            tasks = self._watched(tasks, self.sizes)
+        found = engine.compute(*tasks)
         self._skip([value for value in found if isinstance(value, RhocalError)])
         return [(k, value) for k, value in zip(chosen, found, strict=True) if not isinstance(value, RhocalError)]
 
@@ -96,11 +109,10 @@ class Blocks:
         """
         if not self.tasks:
             return None
-        level = self._started(work, arguments, range(len(self.tasks)))
-        grouped = False
-        while not grouped or len(level) > 1:
-            level = [delayed(_merged)(merge, level[k : k + FAN]) for k in range(0, len(level), FAN)]
-            grouped = True
+        level = self._grouped(merge, self._started(work, arguments, range(len(self.tasks))))
+        level = self._watched(level, [sum(self.sizes[k : k + FAN]) for k in range(0, len(self.sizes), FAN)])
+        while len(level) > 1:
+            level = self._grouped(merge, level)
         (found,) = engine.compute(*level)
         self._skip(found.bad)
         return found.total
@@ -108,6 +120,20 @@ class Blocks:
     def _started(self, work: Callable[..., Any], arguments: Sequence[Any], chosen: Iterable[int]) -> list[Any]:
         shared = [delayed(argument, traverse=False) for argument in arguments]
         return [delayed(_safely)(work, k, self.tasks[k], *shared) for k in chosen]
+
+    def _grouped(self, merge: Callable[[Any, Any], Any], level: Sequence[Any]) -> list[Any]:
+        return [delayed(_merged)(merge, level[k : k + FAN]) for k in range(0, len(level), FAN)]
+
+    def _watched(self, tasks: list[Any], sizes: Sequence[int]) -> list[Any]:
+        """The tasks as futures that are done, each one told to ``step``; without a cluster, or nobody to tell, as they are."""
+        distributed = sys.modules.get("distributed")
+        if self.step is None or distributed is None:
+            return tasks
+        futures = distributed.default_client().compute(tasks)
+        rows = dict(zip([future.key for future in futures], sizes, strict=True))
+        for future in distributed.as_completed(futures):
+            self.step(rows[future.key])
+        return [delayed(future) for future in futures]
 
     def _skip(self, bad: Sequence[RhocalError]) -> None:
         """Raise what is wrong, unless it is a block that cannot be read and may be left out."""

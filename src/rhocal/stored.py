@@ -43,6 +43,11 @@ class Chunk:
     """Bytes of the logits where they lie, if they became more on the way (bfloat16)."""
 
     @property
+    def n_rows(self) -> int:
+        """How many."""
+        return int(np.shape(self.logits)[0])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of logits."""
         return int(np.asarray(self.logits).nbytes) if self.stored_bytes is None else self.stored_bytes

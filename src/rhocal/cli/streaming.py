@@ -128,26 +128,26 @@ def opened_pair(source: Path, arrays: Arrays, how: How) -> tuple[Stream, Stream 
 @contextmanager
 def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
     """A bar that grows with the rows."""
-    import numpy as np
-
     from rhocal import tables
 
     with tables.row_progress(what, stream.n_rows) as step:
-        yield lambda chunk: step(np.shape(chunk.logits)[0])
+        yield lambda chunk: step(chunk.n_rows)
 
 
 @contextmanager
 def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
-    """Whoever reads the blocks: this process with a bar, or the workers of the cluster that is there."""
+    """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
+    from rhocal import tables
     from rhocal.out_of_core import Reader
 
     if how.elsewhere:
         from rhocal.dask import Blocks
 
-        yield Blocks.of(stream)
+        with tables.row_progress(what, stream.n_rows) as step:
+            yield Blocks.of(stream, step=step)
         return
-    with bar(what, stream) as step:
-        yield Reader(stream, step)
+    with bar(what, stream) as step_of_chunk:
+        yield Reader(stream, step_of_chunk)
 
 
 def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
