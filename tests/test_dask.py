@@ -184,7 +184,7 @@ def test_what_travels_does_not_grow_with_the_classes():
     for m in (100, 10_000):
         logits, labels = synthetic(60, m, dtype=np.float32)
         plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
-        sizes.append(len(pickle.dumps(out_of_core.leave_behind(0, Chunk(logits, labels, ""), [plan], None))))
+        sizes.append(len(pickle.dumps(out_of_core.leave_behind(0, Chunk(logits, labels, ""), [plan], None, {}))))
     assert sizes[1] < 1.1 * sizes[0]
 
 

@@ -87,7 +87,7 @@ def constants(m: int) -> list[dict[str, Any]]:
                 "task": what,
                 "bytes_read": 2 * m,
                 "seconds": best(lambda plan=plan: profile_block(logits, labels, plan)) / n,  # type: ignore[misc]
-                "bytes_sent": len(pickle.dumps(leave_behind(0, Chunk(logits, labels, ""), [plan], None))) / n,
+                "bytes_sent": len(pickle.dumps(leave_behind(0, Chunk(logits, labels, ""), [plan], None, {}))) / n,
                 "driver_bytes": _numbers(part) * 8 / n,
                 "driver_seconds": best(lambda f=fitted, p=many: f.fit_profile(p), 1) / many.n_samples,  # type: ignore[misc]
             }
