@@ -155,7 +155,7 @@ class PerfectSums:
     def of(cls, confidence: Vector, weights: Vector, n_bins: int) -> PerfectSums:
         """The sums of one batch."""
         spread = weights * confidence * (1 - confidence)
-        return cls(np.bincount(equal_width(confidence, n_bins), spread, n_bins), float(weights.sum()))
+        return cls(add_up(equal_width(confidence, n_bins), spread, n_bins), float(weights.sum()))
 
     def __add__(self, other: PerfectSums) -> PerfectSums:
         return PerfectSums(self.variance + other.variance, self.weight + other.weight)

@@ -37,8 +37,15 @@ engine: Any = _dask  # it comes with half of its types
 delayed = engine.delayed
 
 
+class Unread:
+    """A block that is read by whoever works on it: reading and working are one task, and the scheduler has half as many."""
+
+    def __init__(self, piece: Piece) -> None:  # no dataclass: Dask looks into those for tasks
+        self.piece = piece
+
+
 class Blocks:
-    """Blocks that lie somewhere, as tasks that each give a ``Chunk``: a ``rhocal.out_of_core.Source``."""
+    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.out_of_core.Source``."""
 
     again = True
 
@@ -62,7 +69,7 @@ class Blocks:
         if isinstance(logits, Stream):
             if logits.pieces is None:
                 raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
-            tasks = [delayed(_read, pure=False)(piece) for piece in logits.pieces]
+            tasks = [Unread(piece) for piece in logits.pieces]
             return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits, step)
         if logits.ndim != 2:
             raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {logits.shape}")
@@ -181,11 +188,8 @@ def _checked(_k: int, chunk: Chunk, told: Mapping[str, Any]) -> None:
     checked(chunk, told)
 
 
-def _read(piece: Piece) -> Chunk | RhocalError:
-    return _caught(read_piece, piece)
-
-
-def _safely(work: Callable[..., Any], k: int, chunk: Any, *arguments: Any) -> Any:
+def _safely(work: Callable[..., Any], k: int, block: Chunk | Unread, *arguments: Any) -> Any:
+    chunk = _caught(read_piece, block.piece) if isinstance(block, Unread) else block
     return chunk if isinstance(chunk, RhocalError) else _caught(work, k, chunk, *arguments)
 
 

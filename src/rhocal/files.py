@@ -160,7 +160,7 @@ def _read_safetensors(path: Path, _names: Names) -> Arrays:
             types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - not a dict
             arrays = {name: file.get_tensor(name) for name, kind in types.items() if kind != "BF16"}
         if len(arrays) < len(types):  # of bfloat16 NumPy knows nothing; the bits do
-            for name, found in deserialize(path.read_bytes()):
+            for name, found in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
                 if types[name] == "BF16":
                     arrays[name] = widened(np.frombuffer(found["data"], "<u2").reshape(found["shape"]))
     except (SafetensorError, OSError) as error:

@@ -83,7 +83,7 @@ class Monitor:
             raise InputError(f"alpha must lie between 0 and 1; got {self.alpha!r}")
         if not self.half_life > 0:
             raise InputError(f"half_life must be positive; got {self.half_life!r}")
-        if not isinstance(self.window, int) or self.window < PARTS:
+        if self.window < PARTS or self.window % 1:
             raise InputError(f"window must be a whole number of at least {PARTS}; got {self.window!r}")
 
     def add(self, confidence: Vector, correct: Vector) -> None:

@@ -322,7 +322,7 @@ class Fits:
                     "random order, or write them to a file"
                 )
         for warning in said_by_fit:
-            warn(str(warning.message), warning.category)
+            warn(str(warning), type(warning))
         return profile
 
     def _profile(self, method: str, half: Half | None) -> Profile:
@@ -366,12 +366,12 @@ def fit_on(calibrator: Calibrator, source: Source, said: Mapping[str, Any] | Non
     return Fits(source, told_of(source, said), {"": calibrator}).fit("", calibrator)
 
 
-def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[warnings.WarningMessage]:
+def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWarning]:
     """Fit; what it warned of is returned, for it may be about a fit that is not the last."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         calibrator.fit_profile(profile)
-    return [warning for warning in caught if issubclass(warning.category, RhocalWarning)]
+    return [warning.message for warning in caught if isinstance(warning.message, RhocalWarning)]
 
 
 def fit_subsample(calibrator: Calibrator, data: Predictions, n_seen: int, why: str) -> None:

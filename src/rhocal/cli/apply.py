@@ -66,13 +66,13 @@ def apply_(
         "groups": groups_of(groups, source, split),
     }
     probs = cal.predict_proba(split.logits, **said)
-    arrays = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
-    arrays["predicted"] = cal.predict(split.logits, **said)
-    arrays["confidence"] = probs.max(axis=class_axis)
+    written = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
+    written["predicted"] = cal.predict(split.logits, **said)
+    written["confidence"] = probs.max(axis=class_axis)
     if split.labels is not None:
-        arrays["labels"] = np.asarray(split.labels)
-    files.write_arrays(output, arrays)
-    document = {"output": str(output), "shape": list(probs.shape), "arrays": list(arrays), "method": cal.name}
+        written["labels"] = np.asarray(split.labels)
+    files.write_arrays(output, written)
+    document = {"output": str(output), "shape": list(probs.shape), "arrays": list(written), "method": cal.name}
     if as_json:
         print_json(document)
     else:
