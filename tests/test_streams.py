@@ -2,6 +2,7 @@
 
 import json
 
+import dask.array as da
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
@@ -206,6 +207,28 @@ def test_metrics_of_a_stream(data, tmp_path):
         rhocal.measure(rhocal.stream(tmp_path / "z.npz"), metrics=["mmce"])
     with pytest.raises(InputError, match=r"rhocal\.stream or Dask"):
         rhocal.measure(logits, labels)
+
+
+def test_an_evaluation_of_a_stream_is_the_one_in_memory(data, tmp_path):
+    logits, labels = data
+    np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
+    blocks = da.from_array(logits, chunks=(400, 30)), da.from_array(labels, chunks=500)
+    whole = rhocal.evaluate(logits, labels, kind="logits", metrics=["ece", "nll", "brier", "mce"])
+    for given in ((rhocal.stream(tmp_path / "z.npz"),), blocks):
+        found = rhocal.evaluate(*given, kind="logits", metrics=["ece", "nll", "brier", "mce"])
+        assert (found.verdict, found.n_samples, found.n_classes) == (whole.verdict, 1500, 100)
+        for mine, theirs in zip(found.figures, whole.figures, strict=True):
+            assert mine.metric == theirs.metric
+            for name in ("value", "low", "high", "floor", "p_value"):
+                assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-9), (mine.metric, name)
+    with pytest.raises(InputError, match="tace needs all probabilities"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), kind="logits", metrics=["tace"])
+    with pytest.raises(InputError, match="bring their own"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), labels, kind="logits")
+    with pytest.raises(InputError, match="labels are missing"):
+        rhocal.evaluate(blocks[0], kind="logits")
+    with pytest.raises(InputError, match="groups: blocks carry none"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), kind="logits", groups="predicted")
 
 
 def test_ignored_labels_and_weights_of_zero(data):
