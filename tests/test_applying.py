@@ -1,5 +1,6 @@
 """`apply` block by block: killed at any moment and run again, it gives the file of an uninterrupted run."""
 
+import errno
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file
 
 import rhocal
 from conftest import run, synthetic
-from rhocal import stored
+from rhocal import applying, stored
 from rhocal.applying import apply
 from rhocal.errors import FileError, InputError
 
@@ -97,10 +98,57 @@ def test_another_calibrator_does_not_continue(folder, monkeypatch):
     process.stdout.close()
     assert (folder / ".other.npy.journal").exists()
     with np.load(folder / "z.npz") as file:
-        cal = rhocal.TemperatureScaling().fit(file["logits"], file["labels"])
-        done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "other.npy")
-        assert done["resumed_at"] == 0
-        np.testing.assert_array_equal(np.load(folder / "other.npy"), cal.predict_proba(file["logits"]))
+        logits, labels = file["logits"], file["labels"]
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    left = (folder / ".other.npy.part").read_bytes()
+    for other in ({"calibrator": cal}, {"what": "logits"}):
+        said = {"calibrator": rhocal.load(folder / "cal.safetensors"), "output": folder / "other.npy"} | other
+        with pytest.raises(FileError, match="left by an interrupted run with another calibrator"):
+            apply(stream=rhocal.stream(folder / "z.npz"), **said)
+    assert (folder / ".other.npy.part").read_bytes() == left  # nothing of it is lost
+    done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "other.npy", restart=True)
+    assert done["resumed_at"] == 0
+    np.testing.assert_array_equal(np.load(folder / "other.npy"), cal.predict_proba(logits))
+
+
+def test_calibrators_made_of_others_are_told_apart(folder):
+    """What makes a run the same run looks into the members."""
+    with np.load(folder / "z.npz") as file:
+        halves = [
+            rhocal.calibrator("average", calibrators=("temperature", "field")).fit(
+                file["logits"][k::2], file["labels"][k::2]
+            )
+            for k in range(2)
+        ]
+    stream = rhocal.stream(folder / "z.npz")
+    marks = {applying._fingerprint(cal, stream, "probs", None) for cal in halves}
+    assert len(marks) == 2
+    apply(halves[0], stream, folder / "average.npy")
+
+
+def test_a_full_disk_is_noticed_before_the_work(folder, monkeypatch):
+    def full(_file, _offset, _size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(FileError, match=r"No space left on device \(0\.1 MB are needed\)"):
+        apply(rhocal.load(folder / "cal.safetensors"), rhocal.stream(folder / "z.npz"), folder / "full.npy")
+    assert not list(folder.glob(".full*"))
+
+
+def test_the_input_is_never_overwritten(folder):
+    with np.load(folder / "z.npz") as file:
+        np.save(folder / "in.npy", file["logits"])
+    before = (folder / "in.npy").read_bytes()
+    (folder / "link.npy").symlink_to(folder / "in.npy")
+    cal = folder / "cal.safetensors"
+    for output in ("in.npy", "link.npy"):
+        for stream in ("--stream", "--no-stream"):
+            said = run("apply", cal, folder / "in.npy", stream, "-o", folder / output, code=2)
+            assert "this is the input" in said.stderr
+    assert "this is the input" in run("apply", cal, folder / "in.npy", "-o", cal, code=2).stderr
+    assert "this is the input" in run("fit", cal, "-o", cal, code=2).stderr
+    assert (folder / "in.npy").read_bytes() == before
 
 
 def test_what_cannot_be_done_is_said(folder):
@@ -114,6 +162,9 @@ def test_what_cannot_be_done_is_said(folder):
         apply(cal, rhocal.stream(iter([])), folder / "o.npy")
     with pytest.raises(InputError, match="shift the rows"):
         apply(cal, rhocal.stream(folder / "z.npz", skip_bad=True), folder / "o.npy")
+    np.savez(folder / "none.npz", logits=np.zeros((0, 20)), labels=np.zeros(0, int))
+    with pytest.raises(InputError, match="no samples"):
+        apply(cal, rhocal.stream(folder / "none.npz"), folder / "o2.npy")
     three = rhocal.TemperatureScaling().fit(*synthetic(100, 3))
     with pytest.raises(InputError, match="20 classes, but the calibrator was fitted with 3"):
         apply(three, stream, folder / "o.npy")

@@ -16,7 +16,7 @@ import pytest
 import rhocal
 from conftest import run, synthetic
 from rhocal import dask as many
-from rhocal import out_of_core
+from rhocal import measuring, out_of_core, sampling
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import METRICS
 from rhocal.predictions import predictions
@@ -43,9 +43,10 @@ def folder(data, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with many.cluster(None, 2) as client:
+@pytest.fixture(scope="module", params=[2, 4], ids=["two workers", "four workers"])
+def cluster(request):
+    with many.cluster(None, request.param) as client:
+        assert len(set(client.run(os.getpid).values())) == request.param  # real processes
         yield client
 
 
@@ -63,7 +64,7 @@ def numbers(cal):
 
 @on_a_cluster
 @pytest.mark.parametrize("method", ["temperature", "rho-norm", "field"])
-def test_two_workers_give_what_one_thread_gives(method, data, folder):
+def test_workers_give_what_one_process_gives(method, data, folder):
     alone = rhocal.calibrator(method)
     out_of_core.fit(alone, rhocal.stream(folder))
     together = rhocal.calibrator(method).fit(*arrays(data))
@@ -103,7 +104,7 @@ def test_weights(data):
 
 @on_a_cluster
 def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
-    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 40_000)
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 40_000)
     with pytest.warns(SubsampleWarning, match="500 of 1,200"):
         here = rhocal.calibrator("histogram-binning").fit(rhocal.stream(folder))
     with pytest.warns(SubsampleWarning, match="500 of 1,200"):
@@ -111,26 +112,70 @@ def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
     np.testing.assert_array_equal(here.predict_proba(data[0]), there.predict_proba(data[0]))
 
 
-def slow_profile(chunk, plan):
+def slow(k, chunk, *arguments):
     time.sleep(0.4)  # as long as a big block takes
-    return PROFILE(chunk, plan)
+    return LEAVE_BEHIND(k, chunk, *arguments)
 
 
-PROFILE = many.lean_profile
+def slow_sums(k, chunk, *arguments):
+    time.sleep(0.4)
+    return SUMS(k, chunk, *arguments)
+
+
+LEAVE_BEHIND, SUMS = out_of_core.leave_behind, measuring.chunk_sums
 
 
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
-    monkeypatch.setattr(many, "lean_profile", slow_profile)
+    figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
+    monkeypatch.setattr(out_of_core, "leave_behind", slow)
+    monkeypatch.setattr(measuring, "chunk_sums", slow_sums)
     with many.cluster(None, 2) as client:
-        pids = client.run(os.getpid)
-        victim = next(iter(pids.values()))
-        killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
-        killer.start()
+
+        def kill_one():
+            victim = next(iter(client.run(os.getpid).values()))
+            killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
+            killer.start()
+            return victim, killer
+
+        victim, killer = kill_one()
         together = rhocal.RhoNormScaling()
         many.fit(together, rhocal.stream(folder), None, None, {"kind": "logits"})
         killer.join()
+        client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
+        victim, killer = kill_one()
+        (there,) = measuring.figures_on(many.Blocks.of(rhocal.stream(folder)), [measuring.Job({"": alone})])[0].values()
+        killer.join()
+        client.wait_for_workers(2)
+        assert victim not in client.run(os.getpid).values()
+    assert numbers(together) == numbers(alone)
+    assert there == figures
+
+
+class OneIsSlow:
+    """As ``leave_behind``, but one process takes its time; each writes down what it did."""
+
+    def __init__(self, lazy, notes):
+        self.lazy, self.notes = lazy, notes
+
+    def __call__(self, k, chunk, *arguments):
+        time.sleep(0.6 if os.getpid() == self.lazy else 0)
+        (self.notes / f"{k} by {os.getpid()}").touch()
+        return LEAVE_BEHIND(k, chunk, *arguments)
+
+
+def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypatch):
+    files = sorted(folder.iterdir()) * 4
+    alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
+    with many.cluster(None, 2) as client:
+        lazy = next(iter(client.run(os.getpid).values()))
+        monkeypatch.setattr(out_of_core, "leave_behind", OneIsSlow(lazy, tmp_path))
+        together = rhocal.RhoNormScaling()
+        many.fit(together, rhocal.stream(files), None, None, {"kind": "logits"})
+    done = [path.name.split(" by ") for path in tmp_path.iterdir()]
+    assert {int(k) for k, _ in done} == set(range(24))
+    assert 1 <= sum(int(who) == lazy for _, who in done) < 8  # the other did not wait for its half
     assert numbers(together) == numbers(alone)
 
 
@@ -139,8 +184,27 @@ def test_what_travels_does_not_grow_with_the_classes():
     for m in (100, 10_000):
         logits, labels = synthetic(60, m, dtype=np.float32)
         plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
-        sizes.append(len(pickle.dumps(many.lean_profile(Chunk(logits, labels, ""), plan))))
+        sizes.append(len(pickle.dumps(out_of_core.leave_behind(0, Chunk(logits, labels, ""), [plan], None, {}))))
     assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_sums_are_merged_by_the_workers(folder, monkeypatch):
+    """What arrives is one sum, however many blocks there are."""
+    blocks = many.Blocks.of(rhocal.stream(sorted(folder.iterdir()) * 12))  # more than one group of groups
+    monkeypatch.setattr(many, "FAN", 4)
+    arrived = []
+    compute = many.engine.compute
+
+    def counted(*tasks):
+        found = compute(*tasks)
+        arrived.append(len(found))
+        return found
+
+    monkeypatch.setattr(many.engine, "compute", counted)
+    there = measuring.figures_on(blocks, [measuring.Job({"": None})])[0][""]
+    assert arrived == [1]
+    here = rhocal.measure(rhocal.stream(folder))  # twelve times the same
+    assert there == pytest.approx(here, rel=1e-12)
 
 
 @on_a_cluster

@@ -95,13 +95,26 @@ def test_cuts_do_not_matter_and_a_state_goes_on(tmp_path):
         cut = Monitor.load(tmp_path / "state.json")
     assert cut.alarm_at == whole.alarm_at
     assert cut.p_value == pytest.approx(whole.p_value)
-    for name in ("all", "recent"):
+    for name in ("all", "recent", "rolling"):
         assert cut.figures()[name] == pytest.approx(whole.figures()[name])
     assert len((tmp_path / "state.json").read_bytes()) < 20_000
 
 
+def test_the_rolling_window_forgets():
+    confidence, correct = (part[0] for part in streams(1, 1234, seed=5))
+    monitor = Monitor(window=200)
+    for part in np.array_split(np.arange(1234), 40):
+        monitor.add(confidence[part], correct[part])
+        last = min(monitor.n, 200 + (monitor.n - 1) % 20 + 1)  # a window, and the tenth that is being filled
+        rows = slice(monitor.n - last, monitor.n)
+        rolling = monitor.figures()["rolling"]
+        assert rolling["weight"] == last
+        assert rolling["accuracy"] == pytest.approx(correct[rows].mean())
+        assert rolling["confidence"] == pytest.approx(confidence[rows].mean())
+
+
 def test_what_cannot_be_used_is_said(tmp_path):
-    for bad in ({"alpha": 0}, {"half_life": -1}):
+    for bad in ({"alpha": 0}, {"half_life": -1}, {"window": 3}, {"window": 99.5}):
         with pytest.raises(InputError):
             Monitor(**bad)
     with pytest.raises(InputError, match="between 0 and 1"):
@@ -148,18 +161,80 @@ def test_a_folder_and_a_kill(tmp_path):
     assert "alarm: calibration is off" in run("monitor", folder, "-s", state, code=1).stderr
 
 
+def as_lines(logits, labels):
+    rows = zip(logits.tolist(), labels.tolist(), strict=True)
+    return "".join(json.dumps({"logits": z, "labels": y}) + "\n" for z, y in rows)
+
+
+def told(tmp_path, text, *options):
+    return subprocess.run(
+        [Path(sys.executable).with_name("rhocal"), "monitor", "-", "-s", tmp_path / "s.json", "--json", *options],
+        input=text, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 def test_lines(tmp_path):
     logits, labels = synthetic(300, 3)
-    lines = "\n".join(json.dumps({"logits": z.tolist(), "labels": int(y)}) for z, y in zip(logits, labels, strict=True))
-
-    def told(text):
-        return subprocess.run(
-            [Path(sys.executable).with_name("rhocal"), "monitor", "-", "-s", tmp_path / "s.json", "--json"],
-            input=text, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    assert json.loads(told(lines).stdout)["n_samples"] == 300
-    assert json.loads(told(lines).stdout)["n_samples"] == 300  # from its beginning again: nothing is new
-    bad = told(lines + '\n{"x": 1}\n')
+    lines = as_lines(logits, labels)
+    assert json.loads(told(tmp_path, lines).stdout)["n_samples"] == 300
+    assert json.loads(told(tmp_path, lines).stdout)["n_samples"] == 300  # from its beginning again: nothing is new
+    assert json.loads(told(tmp_path, lines, "--goes-on").stdout)["n_samples"] == 600  # more of the same stream
+    bad = told(tmp_path, lines[:-1] + '\n{"x": 1}\n', "--goes-on")
     assert bad.returncode == 2
-    assert "line 301" in bad.stderr
+    assert "line 901" in bad.stderr
+    assert json.loads((tmp_path / "s.json").read_text())["n"] == 900  # those before it were taken in
+    for line, message in (
+        ('{"logits": [1, 2], "labels": 1}\n{"logits": [1, 2, 3], "labels": 1}\n', "as many numbers in every line"),
+        ('{"logits": [1, NaN, 2], "labels": 1}\n', "lines 901 to 901: logits must be finite"),
+        ('{"logits": [1, 3, 2], "labels": 7}', "column numbers from 0 to 2"),
+    ):
+        wrong = told(tmp_path, line, "--goes-on")
+        assert (wrong.returncode, message in wrong.stderr, "Traceback" in wrong.stderr) == (2, True, False)
+    assert "was begun with --alpha 0.05" in told(tmp_path, "", "--alpha", "0.01").stderr
+
+
+def test_lines_are_taken_in_as_they_come_and_a_kill_loses_none_of_them(tmp_path):
+    logits, labels = synthetic(60, 3)
+    state = tmp_path / "s.json"
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("rhocal"), "monitor", "-", "-s", state],
+        stdin=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    process.stdin.write(as_lines(logits[:25], labels[:25]).encode())
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while (not state.exists() or json.loads(state.read_text())["n"] < 25) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    assert json.loads(state.read_text())["n"] == 25  # though far fewer than a thousand came, and no end
+    assert json.loads(told(tmp_path, as_lines(logits, labels)).stdout)["n_samples"] == 60
+
+
+def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
+    folder, state = tmp_path / "in", tmp_path / "state.json"
+    folder.mkdir()
+    logits, labels = synthetic(400, 4, scale=1.0)
+    as_parquet(folder / "0.parquet", logits[:200], labels[:200])
+    as_parquet(folder / "whole", logits[200:], labels[200:])
+    whole = (folder / "whole").read_bytes()
+    (folder / "1.parquet").write_bytes(whole[: len(whole) // 2])  # somebody writes it, under its final name
+    assert "1.parquet" in run("monitor", folder, "-s", tmp_path / "other.json", code=2).stderr
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("rhocal"), "monitor", folder, "-s", state, "--follow", "--every", "0.05", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stderr.readline().startswith("waiting: ")
+    (folder / "1.parquet").write_bytes(whole)
+    deadline = time.monotonic() + 60
+    while json.loads(state.read_text())["n"] < 400 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (folder / "0.parquet").unlink()  # cleaned up by somebody; what it said stays counted
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped" in err
+    assert json.loads(out)["n_samples"] == 400
+    assert list(json.loads(state.read_text())["seen"]) == ["1.parquet"]  # does not grow with files that are gone

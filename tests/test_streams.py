@@ -2,6 +2,7 @@
 
 import json
 
+import dask.array as da
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from safetensors.numpy import save_file
 
 import rhocal
 from conftest import real, run, synthetic
-from rhocal import out_of_core, stored
+from rhocal import files, measuring, out_of_core, sampling, stored
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import CORE, METRICS
 from rhocal.predictions import predictions
@@ -23,7 +24,7 @@ from rhocal.special import widened
 def small_blocks(monkeypatch):
     """So that a small file has many."""
     monkeypatch.setattr(stored, "CHUNK_ENTRIES", 20_000)
-    monkeypatch.setattr(out_of_core, "PILOT_ENTRIES", 40_000)
+    monkeypatch.setattr(sampling, "PILOT_ENTRIES", 40_000)
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,36 @@ def test_bfloat16_on_disk(data, tmp_path):
     assert cal.temperature_ == pytest.approx(same.temperature_, rel=1e-5)
 
 
+def test_bfloat16_is_read_in_every_way(data, tmp_path):
+    """NumPy does not know the type: .npy and .npz hold it as two bytes without a meaning."""
+    logits, labels = data
+    short = logits.astype(ml_dtypes.bfloat16)
+    save_file({"logits": short, "labels": labels}, tmp_path / "z.safetensors")
+    np.savez(tmp_path / "z.npz", logits=short, labels=labels)
+    np.save(tmp_path / "z.npy", short)
+    np.save(tmp_path / "y.npy", labels)
+    for name, beside in (("z.safetensors", None), ("z.npz", None), ("z.npy", tmp_path / "y.npy")):
+        split = files.read(tmp_path / name, labels=beside).for_tuning()
+        np.testing.assert_array_equal(split.logits, short.astype(np.float32))
+        stream = rhocal.stream(tmp_path / name, labels=beside)
+        chunks = [chunk for _, chunk in stream.chunks()]
+        np.testing.assert_array_equal(np.concatenate([chunk.logits for chunk in chunks]), short.astype(np.float32))
+        assert stream.bytes_read == logits.size * 2  # as it lies there, not as it is in memory
+
+
+def test_only_the_columns_that_are_wanted_are_read(data, tmp_path):
+    logits, labels = data
+    lists = pa.array(list(logits.astype(np.float32)))
+    table = pa.table({"prompt": ["x" * 50] * 1500, "logits": lists, "labels": labels})
+    pq.write_table(table, tmp_path / "z.parquet", row_group_size=400)
+    stream = rhocal.stream(tmp_path / "z.parquet")
+    assert {piece.columns for piece in stream.pieces} == {("logits", "labels")}
+    found = rhocal.measure(stream)
+    assert found == pytest.approx(rhocal.measure(rhocal.stream(iter([(logits.astype(np.float32), labels)]))), abs=5e-3)
+    with pytest.raises(FileError, match=r"found prompt \(string\), logits .*; need 'scores'"):
+        rhocal.stream(tmp_path / "z.parquet", logits_name="scores")
+
+
 def test_rows_wider_than_a_block(tmp_path):
     logits, labels = synthetic(40, 140_000, dtype=np.float16)
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
@@ -168,7 +199,7 @@ def test_metrics_of_a_stream(data, tmp_path):
     whole = rhocal.metrics.figures(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
-    values, bounds = out_of_core.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
+    values, bounds = measuring.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
     exact = rhocal.metrics.figures(predictions(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
@@ -176,6 +207,28 @@ def test_metrics_of_a_stream(data, tmp_path):
         rhocal.measure(rhocal.stream(tmp_path / "z.npz"), metrics=["mmce"])
     with pytest.raises(InputError, match=r"rhocal\.stream or Dask"):
         rhocal.measure(logits, labels)
+
+
+def test_an_evaluation_of_a_stream_is_the_one_in_memory(data, tmp_path):
+    logits, labels = data
+    np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
+    blocks = da.from_array(logits, chunks=(400, 30)), da.from_array(labels, chunks=500)
+    whole = rhocal.evaluate(logits, labels, kind="logits", metrics=["ece", "nll", "brier", "mce"])
+    for given in ((rhocal.stream(tmp_path / "z.npz"),), blocks):
+        found = rhocal.evaluate(*given, kind="logits", metrics=["ece", "nll", "brier", "mce"])
+        assert (found.verdict, found.n_samples, found.n_classes) == (whole.verdict, 1500, 100)
+        for mine, theirs in zip(found.figures, whole.figures, strict=True):
+            assert mine.metric == theirs.metric
+            for name in ("value", "low", "high", "floor", "p_value"):
+                assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-9), (mine.metric, name)
+    with pytest.raises(InputError, match="tace needs all probabilities"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), kind="logits", metrics=["tace"])
+    with pytest.raises(InputError, match="bring their own"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), labels, kind="logits")
+    with pytest.raises(InputError, match="labels are missing"):
+        rhocal.evaluate(blocks[0], kind="logits")
+    with pytest.raises(InputError, match="groups: blocks carry none"):
+        rhocal.evaluate(rhocal.stream(tmp_path / "z.npz"), kind="logits", groups="predicted")
 
 
 def test_ignored_labels_and_weights_of_zero(data):
@@ -194,7 +247,7 @@ def test_ignored_labels_and_weights_of_zero(data):
 def test_methods_that_cannot_stream_draw_a_subsample(data, tmp_path, monkeypatch):
     logits, labels = data
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
-    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 80_000)
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 80_000)
     with pytest.warns(SubsampleWarning, match=r"histogram-binning cannot .* 800 of 1,500 samples"):
         cal = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))
     with pytest.warns(SubsampleWarning):
@@ -202,7 +255,7 @@ def test_methods_that_cannot_stream_draw_a_subsample(data, tmp_path, monkeypatch
     np.testing.assert_array_equal(cal.predict_proba(logits[:50]), again.predict_proba(logits[:50]))
     with pytest.warns(SubsampleWarning, match="rho is learned"):
         rhocal.RhoNormScaling(rho="learn").fit(rhocal.stream(tmp_path / "z.npz"))
-    monkeypatch.setattr(out_of_core, "SUBSAMPLE_ENTRIES", 1_000_000)
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 1_000_000)
     whole = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))  # all fit: no warning
     same = rhocal.calibrator("histogram-binning").fit(logits, labels)
     np.testing.assert_array_equal(whole.predict_proba(logits[:50]), same.predict_proba(logits[:50]))
@@ -239,6 +292,47 @@ def test_bad_blocks_are_named_or_counted(data, tmp_path):
     assert cal.temperature_ == pytest.approx(same.temperature_, rel=1e-5)
 
 
+def test_a_folder_with_an_odd_file(data, tmp_path):
+    logits, labels = data
+    wide = logits.astype(np.float32)
+    for k in range(4):
+        rows = slice(300 * k, 300 * (k + 1))
+        as_parquet(tmp_path / f"{k}.parquet", wide[rows], labels[rows], rows=100)
+    as_parquet(tmp_path / "empty.parquet", wide[:0], labels[:0])
+    whole = rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path))  # a file without rows does no harm
+    assert whole.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(logits[:1200], labels[:1200]).temperature_, rel=1e-5
+    )
+    methods = [rhocal.TemperatureScaling(), rhocal.calibrator("vector")]
+
+    as_parquet(tmp_path / "2.parquet", wide[:300, :90], labels[:300] % 90, rows=100)
+    for cal in methods:
+        with pytest.raises(InputError, match=r"0\.parquet, row group 0 has 100, .*2\.parquet, row group \d has 90"):
+            cal.fit(rhocal.stream(tmp_path))
+    with pytest.raises(InputError, match=r"0\.parquet, row group 0 has 100, .*2\.parquet, row group 0 has 90"):
+        rhocal.measure(rhocal.stream(tmp_path))
+
+    bad = wide[600:900].copy()
+    bad[170, 3] = np.nan
+    as_parquet(tmp_path / "2.parquet", bad, labels[600:900], rows=100)
+    for work in (*(cal.fit for cal in methods), rhocal.measure):
+        with pytest.raises(InputError, match=r"2\.parquet, row group 1: logits must be finite.* row 70"):
+            work(rhocal.stream(tmp_path))
+
+    stream = rhocal.stream(tmp_path)
+    (tmp_path / "3.parquet").unlink()  # between the listing and the reading
+    with pytest.raises(FileError, match=r"3\.parquet, row group \d: cannot be read: .*No such file"):
+        rhocal.TemperatureScaling().fit(stream)
+    (tmp_path / "2.parquet").unlink()
+    patient = rhocal.stream(sorted(tmp_path.glob("*.parquet")), skip_bad=True)
+    (tmp_path / "1.parquet").unlink()
+    cal = rhocal.TemperatureScaling().fit(patient)
+    assert len(patient.skipped) == 3  # its three blocks
+    assert cal.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(logits[:300], labels[:300]).temperature_, rel=1e-4
+    )
+
+
 def test_what_cannot_be_read_is_said(data, tmp_path):
     logits, labels = data
     np.save(tmp_path / "f.npy", np.asfortranarray(logits))
@@ -255,6 +349,9 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
     ]:
         with pytest.raises(FileError, match=message):
             rhocal.stream(tmp_path / name)
+    (tmp_path / "nothing.npy").touch()
+    with pytest.raises(FileError, match="not a single byte"):
+        rhocal.stream(tmp_path / "nothing.npy")
     (tmp_path / "z.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FileError, match="block by block"):
         rhocal.stream(tmp_path / "z.csv")

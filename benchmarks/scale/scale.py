@@ -2,12 +2,16 @@
 
     python benchmarks/scale/scale.py
 
-Writes `constants.csv` and `simulation.csv` beside this file and `docs/scale.md` (from `template.md`).
+Writes `constants.csv` and `simulation.csv` beside this file and `docs/scale.md` (from `template.md`). `--keep` takes the
+constants as they were measured before, and only simulates and writes the page again.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import heapq
+import json
 import pickle
 import platform
 import tempfile
@@ -20,10 +24,11 @@ import numpy as np
 import rhocal
 from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
 from rhocal.compare import write_rows
-from rhocal.dask import cluster, engine, lean_profile
+from rhocal.dask import cluster, engine
 from rhocal.files import write_text
+from rhocal.measuring import block_sums
 from rhocal.metrics import CORE
-from rhocal.out_of_core import block_sums
+from rhocal.out_of_core import leave_behind
 from rhocal.predictions import predictions
 from rhocal.stored import Chunk
 
@@ -78,6 +83,7 @@ def constants(m: int) -> list[dict[str, Any]]:
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)
         assert part is not None
+        left = leave_behind(0, Chunk(logits, labels, ""), [plan], None, {})
         fitted = rhocal.RhoNormScaling() if what == "fit rho-norm" else rhocal.TemperatureScaling()
         many = rhocal.profile_of([part] * max(1, 200_000 // part.n_samples))
         rows.append(
@@ -86,7 +92,8 @@ def constants(m: int) -> list[dict[str, Any]]:
                 "task": what,
                 "bytes_read": 2 * m,
                 "seconds": best(lambda plan=plan: profile_block(logits, labels, plan)) / n,  # type: ignore[misc]
-                "bytes_sent": len(pickle.dumps(lean_profile(Chunk(logits, labels, ""), plan))) / n,
+                "bytes_sent": len(pickle.dumps(left)) / n,
+                "driver_bytes_in": len(pickle.dumps(left)) / n,
                 "driver_bytes": _numbers(part) * 8 / n,
                 "driver_seconds": best(lambda f=fitted, p=many: f.fit_profile(p), 1) / many.n_samples,  # type: ignore[misc]
             }
@@ -102,6 +109,7 @@ def constants(m: int) -> list[dict[str, Any]]:
             "bytes_read": 2 * m,
             "seconds": best(lambda: block_sums(logits, labels, {"": cal}, told, CORE)) / n,
             "bytes_sent": len(pickle.dumps(sums)) / n_block,
+            "driver_bytes_in": 0.0,  # the workers merge: one sum arrives, however many blocks there are
             "driver_bytes": 0.0,
             "driver_seconds": 0.0,
         }
@@ -140,10 +148,10 @@ def simulate(cost: dict[str, Any], n_rows: float, n_workers: int, per_task: floa
         handed_out = max(handed_out + per_task, heapq.heappop(free))
         done = handed_out + duration
         busy += duration
-        arrived = max(arrived, done) + rows * cost["bytes_sent"] / NETWORK
+        arrived = max(arrived, done) + rows * cost["driver_bytes_in"] / NETWORK
         heapq.heappush(free, done)
     work, scheduling = busy / n_workers, n_blocks * per_task
-    line, fit = n_rows * cost["bytes_sent"] / NETWORK, n_rows * cost["driver_seconds"]
+    line, fit = n_rows * cost["driver_bytes_in"] / NETWORK, n_rows * cost["driver_seconds"]
     parts = {"workers": work, "scheduler": scheduling, "network": line, "driver": fit}
     total = max(arrived, *free) + fit
     return {
@@ -158,19 +166,45 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def main() -> None:
+def measured() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The constants of this machine, and what it is; both are written down."""
     costs = [row for m in CLASSES for row in constants(m)]
-    per_task = seconds_a_task()
-    runs = [simulate(cost, 1e9, n, per_task) for cost in costs for n in WORKERS]
+    machine = f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}"
+    about = {"machine": machine, "seconds_a_task": seconds_a_task()}
     write_rows(HERE / "constants.csv", costs)
+    write_text(HERE / "about.json", json.dumps(about, indent=2) + "\n")
+    return costs, about
+
+
+def measured_before() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The same as it was written down."""
+    with (HERE / "constants.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    costs = [
+        {
+            name: value if name == "task" else int(value) if name == "classes" else float(value)
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+    return costs, json.loads((HERE / "about.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="simulate with the constants that are there")
+    costs, about = measured_before() if parser.parse_args().keep else measured()
+    per_task = about["seconds_a_task"]
+    runs = [simulate(cost, 1e9, n, per_task) for cost in costs for n in WORKERS]
     write_rows(HERE / "simulation.csv", runs)
     table = [
-        "| classes | task | TB read | core-hours | GB sent | driver GB | driver |",
-        "|---|---|---|---|---|---|---|",
+        "| classes | task | TB read | core-hours | GB sent | of these to the driver | driver GB | driver |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     table += [
         f"| {c['classes']:,} | {c['task']} | {c['bytes_read'] / 1e3:,.0f} | {c['seconds'] * 1e9 / 3600:,.0f} | "
-        f"{c['bytes_sent']:,.0f} | {c['driver_bytes']:,.0f} | {duration(c['driver_seconds'] * 1e9)} |"
+        f"{c['bytes_sent']:,.0f} | {c['driver_bytes_in']:,.0f} | {c['driver_bytes']:,.0f} | "
+        f"{duration(c['driver_seconds'] * 1e9)} |"
         for c in costs
     ]
     grid = ["| classes | task | " + " | ".join(f"{n:,}" for n in WORKERS) + " |", "|---|---|" + "---|" * len(WORKERS)]
@@ -180,7 +214,7 @@ def main() -> None:
         grid.append(f"| {cost['classes']:,} | {cost['task']} | " + " | ".join(cells) + " |")
     text = (HERE / "template.md").read_text(encoding="utf-8")
     facts = {
-        "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
+        "machine": about["machine"],
         "per_task": f"{per_task * 1e3:.2f} ms", "table": "\n".join(table), "grid": "\n".join(grid),
         "disk": f"{DISK / 1e6:.0f} MB/s", "network": f"{NETWORK * 8 / 1e9:.0f} Gbit/s", "block": f"{BLOCK_BYTES / 1e6:.0f} MB",
     }  # fmt: skip

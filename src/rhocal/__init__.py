@@ -41,6 +41,7 @@ from rhocal.calibrators import (
 )
 from rhocal.demo import demo_logits
 from rhocal.evaluation import Evaluation
+from rhocal.measuring import measure
 from rhocal.monitor import Monitor
 from rhocal.objectives import (
     KL,
@@ -57,7 +58,6 @@ from rhocal.objectives import (
     objective,
 )
 from rhocal.out_of_core import joined as profile_of
-from rhocal.out_of_core import measure
 from rhocal.saved_profile import load_profile, profile, save_profile
 from rhocal.streams import stream
 from rhocal.top_k import TopK

@@ -6,6 +6,7 @@ target's name is given at the end, when everything is written.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.atomic import writing
+from rhocal.atomic import check_output, writing
 from rhocal.errors import FileError, InputError
 from rhocal.predictions import predictions
 from rhocal.special import row_max
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rhocal.calibrators import Calibrator
-    from rhocal.stored import Chunk
+    from rhocal.stored import Chunk, Piece
     from rhocal.streams import Stream
 
 TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL", "uint8": "U8"}
@@ -80,10 +81,12 @@ def apply(
     what: str = "probs",
     kind: Any = None,
     step: Callable[[Chunk], None] | None = None,
+    restart: bool = False,
 ) -> dict[str, Any]:
     """Write calibrated probabilities (or logits) of a stream; what was done, in numbers.
 
-    Interrupted, even by a kill, it goes on from the last whole block when it is called again with the same arguments.
+    Interrupted, even by a kill, it goes on from the last whole block when it is called again with the same arguments. With
+    others it refuses, unless ``restart`` says that what is there may go.
     """
     if output.suffix not in FORMATS:
         raise FileError(f"{output}: block by block only {' and '.join(FORMATS)} can be written")
@@ -93,10 +96,15 @@ def apply(
         raise FileError(f"cannot write {output}: the folder {output.parent} does not exist")
     if stream.skip_bad:
         raise InputError("skip_bad would shift the rows of the output; mend the file, or leave it out")
+    check_output(output, {path for piece in stream.pieces if (path := _file_of(piece)) is not None})
     part, journal = (output.with_name(f".{output.name}.{ending}") for ending in ("part", "journal"))
     mark = _fingerprint(calibrator, stream, what, kind)
+    if restart:
+        journal.unlink(missing_ok=True)
     done = _rows_done(journal, part, mark)
     layout: Layout | None = None
+    if not stream.n_rows:
+        raise InputError("the stream has no samples to apply it to")
     starts = np.r_[0, np.cumsum([piece.n_rows for piece in stream.pieces])]
     first = int(np.searchsorted(starts, done))
     for k, chunk in stream.chunks(range(first, len(stream.pieces))):
@@ -110,8 +118,6 @@ def apply(
             unfinished.write_text(json.dumps({"mark": mark, "rows": int(starts[k + 1])}), encoding="utf-8")
         if step is not None:
             step(chunk)
-    with part.open("rb+") as file:
-        os.fsync(file.fileno())
     part.replace(output)
     journal.unlink(missing_ok=True)
     return {"rows": stream.n_rows, "resumed_at": done, "blocks": len(stream.pieces) - first}
@@ -144,8 +150,8 @@ def _fingerprint(calibrator: Calibrator, stream: Stream, what: str, kind: Any) -
     seen.update(json.dumps([_described(calibrator), what, kind]).encode())
     for piece in stream.pieces:
         seen.update(f"{piece.where}|{piece.n_rows}".encode())
-        path = Path(str(getattr(piece, "path", getattr(piece, "file", ""))))
-        if path.is_file():
+        path = _file_of(piece)
+        if path is not None:
             about = path.stat()
             seen.update(f"|{about.st_size}|{about.st_mtime_ns}".encode())
     return seen.hexdigest()
@@ -153,28 +159,58 @@ def _fingerprint(calibrator: Calibrator, stream: Stream, what: str, kind: Any) -
 
 def _described(calibrator: Calibrator) -> list[Any]:
     numbers = {name: np.asarray(getattr(calibrator, name)).tolist() for name in calibrator.parameters}
-    inside = [_described(getattr(calibrator, name)) for name in calibrator.children]
+    inside = []
+    for name in calibrator.children:
+        child = getattr(calibrator, name)
+        inside += [_described(one) for one in (child if isinstance(child, list) else [child])]
     return [calibrator.name, str(calibrator.get_params()), numbers, calibrator.classes_.tolist(), inside]
 
 
+def _file_of(piece: Piece) -> Path | None:
+    path = Path(str(getattr(piece, "path", getattr(piece, "file", ""))))
+    return path if path.is_file() else None
+
+
 def _rows_done(journal: Path, part: Path, mark: str) -> int:
+    """Rows that an interrupted run of the same work left."""
+    if not journal.is_file() or not part.is_file():
+        return 0
     try:
         said = json.loads(journal.read_text(encoding="utf-8"))
-        return int(said["rows"]) if said["mark"] == mark and part.is_file() else 0
+        same, rows = said["mark"] == mark, int(said["rows"])
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        same, rows = False, 0
+    if not same:
+        raise FileError(
+            f"{part}: left by an interrupted run with another calibrator, another input or other options. Run the same again "
+            "to finish it, or begin anew with --restart (restart=True)"
+        )
+    return rows
 
 
 def _prepare(part: Path, layout: Layout, *, fresh: bool) -> None:
-    """An empty file of the right size, with the header."""
+    """An empty file of the right size, with the header; a full disk is noticed now, not after hours."""
     if not fresh and part.stat().st_size == layout.size:
         return
     try:
         with part.open("wb") as file:
             file.write(layout.header)
             file.truncate(layout.size)
+            file.flush()
+            _reserve(file.fileno(), layout.size)
     except OSError as error:
-        raise FileError(f"cannot write {part}: {error.strerror}") from error
+        part.unlink(missing_ok=True)
+        raise FileError(f"cannot write {part}: {error.strerror} ({layout.size / 1e6:,.1f} MB are needed)") from error
+
+
+def _reserve(file: int, n_bytes: int) -> None:
+    try:
+        os.posix_fallocate(file, 0, n_bytes)
+    except AttributeError:  # not on this system
+        return
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:  # not on this kind of disk
+            raise
 
 
 def _write(part: Path, layout: Layout, row: int, arrays: dict[str, Any], chunk: Chunk) -> None:
@@ -185,6 +221,8 @@ def _write(part: Path, layout: Layout, row: int, arrays: dict[str, Any], chunk: 
                     raise FileError(f"{chunk.where}: its {name} differ in type from those of the first block")
                 file.seek(offset + row * layout.widths[name] * layout.dtypes[name].itemsize)
                 file.write(np.ascontiguousarray(arrays[name]).data)
+            file.flush()
+            os.fsync(file.fileno())  # the journal must never be ahead of the rows, whatever is pulled out
     except OSError as error:
         raise FileError(f"cannot write {part}: {error.strerror}") from error
 

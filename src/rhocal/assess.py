@@ -25,12 +25,13 @@ from rhocal.metrics.verdict import ALARM, alarm, verdict
 from rhocal.predictions import Kind, predictions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.metrics.floor import Floor
     from rhocal.metrics.inverted import Interval
+    from rhocal.metrics.null import Null
     from rhocal.predictions import Predictions
 
 SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
@@ -42,7 +43,7 @@ FINE = 40
 
 def evaluate(
     probs: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     groups: Any = None,
     sample_weight: Any = None,
@@ -54,8 +55,17 @@ def evaluate(
     """Measure calibration, with intervals, floors, tests and a verdict.
 
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
-    (Not the true class: among samples of one true class even a perfect model is not calibrated.)
+    (Not the true class: among samples of one true class even a perfect model is not calibrated.) Dask arrays and a
+    ``rhocal.stream``, which brings its labels, are measured where their blocks are: eight numbers of a sample are kept.
     """
+    if type(probs).__module__.split(".")[0] == "dask" or type(probs).__module__ == "rhocal.streams":
+        from rhocal.assess_streams import evaluate_blocks  # noqa: PLC0415 - they came, so they are there
+
+        if groups is not None:
+            raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
+        return evaluate_blocks(
+            probs, labels, sample_weight, kind=kind, metrics=metrics, n_replicates=n_replicates, seed=seed
+        )
     if labels is None:
         raise InputError("labels are missing; an evaluation needs one label for each sample")
     data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
@@ -73,20 +83,36 @@ def evaluate_checked(
     """The same for data that has passed the border."""
     names = list(dict.fromkeys(["ece", *metrics]))
     scored = Scored.of(data)
-    ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
     walked = dict.fromkeys([*DRAWN, *(name for name in names if name in WALKED)])
     drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
     found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
+    whole = assembled(scored, data.n_classes, metrics, found, drawn, n_replicates=n_replicates, seed=seed)
+    return whole if groups is None else replace(whole, groups=by_group(data, scored, groups, n_replicates, seed))
+
+
+def assembled(
+    scored: Scored,
+    n_classes: int,
+    metrics: Sequence[str],
+    found: Mapping[str, Floor],
+    drawn: Mapping[str, Null],
+    *,
+    n_replicates: int,
+    seed: int,
+) -> Evaluation:
+    """The evaluation of samples whose floors are known (that of the ECE among them)."""
+    names = list(dict.fromkeys(["ece", *metrics]))
+    ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
     tested = outcomes(scored, drawn)
     return Evaluation(
-        data.n_samples,
-        data.n_classes,
+        scored.n_samples,
+        n_classes,
         *_accuracy_and_confidence(scored),
         tuple(_figure(found[name], ranges[name]) for name in metrics),
         tested,
         verdict(scored, found["ece"], ranges["ece"], tested),
         alarm(tested)[0],
-        () if groups is None else by_group(data, scored, groups, n_replicates, seed),
+        (),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @contextmanager
@@ -36,6 +36,13 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise FileError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_output(output: Path, inputs: Iterable[Path]) -> None:
+    """An output must not be one of the files that it is made from."""
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise FileError(f"{output}: this is the input; write to another file")
 
 
 def _umask() -> int:

@@ -144,11 +144,33 @@ def steps(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:
     return BinSums.within(inverse, confidence, correct, n_bins=len(levels), weights=weights).filled()
 
 
-def perfect_error(confidence: Vector, weights: Vector, n_bins: int) -> float:
-    """The ECE that a perfectly calibrated model with these confidences scores on average: the floor.
+@dataclass(frozen=True)
+class PerfectSums:
+    """What the ECE of a perfectly calibrated model with these confidences needs to be known. Sums of two batches add.
 
     If correctness ~ Bernoulli(confidence), the gap of a bin is nearly normal with variance Σ w² c (1 − c), and the mean of
     the absolute value of a normal number is sqrt(2/π) standard deviations. Equal weights of w count as w samples each.
     """
-    variance = np.bincount(equal_width(confidence, n_bins), weights * confidence * (1 - confidence), n_bins)
-    return float(np.sqrt(2 / np.pi * variance).sum() / weights.sum())
+
+    variance: Vector
+    """Of every bin."""
+    weight: float
+
+    @classmethod
+    def of(cls, confidence: Vector, weights: Vector, n_bins: int) -> PerfectSums:
+        """The sums of one batch."""
+        spread = weights * confidence * (1 - confidence)
+        return cls(add_up(equal_width(confidence, n_bins), spread, n_bins), float(weights.sum()))
+
+    def __add__(self, other: PerfectSums) -> PerfectSums:
+        return PerfectSums(self.variance + other.variance, self.weight + other.weight)
+
+    @property
+    def value(self) -> float:
+        """The mean ECE: the floor."""
+        return float(np.sqrt(2 / np.pi * self.variance).sum() / self.weight)
+
+
+def perfect_error(confidence: Vector, weights: Vector, n_bins: int) -> float:
+    """The ECE that a perfectly calibrated model with these confidences scores on average: the floor."""
+    return PerfectSums.of(confidence, weights, n_bins).value

@@ -14,7 +14,7 @@ import numpy as np
 
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.curve_table import Table, around
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning
 from rhocal.passes import FEW_CLASSES
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
@@ -48,7 +48,7 @@ class Plan:
 def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, Any]) -> Plan:
     """The plan for a fit: what the same fit reads of a pilot, and where it ends there.
 
-    Raises ``InputError`` if the family needs the logits themselves.
+    Raises ``NeedsLogitsError`` if the family needs the logits themselves.
     """
     whole = Profile.of(pilot)
     with warnings.catch_warnings(record=True) as caught:
@@ -58,7 +58,10 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, An
     few = whole.take(np.arange(min(whole.n_samples, TRIAL_SAMPLES)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        fresh(calibrator).fit_profile(stand_in(few, plan))
+        try:
+            fresh(calibrator).fit_profile(stand_in(few, plan))
+        except InputError as error:  # the same options were fitted a moment ago: it is the logits that are missing
+            raise NeedsLogitsError(str(error)) from error
     # At a bound the pilot says little about the rest (a few samples, all of them right): a wide table then.
     certain = not any(issubclass(w.category, RhocalWarning) for w in caught) and whole.spread > 0
     return replace(plan, guide=guide) if calibrator.guided and certain else plan

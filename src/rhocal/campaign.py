@@ -38,10 +38,12 @@ class Task:
     n_seeds: int
     names: Names
     kind: Kind
+    labels: Path | None = None
+    """A file of its own for them."""
 
     def rows(self) -> Iterator[Row]:
         """Do it."""
-        pair = splits(read(self.path, self.names), self.n_seeds, self.kind)[self.split]
+        pair = splits(read(self.path, self.names, self.labels), self.n_seeds, self.kind)[self.split]
         yield from compare(network_name(self.path), pair, {name: calibrator(name) for name in self.methods})
 
     def all_rows(self) -> list[Row]:
@@ -50,15 +52,21 @@ class Task:
 
 
 def tasks(
-    paths: Sequence[Path], methods: Sequence[str], n_seeds: int, names: Names, kind: Kind, done: Collection[Key] = ()
+    paths: Sequence[Path],
+    methods: Sequence[str],
+    n_seeds: int,
+    names: Names,
+    kind: Kind,
+    done: Collection[Key] = (),
+    labels: Path | None = None,
 ) -> list[Task]:
     """What is left to do, the largest files first."""
     found = []
     for path in sorted(paths, key=lambda path: -path.stat().st_size):
-        for k, pair in enumerate(splits(read(path, names), n_seeds, kind)):
+        for k, pair in enumerate(splits(read(path, names, labels), n_seeds, kind)):
             left = tuple(name for name in methods if (network_name(path), pair.name, name) not in done)
             if left:
-                found.append(Task(path, k, left, n_seeds, names, kind))
+                found.append(Task(path, k, left, n_seeds, names, kind, labels))
     return found
 
 

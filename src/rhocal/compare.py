@@ -17,6 +17,7 @@ from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import CORE, METRICS, figures
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
+from rhocal.out_of_core import SUBSAMPLED
 from rhocal.predictions import Predictions, predictions
 
 if TYPE_CHECKING:
@@ -136,9 +137,14 @@ def complete(rows: Sequence[Row]) -> list[str]:
     return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
 
 
+def averaged(rows: Sequence[Row]) -> list[str]:
+    """The networks that means are taken over: the complete ones; without any, all of them, and who failed has no mean."""
+    return complete(rows) or list(dict.fromkeys(row.network for row in rows))
+
+
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each method the mean over networks of the mean over splits, and the standard deviation over splits."""
-    networks = complete(rows)
+    networks = averaged(rows)
     lines = []
     for method in dict.fromkeys(row.method for row in rows):
         cells = [[row for row in rows if row.method == method and row.network == network] for network in networks]
@@ -147,6 +153,7 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
             table = [[row.figures[name] for row in cell] for cell in cells]
             line[name] = _mean([_mean(values) for values in table])
             line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
+        line["subsampled"] = any(SUBSAMPLED in row.note for cell in cells for row in cell)
         line["ece_floor"] = _mean([_mean([row.ece_floor for row in cell]) for cell in cells])
         line["seconds"] = _mean([row.seconds for cell in cells for row in cell])
         lines.append(line)

@@ -6,20 +6,16 @@ put together in the order of the blocks.
 
 from __future__ import annotations
 
-import warnings
+import sys
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal import out_of_core as one
-from rhocal.blocks import Plan, plan_for
-from rhocal.calibrators import Calibrator, ScaleCalibrator
-from rhocal.curve_table import Table
-from rhocal.errors import FileError, InputError, MissingExtraError
-from rhocal.metrics import CORE
-from rhocal.predictions import predictions
+from rhocal.errors import FileError, InputError, MissingExtraError, RhocalError
+from rhocal.out_of_core import checked, fit_on
+from rhocal.sampling import Rows, pilot_blocks, pilot_rows
 from rhocal.stored import Chunk
 from rhocal.streams import Stream, read_piece
 
@@ -31,30 +27,50 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rhocal.profile import Profile
+    from rhocal.calibrators import Calibrator
     from rhocal.stored import Piece
 
+FAN = 32
+"""Blocks whose sums one task merges."""
 
 engine: Any = _dask  # it comes with half of its types
 delayed = engine.delayed
 
 
+class Unread:
+    """A block that is read by whoever works on it: reading and working are one task, and the scheduler has half as many."""
+
+    def __init__(self, piece: Piece) -> None:  # no dataclass: Dask looks into those for tasks
+        self.piece = piece
+
+
 class Blocks:
-    """Blocks that lie somewhere, as tasks that each give a ``Chunk``."""
+    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.out_of_core.Source``."""
+
+    again = True
 
     def __init__(
-        self, tasks: Sequence[Any], sizes: Sequence[int], classes: Any = None, stream: Stream | None = None
+        self,
+        tasks: Sequence[Any],
+        sizes: Sequence[int],
+        classes: Any = None,
+        stream: Stream | None = None,
+        step: Callable[[int], None] | None = None,
     ) -> None:
         self.tasks, self.sizes, self.classes, self.stream = tasks, sizes, classes, stream
+        self.step = step
+        """Called with a number of rows when they are done."""
 
     @classmethod
-    def of(cls, logits: Any, labels: Any = None, sample_weight: Any = None) -> Blocks:
+    def of(
+        cls, logits: Any, labels: Any = None, sample_weight: Any = None, step: Callable[[int], None] | None = None
+    ) -> Blocks:
         """From a stream of files, or from Dask arrays."""
         if isinstance(logits, Stream):
             if logits.pieces is None:
                 raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
-            tasks = [delayed(_read, pure=False)(piece) for piece in logits.pieces]
-            return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits)
+            tasks = [Unread(piece) for piece in logits.pieces]
+            return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits, step)
         if logits.ndim != 2:
             raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {logits.shape}")
         if np.isnan(logits.shape[0]):
@@ -69,35 +85,121 @@ class Blocks:
             delayed(Chunk)(part, label, f"block {k} ({n:,} rows)", weight)
             for k, (part, n, label, weight) in enumerate(zip(parts, rows, *beside, strict=True))
         ]
-        return cls(tasks, rows)
+        return cls(tasks, rows, step=step)
 
-    def each(self, work: Callable[..., Any], *arguments: Any, only: Sequence[int] | None = None) -> list[Any]:
+    def pilot(self) -> list[Rows]:
+        chosen = pilot_blocks(len(self.tasks))
+        return [rows for _, rows in self.each(_pilot_rows, len(chosen), only=chosen)]
+
+    def blame(self, told: Mapping[str, Any]) -> None:
+        self.each(_checked, told, only=pilot_blocks(len(self.tasks)))
+
+    def late_pilot(self) -> list[Rows]:
+        return [rows for _, rows in self.each(_pilot_rows, len(self.tasks))]
+
+    def each(
+        self, work: Callable[..., Any], *arguments: Any, only: Sequence[int] | None = None
+    ) -> list[tuple[int, Any]]:
         """What some work gives for every block (or only some), done where the block is."""
-        shared = [delayed(argument) for argument in arguments]
         chosen = range(len(self.tasks)) if only is None else only
-        found = engine.compute(*[delayed(_safely)(work, self.tasks[k], *shared) for k in chosen])
-        bad = [value for value in found if isinstance(value, FileError)]
-        if bad and (self.stream is None or not self.stream.skip_bad):
-            raise bad[0]
-        if self.stream is not None:
-            self.stream.skipped += [str(value) for value in bad if str(value) not in self.stream.skipped]
-        return [value for value in found if not isinstance(value, FileError)]
+        tasks = self._started(work, arguments, chosen)
+        if only is None:
+            tasks = self._watched(tasks, self.sizes)
+        found = engine.compute(*tasks)
+        self._skip([value for value in found if isinstance(value, RhocalError)])
+        return [(k, value) for k, value in zip(chosen, found, strict=True) if not isinstance(value, RhocalError)]
+
+    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
+        """Merged by the workers, so that what arrives here does not grow with the number of blocks.
+
+        Groups of ``FAN`` blocks, then groups of groups: always the same ones, whoever is quick.
+        """
+        if not self.tasks:
+            return None
+        level = self._grouped(merge, self._started(work, arguments, range(len(self.tasks))))
+        level = self._watched(level, [sum(self.sizes[k : k + FAN]) for k in range(0, len(self.sizes), FAN)])
+        while len(level) > 1:
+            level = self._grouped(merge, level)
+        (found,) = engine.compute(*level)
+        self._skip(found.bad)
+        return found.total
+
+    def _started(self, work: Callable[..., Any], arguments: Sequence[Any], chosen: Iterable[int]) -> list[Any]:
+        shared = [delayed(argument, traverse=False) for argument in arguments]
+        return [delayed(_safely)(work, k, self.tasks[k], *shared) for k in chosen]
+
+    def _grouped(self, merge: Callable[[Any, Any], Any], level: Sequence[Any]) -> list[Any]:
+        return [delayed(_merged)(merge, level[k : k + FAN]) for k in range(0, len(level), FAN)]
+
+    def _watched(self, tasks: list[Any], sizes: Sequence[int]) -> list[Any]:
+        """The tasks as futures that are done, each one told to ``step``; without a cluster, or nobody to tell, as they are."""
+        distributed = sys.modules.get("distributed")
+        if self.step is None or distributed is None:
+            return tasks
+        futures = distributed.default_client().compute(tasks)
+        rows = dict(zip([future.key for future in futures], sizes, strict=True))
+        for future in distributed.as_completed(futures):
+            self.step(rows[future.key])
+        return [delayed(future) for future in futures]
+
+    def _skip(self, bad: Sequence[RhocalError]) -> None:
+        """Raise what is wrong, unless it is a block that cannot be read and may be left out."""
+        for error in bad:
+            if self.stream is None or not self.stream.skip_bad or not isinstance(error, FileError):
+                raise error
+            if str(error) not in self.stream.skipped:
+                self.stream.skipped.append(str(error))
 
 
-def _read(piece: Piece) -> Chunk | FileError:
+@dataclass(frozen=True)
+class Merged:
+    """What a group of blocks comes to, and what went wrong in it."""
+
+    total: Any
+    bad: list[RhocalError]
+
+
+def _merged(merge: Callable[[Any, Any], Any], found: Sequence[Any]) -> Merged:
+    """Merge what blocks, or groups of them, left behind."""
+    total: Any = None
+    bad: list[RhocalError] = []
+    for item in found:
+        if isinstance(item, RhocalError):
+            bad.append(item)
+            continue
+        value = item
+        if isinstance(item, Merged):
+            value, bad = item.total, bad + item.bad
+        if value is None:
+            continue
+        both = value if total is None else _caught(merge, total, value)
+        if isinstance(both, RhocalError):
+            bad.append(both)
+        else:
+            total = both
+    return Merged(total, bad)
+
+
+def _pilot_rows(_k: int, chunk: Chunk, places: int) -> Rows:
+    return pilot_rows(chunk, places)
+
+
+def _checked(_k: int, chunk: Chunk, told: Mapping[str, Any]) -> None:
+    checked(chunk, told)
+
+
+def _safely(work: Callable[..., Any], k: int, block: Chunk | Unread, *arguments: Any) -> Any:
+    chunk = _caught(read_piece, block.piece) if isinstance(block, Unread) else block
+    return chunk if isinstance(chunk, RhocalError) else _caught(work, k, chunk, *arguments)
+
+
+def _caught(work: Callable[..., Any], *arguments: Any) -> Any:
+    """An error is a value here: raised on a worker it would fill the log there before it is said here."""
     try:
-        return read_piece(piece)
-    except FileError as error:
-        return error
-
-
-def _safely(work: Callable[..., Any], chunk: Any, *arguments: Any) -> Any:
-    """An error is a value here: raised on a worker it would lose its message, and be tried again in vain."""
-    if isinstance(chunk, FileError):
-        return chunk
-    try:
-        return work(chunk, *arguments)
-    except FileError as error:
+        return work(*arguments)
+    except MissingExtraError as error:  # it is made of other things than its message, and does not travel
+        return InputError(f"on a worker: {error}")
+    except RhocalError as error:
         return error
 
 
@@ -116,95 +218,7 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
 
 def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, said: Mapping[str, Any]) -> None:
     """Fit on Dask arrays, or on a stream of files whose blocks are read by the workers."""
-    blocks = Blocks.of(logits, labels, sample_weight)
-    told = dict(said) | ({"classes": blocks.classes} if said.get("classes") is None else {})
-    if calibrator.takes_groups:
-        raise InputError(f"{calibrator.name} needs groups, which blocks do not carry; fit on arrays")
-    if not isinstance(calibrator, ScaleCalibrator):
-        _fit_subsample(calibrator, blocks, told, one.WHY_NOT)
-        return
-    chosen = one.pilot_blocks(len(blocks.tasks))
-    pilot = one.pilot_of(blocks.each(one.pilot_rows, len(chosen), only=chosen), told)
-    try:
-        plan = plan_for(calibrator, pilot, told)
-    except InputError as error:
-        if "fit on the logits" not in str(error):
-            raise
-        _fit_subsample(calibrator, blocks, told, str(error))
-        return
-    whole = _whole(blocks, plan, pilot.classes)
-    said_by_fit = one.fit_quietly(calibrator, whole)
-    if plan.guide is not None and one.strayed(calibrator, whole, one.FAR) > one.FEW:
-        late = one.pilot_of(blocks.each(one.pilot_rows, len(blocks.tasks)), told)
-        whole = _whole(blocks, plan_for(calibrator, late, told), late.classes)
-        said_by_fit = one.fit_quietly(calibrator, whole)
-    for warning in said_by_fit:
-        warnings.warn(str(warning.message), warning.category, stacklevel=4)
-
-
-def _whole(blocks: Blocks, plan: Plan, classes: Any) -> Profile:
-    parts = [found for found in blocks.each(lean_profile, plan) if found is not None]
-    counts = {n_classes for n_classes, _ in parts} or {len(classes)}
-    if counts != {len(classes)}:
-        raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, sorted(counts)))}")
-    return _with_classes(one.joined([part for _, part in parts]), classes)
-
-
-def lean_profile(chunk: Chunk, plan: Plan) -> tuple[int, Profile] | None:
-    """The profile of a block without the names of its classes: 128,256 of them are more than the rest of a block's."""
-    part = one.chunk_profile(chunk, plan)
-    return None if part is None else (part.n_classes, _with_classes(part, part.classes[:0]))
-
-
-def _with_classes(profile: Profile, classes: Any) -> Profile:
-    named = replace(profile, classes=classes)
-    if not isinstance(profile.table, Table):
-        return named
-    return replace(named, table=replace(profile.table, profile=replace(named, table=None)))
-
-
-def _fit_subsample(calibrator: Calibrator, blocks: Blocks, told: Mapping[str, Any], why: str) -> None:
-    """The same rows that a single machine would draw from the same blocks."""
-    n_columns = int(blocks.each(_n_columns, only=[0])[0])
-    drawn = np.concatenate([one.lots(k, n) for k, n in enumerate(blocks.sizes)])
-    room = one.subsample_size(n_columns)
-    kept = np.sort(np.argpartition(drawn, room)[:room]) if len(drawn) > room else np.arange(len(drawn))
-    starts = np.r_[0, np.cumsum(blocks.sizes)]
-    parts = []
-    for k, start in enumerate(starts[:-1]):
-        rows = kept[(kept >= start) & (kept < starts[k + 1])] - start
-        if len(rows):
-            parts += blocks.each(_taken, rows, only=[k])
-    logits, labels, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
-    data = predictions(logits, labels, sample_weight=None if (weights == 1).all() else weights, **told)
-    one.fit_checked(calibrator, data, len(drawn), why, stacklevel=5)
-
-
-def _n_columns(chunk: Chunk) -> int:
-    return int(np.shape(chunk.logits)[1]) if np.ndim(chunk.logits) > 1 else 2
-
-
-def _taken(chunk: Chunk, rows: Any) -> tuple[Any, Any, Any]:
-    weight = np.ones(len(rows)) if chunk.sample_weight is None else np.asarray(chunk.sample_weight)[rows]
-    return np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows], weight
-
-
-def figures(
-    logits: Any,
-    labels: Any,
-    calibrators: Mapping[str, Calibrator | None],
-    said: Mapping[str, Any] | None = None,
-    names: Iterable[str] = tuple(CORE),
-    sample_weight: Any = None,
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Metrics of Dask arrays, or of a stream of files: sums where the blocks are, added up here in the order of the blocks."""
-    blocks = Blocks.of(logits, labels, sample_weight)
-    told = {"kind": "logits", "classes": blocks.classes, "ignore_index": None} | dict(said or {})
-    names = tuple(names)
-    total: dict[str, dict[str, Any]] = {}
-    for sums in blocks.each(one.chunk_sums, dict(calibrators), told, names):
-        one.add(total, sums)
-    return one.read_off(total, names)
+    fit_on(calibrator, Blocks.of(logits, labels, sample_weight), said)
 
 
 def predict_proba(calibrator: Calibrator, logits: Any, kind: Any = None) -> Any:

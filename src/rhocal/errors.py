@@ -15,8 +15,16 @@ class InputError(RhocalError, ValueError):
     """Data or an option that cannot be used as it is."""
 
 
+class NeedsLogitsError(InputError):
+    """A fit that a profile cannot serve: it reads the logits themselves."""
+
+
 class FileError(RhocalError, ValueError):
     """A file that is missing, damaged, or not what it should be."""
+
+
+class MissingArrayError(FileError):
+    """A file without an array of the name that was asked for."""
 
 
 class NotFittedError(RhocalError, ValueError, AttributeError):
@@ -71,6 +79,11 @@ class ShiftWarning(RhocalWarning):
 
 class SubsampleWarning(RhocalWarning):
     """A method that cannot be fitted block by block was fitted on some of the samples."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of another package says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def warn(message: str, category: type[RhocalWarning]) -> None:

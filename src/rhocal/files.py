@@ -12,6 +12,7 @@ import numpy as np
 
 from rhocal.atomic import writing
 from rhocal.errors import FileError, MissingExtraError
+from rhocal.special import widened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, Any]
+
+BFLOAT16_IN_NPY = np.dtype("V2")
+"""What NumPy writes for bfloat16, a type that it does not know: two bytes without a meaning. No other type looks so."""
 
 
 @dataclass(frozen=True)
@@ -131,30 +135,41 @@ def only_array(path: Path, name: str) -> Any:
 def _read_npz(path: Path, _names: Names) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            return {name: _known(file[name]) for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise FileError(f"{path}: damaged, or with objects in it, which are never unpickled: {error}") from error
 
 
 def _read_npy(path: Path, names: Names) -> Arrays:
     try:
-        return {names.logits: np.load(path, allow_pickle=False)}
+        return {names.logits: _known(np.load(path, allow_pickle=False))}
     except (ValueError, OSError, EOFError) as error:
         raise FileError(f"{path}: damaged, or with objects in it, which are never unpickled: {error}") from error
 
 
+def _known(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, bfloat16 as float32."""
+    return widened(array.view(np.uint16)) if array.dtype == BFLOAT16_IN_NPY else array
+
+
 def _read_safetensors(path: Path, _names: Names) -> Arrays:
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+    from safetensors import SafetensorError, deserialize, safe_open  # noqa: PLC0415
 
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - not a dict
+            arrays = {name: file.get_tensor(name) for name, kind in types.items() if kind != "BF16"}
+        if len(arrays) < len(types):  # of bfloat16 NumPy knows nothing; the bits do
+            for name, found in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
+                if types[name] == "BF16":
+                    arrays[name] = widened(np.frombuffer(found["data"], "<u2").reshape(found["shape"]))
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path}: damaged, or not a safetensors file: {error}") from error
     except (TypeError, AttributeError) as error:
         raise FileError(
             f"{path}: holds a type NumPy cannot read ({error}); convert it to float16 or float32"
         ) from error
+    return arrays
 
 
 def _read_csv(path: Path, names: Names) -> Arrays:
@@ -223,10 +238,12 @@ def _read_parquet(path: Path, names: Names) -> Arrays:
     nested: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if str(column.type).startswith(("list", "fixed_size_list", "large_list")):
-            lengths = {len(row) for row in column.to_pylist()}
-            if len(lengths) != 1:
-                raise FileError(f"{path}: the lists of column {name!r} differ in length")
-            nested[name] = np.array(column.to_pylist())
+            lists = column.combine_chunks()
+            flat = lists.flatten()
+            lengths = set(lists.value_lengths().to_pylist())
+            if len(lengths) > 1 or None in lengths:
+                raise FileError(f"{path}: the lists of column {name!r} differ in length or are missing")
+            nested[name] = flat.to_numpy(zero_copy_only=False).reshape(len(lists), -1)
         else:
             columns[name] = column.to_numpy()
     if nested:

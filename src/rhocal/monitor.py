@@ -24,6 +24,7 @@ from rhocal.bins import BinSums
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
     from rhocal.special import Vector
@@ -33,6 +34,10 @@ STAKES = (-0.9, -0.5, -0.25, -0.1, -0.04, 0.04, 0.1, 0.25, 0.5, 0.9)
 
 N_BINS = 10
 SCHEMA = 1
+PARTS = 10
+"""A rolling window is forgotten in so many steps."""
+AT_ONCE = 4096
+"""Samples whose bets are worked out together: their paths are 80 bytes times the starts for each."""
 LATEST = 40
 """Starts at 2⁰, 2¹, … up to 2 to this: 10¹² samples."""
 
@@ -47,6 +52,8 @@ class Monitor:
         Chance of a false alarm over the whole stream, if the confidences are right.
     half_life
         Samples after which a sample counts half in the decayed figures.
+    window
+        Samples that the rolling figures look back on, rounded up to a tenth of it.
 
     >>> monitor = Monitor()
     >>> monitor.add(np.full(400, 0.9), np.r_[np.ones(200), np.zeros(200)])
@@ -56,6 +63,7 @@ class Monitor:
 
     alpha: float = 0.05
     half_life: float = 10_000.0
+    window: int = 10_000
     n: int = 0
     log_money: list[list[float]] = field(default_factory=list)
     """Log of the money of every stake, one list for each start 1, 2, 4, … that has come."""
@@ -65,6 +73,8 @@ class Monitor:
     """The sample at which the alarm was raised; it stays."""
     total: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
+    rolling: list[dict[str, list[float]]] = field(default_factory=list)
+    """Sums of the latest tenths of a window, the last one being filled."""
     seen: dict[str, int] = field(default_factory=dict)
     """Source → how much of it has been read, for whoever feeds the monitor."""
 
@@ -73,6 +83,8 @@ class Monitor:
             raise InputError(f"alpha must lie between 0 and 1; got {self.alpha!r}")
         if not self.half_life > 0:
             raise InputError(f"half_life must be positive; got {self.half_life!r}")
+        if self.window < PARTS or self.window % 1:
+            raise InputError(f"window must be a whole number of at least {PARTS}; got {self.window!r}")
 
     def add(self, confidence: Vector, correct: Vector) -> None:
         """Take in samples, in the order in which they came."""
@@ -87,7 +99,7 @@ class Monitor:
             if begun > len(self.log_money) - 1 and len(self.log_money) <= LATEST:
                 self.log_money.append([0.0] * len(STAKES))
             until = (1 << self.n.bit_length()) - self.n if self.n else 1
-            part = slice(done, min(done + until, len(confidence)))
+            part = slice(done, min(done + until, done + AT_ONCE, len(confidence)))
             self._bet(confidence[part], correct[part])
             done = part.stop
         self._sum(confidence, correct)
@@ -106,10 +118,15 @@ class Monitor:
     def _sum(self, confidence: Vector, correct: Vector) -> None:
         n = len(confidence)
         age = 0.5 ** (np.arange(n - 1, -1, -1) / self.half_life)
-        for kept, weights, old in ((self.total, np.ones(n), 1.0), (self.decayed, age, 0.5 ** (n / self.half_life))):
-            sums = BinSums.of(confidence, correct, n_bins=N_BINS, weights=weights)
-            for name, values in asdict(sums).items():
-                kept[name] = (old * np.array(kept[name]) + values).tolist()
+        _add_up(self.total, confidence, correct, np.ones(n))
+        _add_up(self.decayed, confidence, correct, age, old=0.5 ** (n / self.half_life))
+        size, before, done = -(-self.window // PARTS), self.n - n, 0
+        while done < n:  # up to the next tenth
+            if (before + done) % size == 0:
+                self.rolling = [*self.rolling[-PARTS:], _empty(N_BINS)]
+            part = slice(done, min(done + size - (before + done) % size, n))
+            _add_up(self.rolling[-1], confidence[part], correct[part], np.ones(part.stop - part.start))
+            done = part.stop
 
     @property
     def alarm(self) -> bool:
@@ -130,6 +147,7 @@ class Monitor:
             "p_value": self.p_value,
             "all": _figures(self.total),
             "recent": _figures(self.decayed),
+            "rolling": _figures(_joined(self.rolling)),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -164,6 +182,18 @@ def log_of_all(paths: Vector) -> Vector:
     terms = paths + shares[:, None, None]
     high = np.maximum(terms.max(axis=(0, 1)), np.log(waiting))
     return np.asarray(high + np.log(np.exp(terms - high).sum(axis=(0, 1)) + waiting * np.exp(-high)))
+
+
+def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, weights: Vector, old: float = 1) -> None:
+    """Add samples to sums, which fade first by a factor."""
+    sums = BinSums.of(confidence, correct, n_bins=N_BINS, weights=weights)
+    for name, values in asdict(sums).items():
+        kept[name] = (old * np.array(kept[name]) + values).tolist()
+
+
+def _joined(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    whole = _empty(N_BINS)
+    return {name: np.sum([whole[name], *(part[name] for part in parts)], axis=0).tolist() for name in whole}
 
 
 def _empty(n_bins: int) -> dict[str, list[float]]:

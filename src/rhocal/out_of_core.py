@@ -1,39 +1,44 @@
-"""Fits, figures and profiles of streams: every byte of logits is read once, and memory does not grow with the classes."""
+"""Fits on streams: every byte of logits is read once, and memory does not grow with the classes.
+
+Who reads the blocks is a ``Source``: this process (``Reader``), or workers (``rhocal.dask.Blocks``). What is done with them is
+the same, in the order of the blocks.
+"""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.blocks import SLICE_ENTRIES, Plan, plan_for, plan_to_save, profile_block
+from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
 from rhocal.calibrators import Calibrator, ScaleCalibrator
-from rhocal.errors import InputError, RhocalError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning
-from rhocal.metrics import CORE, METRICS, Scored
+from rhocal.curve_table import Table
+from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning, SubsampleWarning, warn
+from rhocal.passes import FEW_CLASSES
 from rhocal.predictions import Predictions, predictions
 from rhocal.profile import Profile
-from rhocal.threads import in_threads, row_blocks
+from rhocal.sampling import (
+    Drawn,
+    Rows,
+    Subsample,
+    check_columns,
+    n_columns,
+    pilot_blocks,
+    pilot_of,
+    pilot_rows,
+    pilot_size,
+    threshold,
+)
+from rhocal.streams import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rhocal.special import Vector
+    from rhocal.sampling import Half
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
-
-PILOT_ENTRIES = 1 << 23
-"""Logits of the pilot: a fit on them finds the neighbourhood of the optimum."""
-
-PILOT_SAMPLES = 400
-"""A pilot has at least this many samples, however many classes there are."""
-
-PILOT_PLACES = 8
-"""Places of a file that the pilot comes from, so that an order of the samples does not matter."""
-
-SUBSAMPLE_ENTRIES = 1 << 24
-"""Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
 
 FAR = 0.5
 """Octaves around a sample's expected scale within which its curve is good to 1e−4."""
@@ -46,126 +51,68 @@ FEW = 0.02
 
 WHY_NOT = "it needs the logits of all samples at once"
 
-State = TypeVar("State")
+SUBSAMPLED = "cannot be fitted block by block"
+"""How the warning of a fit on a subsample can be told from others."""
 
 
-def told_of(stream: Stream, said: Mapping[str, Any] | None) -> dict[str, Any]:
+class Source(Protocol):
+    """Blocks, and somebody who works on them where they are."""
+
+    classes: Any
+    """The label of every column, if the source says so."""
+
+    @property
+    def again(self) -> bool:
+        """Whether the blocks can be read a second time."""
+
+    @property
+    def sizes(self) -> Sequence[int] | None:
+        """Rows of every block, if known in advance."""
+
+    def pilot(self) -> list[Rows]:
+        """A few samples from all over."""
+
+    def blame(self, told: Mapping[str, Any]) -> None:
+        """Check the blocks that gave the pilot; an error says which of them it was."""
+
+    def late_pilot(self) -> list[Rows]:
+        """A few samples of every block, after all were read."""
+
+    def each(self, work: Callable[..., Any], *arguments: Any) -> Iterable[tuple[int, Any]]:
+        """``work(k, chunk, *arguments)`` of every block, with its number k; in any order."""
+
+    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
+        """The same, merged in the order of the blocks; None if there are none."""
+
+
+def told_of(source: Source | Stream, said: Mapping[str, Any] | None) -> dict[str, Any]:
     """What ``rhocal.predictions`` is told of every block; classes that stand in the file count if none were said."""
     told = {"kind": "logits", "classes": None, "ignore_index": None} | dict(said or {})
     if told["classes"] is None:
-        told["classes"] = stream.classes
+        told["classes"] = source.classes
     return told
 
 
-def fit(
-    calibrator: Calibrator,
-    stream: Stream,
-    said: Mapping[str, Any] | None = None,
-    step: Callable[[Chunk], None] | None = None,
-) -> Profile | None:
-    """Fit on a stream; the profile it was fitted on, or None where a subsample of the logits was used.
-
-    Families that multiply a sample's logits are fitted on the profile of all samples. Others are fitted on as many
-    samples, drawn with a fixed seed, as ``SUBSAMPLE_ENTRIES`` allows.
-    """
-    told = told_of(stream, said)
-    if calibrator.takes_groups:
-        raise InputError(f"{calibrator.name} needs groups, which a stream does not carry; fit on arrays")
-    if not isinstance(calibrator, ScaleCalibrator):
-        _fit_subsample(calibrator, stream, told, step, WHY_NOT)
-        return None
-    reader = Reader(stream, step)
-    pilot = reader.pilot(told)
-    try:
-        plan = plan_for(calibrator, pilot, told)
-    except InputError as error:
-        if "fit on the logits" not in str(error):
-            raise
-        _fit_subsample(calibrator, reader.rewound(), told, step, str(error))
-        return None
-    if not stream.again:  # there is no second chance: a wide table for all
-        plan = replace(plan, guide=None)
-    profile = reader.profile(plan)
-    said_by_fit = fit_quietly(calibrator, profile)
-    if plan.guide is not None and strayed(calibrator, profile, FAR) > FEW:
-        late = pilot_of(reader.seen, told)  # from every block this time
-        profile = Reader(stream, step).profile(plan_for(calibrator, late, told))
-        said_by_fit = fit_quietly(calibrator, profile)
-    elif calibrator.guided and strayed(calibrator, profile, EDGE) > FEW:
-        raise InputError(
-            f"the first blocks misled: samples ended more than {EDGE:g} octaves from the scale that they let expect, where "
-            "nothing is known of their curves. An iterator cannot be read again: put its blocks in random order, or write "
-            "them to a file"
-        )
-    for warning in said_by_fit:
-        warnings.warn(str(warning.message), warning.category, stacklevel=4)
-    return profile
-
-
-def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[warnings.WarningMessage]:
-    """Fit; what it warned of is returned, for it may be about a fit that is not the last."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RhocalWarning)
-        calibrator.fit_profile(profile)
-    return [warning for warning in caught if issubclass(warning.category, RhocalWarning)]
-
-
-def profile(
-    stream: Stream, said: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
-) -> Profile:
-    """The profile of a stream, for every family, as ``save_profile`` writes it."""
-    told = told_of(stream, said)
-    reader = Reader(stream, step)
-    return reader.profile(plan_to_save(reader.pilot(told), told))
-
-
-def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> float:
-    """Share of the samples whose fitted scale is far from the middle of their table."""
-    centre = getattr(profile.table, "log_centre", None)
-    if centre is None:
-        return 0.0
-    octaves = np.abs(np.log(calibrator.scale_of(profile)) - centre) / np.log(2)
-    return float(profile.weights @ (octaves > beyond))
-
-
-def pilot_blocks(n_blocks: int) -> list[int]:
-    """Blocks that the pilot comes from: some, from all over."""
-    return sorted({round(k) for k in np.linspace(0, n_blocks - 1, min(PILOT_PLACES, n_blocks))})
-
-
-def pilot_size(chunk: Chunk) -> int:
-    """How many samples a pilot has."""
-    return max(PILOT_SAMPLES, PILOT_ENTRIES // (np.shape(chunk.logits)[1] if np.ndim(chunk.logits) > 1 else 2))
-
-
-def pilot_rows(chunk: Chunk, places: int) -> tuple[Any, Any]:
-    """What a block gives to a pilot that comes from so many places."""
-    if chunk.labels is None:
-        raise InputError(f"{chunk.where}: no labels; a fit needs one label for each sample")
-    share = min(len(chunk.labels), -(-pilot_size(chunk) // places))
-    rows = np.arange(share) * len(chunk.labels) // share
-    return np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows]
-
-
-def pilot_of(taken: Sequence[tuple[Any, Any]], told: Mapping[str, Any]) -> Predictions:
-    """The pilot from the parts of its blocks."""
-    if not taken:
-        raise InputError("the stream is empty: no block could be read")
-    logits, labels = (np.concatenate(part) for part in zip(*taken, strict=True))
-    return predictions(logits, labels, **told)
-
-
 class Reader:
-    """Reads a stream once: the pilot first, then the rest."""
+    """Reads a stream once in this process: the pilot first, then the rest."""
 
-    def __init__(self, stream: Stream, step: Callable[[Chunk], None] | None) -> None:
+    def __init__(self, stream: Stream, step: Callable[[Chunk], None] | None = None) -> None:
         self.stream, self.step = stream, step or (lambda _: None)
+        self.classes = stream.classes
         self.held: dict[int, Chunk] = {}
-        self.seen: list[tuple[Any, Any]] = []  # a few samples of every block, for a second plan if the first one misled
+        self._seen: list[Rows] = []  # a few samples of every block, for a second plan if the first one misled
         self._rest: Iterator[tuple[int, Chunk]] | None = None
 
-    def pilot(self, told: Mapping[str, Any]) -> Predictions:
-        """A few samples: of a file from all over it, of an iterator its first blocks."""
+    @property
+    def again(self) -> bool:
+        return self.stream.again
+
+    @property
+    def sizes(self) -> Sequence[int] | None:
+        return None if self.stream.pieces is None else [piece.n_rows for piece in self.stream.pieces]
+
+    def pilot(self) -> list[Rows]:
+        """Of a file from all over it, of an iterator its first blocks."""
         pieces = self.stream.pieces
         if pieces is None:
             self._rest = self.stream.chunks()
@@ -173,33 +120,37 @@ class Reader:
         else:
             chosen = pilot_blocks(len(pieces))
             source, places = self.stream.chunks(chosen), len(chosen)
-        taken: list[tuple[Any, Any]] = []
+        taken: list[Rows] = []
         for k, chunk in source:
             self.held[k] = chunk
             taken.append(pilot_rows(chunk, places))
-            if pieces is None and sum(len(labels) for _, labels in taken) >= pilot_size(chunk):
+            if pieces is None and sum(len(rows.labels) for rows in taken) >= pilot_size(chunk.logits):
                 break
-        try:
-            return pilot_of(taken, told)
-        except InputError:
-            for chunk in self.held.values():  # to say it of the block, with its rows
-                _named(chunk, lambda chunk: predictions(chunk.logits, chunk.labels, **told))
-            raise
+        return taken
 
-    def rewound(self) -> Stream:
-        """The stream from its beginning."""
-        if self.stream.again:
-            return self.stream
-        held, rest = list(self.held.values()), self._rest
-        assert rest is not None
+    def blame(self, told: Mapping[str, Any]) -> None:
+        for chunk in self.held.values():
+            checked(chunk, told)
 
-        def everything() -> Iterator[tuple[Any, Any, Any]]:
-            for chunk in (*held, *(chunk for _, chunk in rest)):
-                yield chunk.logits, chunk.labels, chunk.sample_weight
+    def late_pilot(self) -> list[Rows]:
+        return self._seen
 
-        return replace(self.stream, iterator=everything())
+    def each(self, work: Callable[..., Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        places = None if self.stream.pieces is None else len(self.stream.pieces)
+        for k, chunk in self._chunks():
+            found = work(k, chunk, *arguments)
+            if places is not None:
+                self._seen.append(pilot_rows(chunk, places))
+            self.step(chunk)
+            yield k, found
 
-    def chunks(self) -> Iterator[tuple[int, Chunk]]:
+    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
+        total = None
+        for _, found in self.each(work, *arguments):
+            total = found if total is None else merge(total, found)
+        return total
+
+    def _chunks(self) -> Iterator[tuple[int, Chunk]]:
         """Every block once, those of the pilot first."""
         done = set(self.held)
         for k in sorted(done):
@@ -211,31 +162,61 @@ class Reader:
         else:
             yield from self.stream.chunks([k for k in range(len(self.stream.pieces)) if k not in done])
 
-    def profile(self, plan: Plan) -> Profile:
-        """The profile of all samples, in their order."""
-        parts: dict[int, Profile] = {}
-        for k, chunk in self.chunks():
-            part = chunk_profile(chunk, plan)
-            if part is not None:
-                parts[k] = part
-            if self.stream.pieces is not None:
-                self.seen.append(pilot_rows(chunk, len(self.stream.pieces)))
-            self.step(chunk)
-        return joined([parts[k] for k in sorted(parts)])
+
+def checked(chunk: Chunk, told: Mapping[str, Any]) -> None:
+    """Look through a block; an error says which block and which row it was.
+
+    Labels that are texts are left alone if the classes are not known: a block need not show them all.
+    """
+    labels, ignored = chunk.labels, told.get("ignore_index")
+    texts = labels is not None and np.asarray(labels).dtype.kind not in "iub" and told.get("classes") is None
+    if ignored is not None and labels is not None and (np.asarray(labels) == ignored).all():
+        return
+    named(chunk, lambda chunk: predictions(chunk.logits, None if texts else labels, **told))
+
+
+def checked_pilot(source: Source, taken: list[Rows], told: Mapping[str, Any]) -> Predictions:
+    """The pilot; what is wrong with it is said of the block that it came from."""
+    try:
+        return pilot_of(taken, told)
+    except InputError:
+        source.blame(told)
+        raise
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a block leaves behind for fits."""
+
+    where: str
+    n_rows: int
+    n_classes: int
+    profiles: tuple[Profile | None, ...]
+    """One for each plan, without the names of the classes: 128,256 of them are more than the rest."""
+    drawn: Drawn | None
+
+
+def leave_behind(k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None, told: Mapping[str, Any]) -> Left:
+    """The profiles of a block, and its part of the subsample if one is drawn; an error says which block it was."""
+    if not plans:
+        checked(chunk, told)  # with a plan it is looked through anyway
+    profiles = tuple(chunk_profile(chunk, plan) for plan in plans)
+    bare = tuple(None if found is None else with_classes(found, found.classes[:0]) for found in profiles)
+    drawn = None if largest is None else named(chunk, lambda chunk: Drawn.of(k, chunk, largest))
+    return Left(chunk.where, len(chunk.labels), n_columns(chunk.logits), bare, drawn)
 
 
 def chunk_profile(chunk: Chunk, plan: Plan) -> Profile | None:
     """The profile of a block; an error says which block it was."""
-    return _named(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
+    return named(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
 
 
-def chunk_sums(
-    chunk: Chunk, calibrators: Mapping[str, Calibrator | None], told: Mapping[str, Any], names: Iterable[str]
-) -> dict[str, dict[str, Any]]:
-    """The sums of a block; an error says which block it was."""
-    return _named(
-        chunk, lambda chunk: block_sums(chunk.logits, chunk.labels, calibrators, told, names, chunk.sample_weight)
-    )
+def with_classes(profile: Profile, classes: Any) -> Profile:
+    """The same with other names of the classes."""
+    renamed = replace(profile, classes=classes)
+    if not isinstance(profile.table, Table):
+        return renamed
+    return replace(renamed, table=replace(profile.table, profile=replace(renamed, table=None)))
 
 
 def joined(parts: Sequence[Profile | None]) -> Profile:
@@ -246,180 +227,183 @@ def joined(parts: Sequence[Profile | None]) -> Profile:
     return Profile.concat(kept)
 
 
-def _named(chunk: Chunk, work: Callable[[Chunk], State]) -> State:
-    """Do it; an error says in which block."""
-    if chunk.labels is None:
-        raise InputError(f"{chunk.where}: no labels; this needs one label for each sample")
-    try:
-        return work(chunk)
-    except RhocalError as error:
-        raise type(error)(f"{chunk.where}: {error}") from error
+class Fits:
+    """Fits of several methods on one stream, from one pass over it.
 
-
-def subsample(
-    stream: Stream, told: Mapping[str, Any], step: Callable[[Chunk], None] | None = None, seed: int = 0
-) -> tuple[Predictions, int]:
-    """As many samples as ``SUBSAMPLE_ENTRIES`` allows, and how many there were.
-
-    Every sample draws a number from a generator seeded with ``seed`` and the number of its block; the smallest numbers
-    stay. So each set of that size is equally likely, and the same file gives the same set.
+    Families that multiply a sample's logits are fitted on the profile of all samples. Others are fitted on as many
+    samples, drawn with a fixed seed, as ``SUBSAMPLE_ENTRIES`` allows.
     """
-    drawn, logits, labels, weights, n_seen = np.empty(0), [], [], [], 0
-    for k, chunk in stream.chunks():
-        n_columns = np.shape(chunk.logits)[1] if np.ndim(chunk.logits) > 1 else 2
-        room = subsample_size(n_columns)
-        numbers = lots(k, len(chunk.labels), seed)
-        n_seen += len(numbers)
-        logits.append(np.asarray(chunk.logits))
-        labels.append(chunk.labels)
-        weights.append(np.ones(len(numbers)) if chunk.sample_weight is None else chunk.sample_weight)
-        drawn = np.concatenate([drawn, numbers])
-        if len(drawn) > room:
-            kept = np.sort(np.argpartition(drawn, room)[:room])
-            drawn = drawn[kept]
-            logits, labels, weights = ([np.concatenate(part)[kept]] for part in (logits, labels, weights))
-        if step is not None:
-            step(chunk)
-    weight = np.concatenate(weights)
-    given = None if (weight == 1).all() else weight
-    return predictions(np.concatenate(logits), np.concatenate(labels), sample_weight=given, **told), n_seen
+
+    def __init__(self, source: Source, told: dict[str, Any], methods: Mapping[str, Calibrator]) -> None:
+        self.source, self.told, self.methods = source, told, methods
+        self.failed = {
+            name: InputError(f"{cal.name} needs groups, which a stream does not carry; fit on arrays")
+            for name, cal in methods.items()
+            if cal.takes_groups
+        }
+        self._raise_if_all_failed()
+        able = {name: cal for name, cal in methods.items() if name not in self.failed}
+        scales = {name: cal for name, cal in able.items() if isinstance(cal, ScaleCalibrator)}
+        self.why_not = {name: WHY_NOT for name in able if name not in scales}
+        self.subsample = Subsample()
+        self._plans: dict[str, Plan] = {}
+        self._plan_of: dict[str, str] = {}
+        self._profiles: dict[str, Profile] = {}
+        self._blocks: list[int] = []
+        self._sizes: dict[int, int] = {}
+        self._late = not source.again
+        taken = source.pilot()
+        check_columns([(where, n_columns(logits)) for where, logits, _ in taken])
+        if scales:
+            self._plan(scales, checked_pilot(source, taken, told))
+        self._raise_if_all_failed()
+        self._read(threshold(source.sizes, n_columns(taken[0].logits)) if self.why_not else None)
+
+    def _plan(self, methods: Mapping[str, ScaleCalibrator], pilot: Predictions) -> None:
+        """What is to be read for each method. Those that are content with a common table share one plan."""
+        self._classes = pilot.classes
+        for name, cal in methods.items():
+            try:
+                plan = plan_for(cal, pilot, self.told)
+            except NeedsLogitsError as error:
+                self.why_not[name] = str(error)
+                continue
+            except InputError as error:
+                self.failed[name] = error
+                continue
+            if not self.source.again or pilot.n_classes <= FEW_CLASSES:  # no second chance; no table
+                plan = replace(plan, guide=None)
+            key = "" if plan.guide is None else name
+            self._plan_of[name] = key
+            shared = self._plans.get(key, plan)
+            self._plans[key] = replace(plan, names=tuple(dict.fromkeys((*shared.names, *plan.names))))
+
+    def _raise_if_all_failed(self) -> None:
+        """Before anything is read in vain."""
+        if self.failed and len(self.failed) == len(self.methods):
+            raise next(iter(self.failed.values()))
+
+    def _read(self, largest: float | None) -> None:
+        """One pass: the profiles for all plans, and the subsample if one is drawn."""
+        keys = list(self._plans)
+        left: dict[int, Left] = {}
+        for k, found in self.source.each(leave_behind, [self._plans[key] for key in keys], largest, self.told):
+            if found.drawn is not None:
+                self.subsample.add(k, found.drawn)
+            self._sizes[k] = found.n_rows
+            left[k] = replace(found, drawn=None)
+        self._blocks = sorted(left)
+        check_columns([(left[k].where, left[k].n_classes) for k in self._blocks])
+        for place, key in enumerate(keys):
+            parts = [left[k].profiles[place] for k in self._blocks]
+            self._profiles[key] = with_classes(joined(parts), self._classes)
+
+    def fit(self, method: str, calibrator: Calibrator, half: Half | None = None) -> Profile | None:
+        """Fit one of the methods on all samples or on one half; the profile that it was fitted on, None for a subsample."""
+        if method in self.failed:
+            raise self.failed[method]
+        if method in self.why_not:
+            data, n_seen = self.subsample.data(self.told, half)
+            fit_subsample(calibrator, data, n_seen, self.why_not[method])
+            return None
+        assert isinstance(calibrator, ScaleCalibrator)
+        profile = self._profile(method, half)
+        said_by_fit = fit_quietly(calibrator, profile)
+        beyond = EDGE if self._plans[self._plan_of[method]].guide is None else FAR
+        if calibrator.guided and strayed(calibrator, profile, beyond) > FEW:
+            if not self._late:
+                self._read_again()
+                profile = self._profile(method, half)
+                said_by_fit = fit_quietly(calibrator, profile)
+            elif beyond == EDGE:
+                raise InputError(
+                    f"the first blocks misled: samples ended more than {EDGE:g} octaves from the scale that they let "
+                    "expect, where nothing is known of their curves. An iterator cannot be read again: put its blocks in "
+                    "random order, or write them to a file"
+                )
+        for warning in said_by_fit:
+            warn(str(warning), type(warning))
+        return profile
+
+    def _profile(self, method: str, half: Half | None) -> Profile:
+        whole = self._profiles[self._plan_of[method]]
+        if half is None:
+            return whole
+        rows = np.flatnonzero(np.concatenate([half(k) for k in self._blocks]))
+        return whole.take(rows)
+
+    def n_rows(self, half: Half | None = None) -> int:
+        """Rows that were read, or those of them that are in one half."""
+        if half is not None:
+            return sum(int(half(k).sum()) for k in self._blocks)
+        return sum(self._sizes.values())
+
+    def _read_again(self) -> None:
+        """The first pilot misled: a second pass, with a pilot from every block."""
+        self._late = True
+        planned = {
+            name: cal
+            for name, cal in self.methods.items()
+            if isinstance(cal, ScaleCalibrator) and name in self._plan_of
+        }
+        self._plans, self._plan_of = {}, {}
+        self._plan(planned, checked_pilot(self.source, self.source.late_pilot(), self.told))
+        self._read(None)
 
 
-def lots(block: int, n: int, seed: int = 0) -> Vector:
-    """The number that each sample of a block draws."""
-    return np.random.default_rng((seed, block)).random(n)
+def fit(
+    calibrator: Calibrator,
+    stream: Stream,
+    said: Mapping[str, Any] | None = None,
+    step: Callable[[Chunk], None] | None = None,
+) -> Profile | None:
+    """Fit on a stream; the profile it was fitted on, or None where a subsample of the logits was used."""
+    return fit_on(calibrator, Reader(stream, step), said)
 
 
-def subsample_size(n_columns: int) -> int:
-    """How many samples are kept for methods that cannot stream."""
-    return max(PILOT_SAMPLES, SUBSAMPLE_ENTRIES // n_columns)
+def fit_on(calibrator: Calibrator, source: Source, said: Mapping[str, Any] | None = None) -> Profile | None:
+    """The same, whoever reads."""
+    return Fits(source, told_of(source, said), {"": calibrator}).fit("", calibrator)
 
 
-def fit_checked(calibrator: Calibrator, data: Predictions, n_seen: int, why: str, stacklevel: int) -> None:
+def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWarning]:
+    """Fit; what it warned of is returned, for it may be about a fit that is not the last."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RhocalWarning)
+        calibrator.fit_profile(profile)
+    return [warning.message for warning in caught if isinstance(warning.message, RhocalWarning)]
+
+
+def fit_subsample(calibrator: Calibrator, data: Predictions, n_seen: int, why: str) -> None:
     """Fit on a subsample, and say so if it is one."""
     if data.n_samples + data.n_ignored < n_seen:
-        warnings.warn(
-            f"{calibrator.name} cannot be fitted block by block ({why}); {data.n_samples:,} of {n_seen:,} samples were "
+        warn(
+            f"{calibrator.name} {SUBSAMPLED} ({why}); {data.n_samples:,} of {n_seen:,} samples were "
             "drawn with a fixed seed, and it was fitted on those",
             SubsampleWarning,
-            stacklevel=stacklevel + 1,
         )
     calibrator.fit_checked(data, data.kind)
 
 
-def _fit_subsample(
-    calibrator: Calibrator, stream: Stream, told: dict[str, Any], step: Callable[[Chunk], None] | None, why: str
-) -> None:
-    data, n_seen = subsample(stream, told, step)
-    fit_checked(calibrator, data, n_seen, why, stacklevel=5)
+def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> float:
+    """Share of the samples whose fitted scale is far from the middle of their table."""
+    centre = getattr(profile.table, "log_centre", None)
+    if centre is None:
+        return 0.0
+    octaves = np.abs(np.log(calibrator.scale_of(profile)) - centre) / np.log(2)
+    return float(profile.weights @ (octaves > beyond))
 
 
-def figures(
-    stream: Stream,
-    calibrators: Mapping[str, Calibrator | None],
-    said: Mapping[str, Any] | None = None,
-    step: Callable[[Chunk], None] | None = None,
-    names: Iterable[str] = tuple(CORE),
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Metrics of a stream under several calibrators (None: as it is), and bounds of the error of those sketched."""
-    told = told_of(stream, said)
-    names = tuple(names)
-    total: dict[str, dict[str, Any]] = {}
-    for _, chunk in stream.chunks():
-        add(total, chunk_sums(chunk, calibrators, told, names))
-        if step is not None:
-            step(chunk)
-    return read_off(total, names)
+def profile(
+    stream: Stream, said: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
+) -> Profile:
+    """The profile of a stream, for every family, as ``save_profile`` writes it."""
+    return profile_on(Reader(stream, step), said)
 
 
-def read_off(
-    total: Mapping[str, Mapping[str, Any]], names: Iterable[str]
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Values from sums, and bounds of the error of those that are sketched."""
-    if not total:
-        raise InputError("the stream has no samples")
-    values = {who: {name: state.value for name, state in sums.items()} for who, sums in total.items()}
-    bounds = {
-        name: max(sums[name].error for sums in total.values()) for name in names if METRICS[name].streams == "sketch"
-    }
-    return values, bounds
-
-
-def block_sums(
-    logits: Any,
-    labels: Any,
-    calibrators: Mapping[str, Calibrator | None],
-    told: Mapping[str, Any],
-    names: Iterable[str] = tuple(CORE),
-    sample_weight: Any = None,
-) -> dict[str, dict[str, Any]]:
-    """The sums of one block: calibrator → metric → state. States of blocks add."""
-    names = tuple(names)
-    _check_streams(names)
-    ignored = told.get("ignore_index")
-
-    def part(rows: slice) -> dict[str, dict[str, Any]]:
-        if ignored is not None and (np.asarray(labels[rows]) == ignored).all():
-            return {}
-        weight = None if sample_weight is None else sample_weight[rows]
-        if weight is not None and not np.any(weight):
-            return {}
-        data = predictions(logits[rows], labels[rows], sample_weight=weight, **told)
-        found = {}
-        for who, cal in calibrators.items():
-            seen = data if cal is None else replace(data, scores=cal.transform_checked(data.logits), kind="logits")
-            samples = Scored.of(seen)
-            found[who] = {name: _state(name, samples) for name in names}
-        return found
-
-    total: dict[str, dict[str, Any]] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SuspiciousInputWarning)
-        for found in in_threads(part, list(row_blocks(len(labels), np.shape(logits)[-1], SLICE_ENTRIES))):
-            add(total, found)
-    return total
-
-
-def _check_streams(names: Iterable[str]) -> None:
-    for name in names:
-        if name not in METRICS:
-            raise InputError(f"there is no metric {name!r}; `rhocal metrics` lists them")
-        if METRICS[name].streams == "no":
-            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].why_not}")
-
-
-def _state(name: str, samples: Scored) -> Any:
-    metric = METRICS[name]
-    make = metric.sums if metric.sums is not None else metric.sketch
-    assert make is not None
-    return make(samples)
-
-
-def add(total: dict[str, dict[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add the sums of a block."""
-    for who, sums in more.items():
-        mine = total.setdefault(who, {})
-        for name, state in sums.items():
-            mine[name] = mine[name] + state if name in mine else state
-
-
-def measure(
-    logits: Any,
-    labels: Any = None,
-    *,
-    calibrator: Calibrator | None = None,
-    metrics: Iterable[str] = tuple(CORE),
-    **said: Any,
-) -> dict[str, float]:
-    """Metrics of a ``rhocal.stream``, or of Dask arrays with their labels, added up block by block.
-
-    ``calibrator`` is applied first, if given; ``said`` is ``kind``, ``classes`` and ``ignore_index``. Metrics of rank
-    (``adaptive_ece``) come from a sketch in fixed memory.
-    """
-    if type(logits).__module__.split(".")[0] == "dask":
-        from rhocal.dask import figures as on_dask  # noqa: PLC0415 - Dask is there if its arrays are
-
-        return on_dask(logits, labels, {"": calibrator}, said, metrics)[0][""]
-    if type(logits).__module__ != "rhocal.streams":
-        raise InputError("measure takes a rhocal.stream or Dask arrays; of arrays in memory use rhocal.metrics")
-    return figures(logits, {"": calibrator}, said, names=metrics)[0][""]
+def profile_on(source: Source, said: Mapping[str, Any] | None = None) -> Profile:
+    """The same, whoever reads."""
+    told = told_of(source, said)
+    pilot = checked_pilot(source, source.pilot(), told)
+    left = dict(source.each(leave_behind, [plan_to_save(pilot, told)], None, told))
+    return with_classes(joined([left[k].profiles[0] for k in sorted(left)]), pilot.classes)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.errors import FileError, InputError, MissingExtraError
+from rhocal.errors import FileError, InputError, MissingArrayError, MissingExtraError, one_line
+from rhocal.files import BFLOAT16_IN_NPY
 from rhocal.special import widened
 
 if TYPE_CHECKING:
@@ -38,11 +39,18 @@ class Chunk:
     where: str
     """File and rows, for messages."""
     sample_weight: Any = None
+    stored_bytes: int | None = None
+    """Bytes of the logits where they lie, if they became more on the way (bfloat16)."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many."""
+        return int(np.shape(self.logits)[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of logits."""
-        return int(np.asarray(self.logits).nbytes)
+        return int(np.asarray(self.logits).nbytes) if self.stored_bytes is None else self.stored_bytes
 
 
 class Piece(Protocol):
@@ -115,7 +123,9 @@ class ArrayPiece:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
     def read(self) -> Chunk:
-        return Chunk(np.asarray(self.logits[self.rows]), self.labels, self.where)
+        values = np.asarray(self.logits[self.rows])
+        is_short = isinstance(self.logits, RawRows) and self.logits.is_bfloat16
+        return Chunk(values, self.labels, self.where, stored_bytes=values.size * 2 if is_short else None)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,8 @@ class ParquetPiece:
     group: int
     names: Names
     n_rows: int
+    columns: tuple[str, ...]
+    """Those that are read: of others not a byte."""
 
     @property
     def where(self) -> str:
@@ -134,19 +146,20 @@ class ParquetPiece:
     def read(self) -> Chunk:
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-        table = ParquetFile(self.path).read_row_group(self.group)
-        if self.names.logits in table.column_names:
+        with ParquetFile(self.path) as file:
+            table = file.read_row_group(self.group, columns=list(self.columns))
+        if self.names.logits in self.columns:
             column = table.column(self.names.logits).combine_chunks()
             flat = column.flatten()
-            if flat.null_count or column.null_count or len(flat) % max(self.n_rows, 1):
+            if flat.null_count or column.null_count or len(flat) % self.n_rows:
                 raise FileError(
                     f"{self.where}: the lists of column {self.names.logits!r} differ in length or are missing"
                 )
             logits = flat.to_numpy(zero_copy_only=False).reshape(self.n_rows, -1)
         else:
-            rest = [name for name in table.column_names if name != self.names.labels]
+            rest = [name for name in self.columns if name != self.names.labels]
             logits = np.column_stack([table.column(name).to_numpy() for name in rest])
-        has_labels = self.names.labels in table.column_names
+        has_labels = self.names.labels in self.columns
         return Chunk(logits, table.column(self.names.labels).to_numpy() if has_labels else None, self.where)
 
 
@@ -181,6 +194,8 @@ def open_file(path: Path, names: Names) -> Opened:
     """Look where the arrays of a file lie, without reading them."""
     if not path.exists():
         raise FileError(f"{path}: no such file")
+    if path.is_file() and not path.stat().st_size:
+        raise FileError(f"{path}: empty, not a single byte")
     opener = OPENERS.get(path.suffix)
     if opener is None:
         raise FileError(f"{path}: cannot be read block by block; understood are {', '.join(OPENERS)}")
@@ -189,7 +204,7 @@ def open_file(path: Path, names: Names) -> Opened:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, struct.error) as error:
         if isinstance(error, FileError | InputError):
             raise
-        raise FileError(f"{path}: damaged, or not what its ending says: {error}") from error
+        raise FileError(f"{path}: damaged, or not what its ending says: {one_line(error)}") from error
 
 
 def _raw_npy(path: Path, start: int) -> RawRows:
@@ -207,6 +222,8 @@ def _raw_npy(path: Path, start: int) -> RawRows:
         raise FileError(f"{path}: with objects in it, which are never unpickled")
     if header["fortran_order"] and len(header["shape"]) > 1:
         raise FileError(f"{path}: stored column by column (Fortran order); save np.ascontiguousarray(logits) instead")
+    if dtype == BFLOAT16_IN_NPY:
+        return RawRows(path, offset, np.dtype("<u2"), tuple(header["shape"]), is_bfloat16=True)
     return RawRows(path, offset, dtype, tuple(header["shape"]))
 
 
@@ -220,7 +237,9 @@ def _open_npz(path: Path, names: Names) -> Opened:
     with zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if names.logits not in members:
-            raise FileError(f"{path}: found {', '.join(members)}; need {names.logits!r}. Other names: --logits-name")
+            raise MissingArrayError(
+                f"{path}: found {', '.join(members)}; need {names.logits!r}. Other names: --logits-name"
+            )
         for name in (names.logits, names.labels, "classes"):
             if name in members:
                 found[name] = _member(path, archive, members[name])
@@ -301,7 +320,9 @@ def _open_safetensors(path: Path, names: Names) -> Opened:
         header = json.loads(file.read(length))
     if names.logits not in header:
         found = ", ".join(name for name in header if name != "__metadata__")
-        raise FileError(f"{path}: found {found or 'nothing'}; need {names.logits!r}. Other names: --logits-name")
+        raise MissingArrayError(
+            f"{path}: found {found or 'nothing'}; need {names.logits!r}. Other names: --logits-name"
+        )
 
     def rows(name: str) -> RawRows:
         about = header[name]
@@ -319,13 +340,23 @@ def _open_parquet(path: Path, names: Names) -> Opened:
     try:
         from pyarrow import ArrowException  # noqa: PLC0415
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+        from pyarrow.types import is_floating, is_integer  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", f"reading {path.name}") from error
     try:
-        about = ParquetFile(path).metadata
+        with ParquetFile(path) as file:
+            about, schema = file.metadata, file.schema_arrow
     except ArrowException as error:
-        raise FileError(f"{path}: damaged, or not a Parquet file: {error}") from error
-    groups = tuple(ParquetPiece(path, k, names, about.row_group(k).num_rows) for k in range(about.num_row_groups))
+        raise FileError(f"{path}: damaged, or not a Parquet file: {one_line(error)}") from error
+    columns = [name for name in (names.logits, names.labels) if name in schema.names]
+    if names.logits not in columns:  # one column a class
+        others = [field for field in schema if field.name != names.labels]
+        if not others or not all(is_floating(field.type) or is_integer(field.type) for field in others):
+            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+            raise MissingArrayError(f"{path}: found {found}; need {names.logits!r}. Other names: --logits-name")
+        columns = schema.names
+    sizes = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+    groups = tuple(ParquetPiece(path, k, names, n, tuple(columns)) for k, n in enumerate(sizes) if n)
     return Opened(path, None, groups=groups)
 
 
@@ -339,7 +370,9 @@ def _open_zarr(path: Path, names: Names) -> Opened:
         return Opened(path, store)
     arrays = set(store.array_keys())
     if names.logits not in arrays:
-        raise FileError(f"{path}: found {', '.join(sorted(arrays))}; need {names.logits!r}. Other names: --logits-name")
+        raise MissingArrayError(
+            f"{path}: found {', '.join(sorted(arrays))}; need {names.logits!r}. Other names: --logits-name"
+        )
     labels = store[names.labels][:] if names.labels in arrays else None
     return Opened(path, store[names.logits], labels, store["classes"][:] if "classes" in arrays else None)
 

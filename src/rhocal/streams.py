@@ -7,17 +7,23 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, RhocalError, one_line
 from rhocal.files import Names, only_array
 from rhocal.stored import Chunk, Piece, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from os import PathLike
+
+Found = TypeVar("Found")
+
+NO_LABELS = (
+    "{where}: no labels, and this needs one for each sample; if they have another name: labels_name= (--labels-name)"
+)
 
 AHEAD = 2
 """Chunks that are read while others are computed."""
@@ -76,7 +82,17 @@ def read_piece(piece: Piece) -> Chunk:
     except FileError:
         raise
     except Exception as error:  # a reader of a foreign format may raise anything
-        raise FileError(f"{piece.where}: cannot be read: {error}") from error
+        raise FileError(f"{piece.where}: cannot be read: {one_line(error)}") from error
+
+
+def named(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
+    """Do something with a block that needs its labels; an error says which block it was."""
+    if chunk.labels is None:
+        raise InputError(NO_LABELS.format(where=chunk.where))
+    try:
+        return work(chunk)
+    except RhocalError as error:
+        raise type(error)(f"{chunk.where}: {error}") from error
 
 
 def _ahead(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Chunk | Exception]]:

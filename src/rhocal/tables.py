@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -85,16 +86,23 @@ def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     table.add_column("fit s", justify="right")
     best = {}
     for name, metric in shown.items():
-        values = [line[name] for line in lines]
+        values = [line[name] for line in lines if not math.isnan(line[name])] or [math.nan]
         best[name] = min(values) if metric.better == "lower" else max(values)
     for line in lines:
         cells = []
         for name in shown:
             is_best = line[name] == best[name]
             spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
-            cells.append(Text(f"{line[name]:.4f}{spread}{'*' if is_best else ' '}", style="bold" if is_best else ""))
-        table.add_row(line["method"], *cells, f"{line['ece_floor']:.4f}", f"{line['seconds']:.2f}")
+            text = _number(line[name], 4, f"{spread}{'*' if is_best else ' '}")
+            cells.append(Text(text, style="bold" if is_best else ""))
+        who = f"{line['method']} (subsample)" if line.get("subsampled") else line["method"]
+        table.add_row(who, *cells, _number(line["ece_floor"], 4), _number(line["seconds"], 2))
     return table
+
+
+def _number(value: float, digits: int, after: str = "") -> str:
+    """A dash where there is no result."""
+    return "—" if math.isnan(value) else f"{value:.{digits}f}{after}"
 
 
 def figures(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:

@@ -7,37 +7,29 @@ from typing import Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    GroupsOption,
-    InputFile,
-    Json,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    print_json,
-    read,
-)
-from rhocal.cli.streaming import How, StreamOption, bar, opened
+from rhocal.cli.desk import Arrays, ClassAxis, GroupsOption, Json, SourceFile, grouped, groups_of, kind_of, print_json
+from rhocal.cli.streaming import BLOCKS, TEST, How, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
+@grouped
 def apply_(
     artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
-    source: InputFile,
+    source: SourceFile,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The file to write: .npz, .npy, .csv or .safetensors.")
     ],
     what: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
     kind: Annotated[str | None, typer.Option("--kind", help="What the numbers are, if not as in the fit.")] = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    *,
+    arrays: Arrays,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
-    labels: LabelsOption = None,
     stream: StreamOption = None,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Begin anew, whatever an interrupted run left.", rich_help_panel=BLOCKS),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Calibrate a file of logits: probabilities, predicted class and confidence of every sample.
@@ -49,37 +41,38 @@ def apply_(
 
     from rhocal import applying, files
     from rhocal.artifact import load
+    from rhocal.atomic import check_output
 
     if what not in {"probs", "logits"}:
         raise InputError(f"--write is probs or logits; got {what!r}")
+    check_output(output, [source, artifact])
     cal = load(artifact)
     how = How(stream)
     if how.wanted(source):
-        if groups is not None or class_axis != -1:
-            raise InputError("--groups and --class-axis do not go with files that are read block by block")
-        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
+        how.refuse({"--groups": groups is not None, "--class-axis": class_axis != -1})
+        blocks = opened(source, arrays, TEST, how)
         with bar("applying", blocks) as step:
-            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step)
+            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step, restart=restart)
         if as_json:
             print_json({"output": str(output), "method": cal.name, **done})
         else:
             resumed = f" (from row {done['resumed_at']:,} on)" if done["resumed_at"] else ""
             typer.echo(f"{done['rows']:,} rows of {what}, calibrated with {cal.name}{resumed}: {output}")
         return
-    split = read(source, labels, logits_name, labels_name, groups).for_testing()
+    split = arrays.read(source, groups).for_testing()
     said: dict[str, Any] = {
         "kind": None if kind is None else kind_of(kind),
         "class_axis": class_axis,
         "groups": groups_of(groups, source, split),
     }
     probs = cal.predict_proba(split.logits, **said)
-    arrays = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
-    arrays["predicted"] = cal.predict(split.logits, **said)
-    arrays["confidence"] = probs.max(axis=class_axis)
+    written = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
+    written["predicted"] = cal.predict(split.logits, **said)
+    written["confidence"] = probs.max(axis=class_axis)
     if split.labels is not None:
-        arrays["labels"] = np.asarray(split.labels)
-    files.write_arrays(output, arrays)
-    document = {"output": str(output), "shape": list(probs.shape), "arrays": list(arrays), "method": cal.name}
+        written["labels"] = np.asarray(split.labels)
+    files.write_arrays(output, written)
+    document = {"output": str(output), "shape": list(probs.shape), "arrays": list(written), "method": cal.name}
     if as_json:
         print_json(document)
     else:

@@ -9,21 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.desk import Arrays, Json, KindOption, grouped, kind_of, print_json
 from rhocal.cli.report import ReportOption, headline, origin, write
+from rhocal.cli.streaming import How, opened_pair, reading, skipped
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rhocal.campaign import Key
     from rhocal.compare import Row, TunedOn
 
 BETWEEN_WRITES = 5.0
 """Seconds between two writes of all rows found so far."""
 
 
+@grouped
 def compare(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Files of logits and labels.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files of logits and labels; a folder of Parquet files or a pattern in quotes is one network.",
+            show_default=False,
+        ),
     ],
+    *,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas, or `all`.")] = "all",
     seeds: Annotated[int, typer.Option(min=1, help="Random halvings of files without a split of their own.")] = 5,
     output: Annotated[
@@ -36,14 +47,16 @@ def compare(
     report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
     kind: KindOption = "logits",
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    arrays: Arrays,
+    how: How,
     as_json: Json = False,
 ) -> None:
     """Compare methods: fit each on the tune half and measure it on the test half.
 
     A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed. A
-    report is about one file, and its last halving.
+    report is about one file, and its last halving. What is read block by block is read twice, whatever the number of
+    methods and seeds: once to fit them all and once to measure them all; methods that need whole rows are fitted on a
+    subsample, and their rows say so.
     """
     from rhocal import campaign, tables
     from rhocal import compare as comparing
@@ -53,15 +66,24 @@ def compare(
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
-    if resume and output is None:
-        raise InputError("--resume goes on with the rows of a file; name it with -o")
+    _check(sources, output, report, arrays, resume=resume)
     rows: list[Row] = []
-    if report is not None and len(sources) > 1:
-        raise InputError(f"--report is about one file; got {len(sources)}")
     if resume and output is not None and output.is_file():
         rows = [comparing.Row.of_flat(row) for row in comparing.read_rows(output)]
     done = {(row.network, row.split, row.method) for row in rows}
-    todo = campaign.tasks(sources, names, seeds, Names(logits_name, labels_name), kind_of(kind), done)
+    large = [source for source in sources if how.wanted(source)]
+    if large:
+        how.refuse({"--report": report is not None})
+    small = [source for source in sources if source not in large]
+
+    def keep(new: list[Row]) -> None:
+        rows.extend(new)
+        if output is not None:
+            comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
+
+    todo = campaign.tasks(
+        small, names, seeds, Names(arrays.logits_name, arrays.labels_name), kind_of(kind), done, arrays.labels
+    )
     with tables.progress("fitting", sum(len(task.methods) for task in todo)) as step:
         written = time.monotonic()
         try:
@@ -69,17 +91,55 @@ def compare(
                 rows += new
                 for row in new:
                     step(f"{row.network}, {row.method}")
-                if output is not None and time.monotonic() > written + BETWEEN_WRITES:
-                    comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
+                if time.monotonic() > written + BETWEEN_WRITES:
+                    keep([])
                     written = time.monotonic()
         finally:  # an interrupted run keeps what it has
-            if output is not None:
-                comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
-    rows = in_order(rows, names)
-    show_comparison(rows, output=output, per_network=per_network, as_json=as_json)
+            keep([])
+    for source in large:
+        keep(stream_rows(source, names, seeds, arrays, kind, how, done))
+    ordered = in_order(rows, names)
+    show_comparison(ordered, output=output, per_network=per_network, as_json=as_json)
     if report is not None:
-        pair = comparing.splits(read(sources[0], None, logits_name, labels_name), seeds, kind_of(kind))[-1]
-        write_report(report, sources[0], pair, rows, quiet=as_json)
+        pair = comparing.splits(arrays.read(sources[0]), seeds, kind_of(kind))[-1]
+        write_report(report, sources[0], pair, ordered, quiet=as_json)
+
+
+def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
+    """What does not go together is said before any work."""
+    if resume and output is None:
+        raise InputError("--resume goes on with the rows of a file; name it with -o")
+    if report is not None and len(sources) > 1:
+        raise InputError(f"--report is about one file; got {len(sources)}")
+    if arrays.labels is not None and len(sources) > 1:
+        raise InputError(f"--labels belongs to one file of logits; got {len(sources)}")
+
+
+def stream_rows(
+    source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: How, done: Collection[Key]
+) -> list[Row]:
+    """The rows of a source that is read block by block."""
+    from rhocal.campaign import network_name
+    from rhocal.compare_streams import fit_all, measure_all, splits
+
+    network = network_name(source)
+    tune, test = opened_pair(source, arrays, how)
+    todo = {
+        split: [name for name in names if (network, split, name) not in done]
+        for split in splits(seeds if test is None else None)
+    }
+    if not any(todo.values()):
+        return []
+    said = {"kind": kind_of(kind)}
+    with how.cluster():
+        with reading(f"{network}, fitting", tune, how) as blocks:
+            fitted = fit_all(blocks, todo, said)
+        with reading(f"{network}, measuring", test or tune, how) as blocks:
+            found = measure_all(network, fitted, blocks, said)
+    for stream in (tune, test):
+        if stream is not None:
+            skipped(stream)
+    return found
 
 
 def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
@@ -121,7 +181,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
         for network in networks:
             mine = [row for row in rows if row.network == network]
             screen.print(tables.comparison(comparing.summary(mine), network))
-    shared = comparing.complete(rows)
+    shared = comparing.averaged(rows)
     what = networks[0] if len(networks) == 1 else f"mean over {len(shared)} networks"
     n_splits = len({(row.network, row.split) for row in rows})
     screen.print(

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rhocal.files import Contents, Split
     from rhocal.predictions import Kind
 
 InputFile = Annotated[Path, typer.Argument(metavar="FILE", help="A file of logits and labels.", show_default=False)]
-KindOption = Annotated[str, typer.Option("--kind", help="What the numbers are: logits, probs or log_probs.")]
-LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help="A second file with the labels, for .npy and files without them.")
+SourceFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A file of logits and labels, a folder of Parquet files, or a pattern in quotes.",
+        show_default=False,
+    ),
 ]
-LogitsName = Annotated[str, typer.Option("--logits-name", help="The name of the array or column of logits.")]
-LabelsName = Annotated[str, typer.Option("--labels-name", help="The name of the array or column of labels.")]
-IgnoreIndex = Annotated[int | None, typer.Option("--ignore-index", help="Leave out samples with this label (-100).")]
-ClassAxis = Annotated[int, typer.Option("--class-axis", help="The axis of the classes, 1 for (N, C, H, W).")]
+FILE = "What is in the file"
+KindOption = Annotated[
+    str, typer.Option("--kind", help="What the numbers are: logits, probs or log_probs.", rich_help_panel=FILE)
+]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels", help="A second file with the labels, for .npy and files without them.", rich_help_panel=FILE
+    ),
+]
+LogitsName = Annotated[
+    str, typer.Option("--logits-name", help="The name of the array or column of logits.", rich_help_panel=FILE)
+]
+LabelsName = Annotated[
+    str, typer.Option("--labels-name", help="The name of the array or column of labels.", rich_help_panel=FILE)
+]
+IgnoreIndex = Annotated[
+    int | None, typer.Option("--ignore-index", help="Leave out samples with this label (-100).", rich_help_panel=FILE)
+]
+ClassAxis = Annotated[
+    int, typer.Option("--class-axis", help="The axis of the classes, 1 for (N, C, H, W).", rich_help_panel=FILE)
+]
 GroupsOption = Annotated[
     str | None,
     typer.Option(
@@ -31,6 +57,65 @@ GroupsOption = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Which arrays of a file are meant."""
+
+    labels: LabelsOption = None
+    logits_name: LogitsName = "logits"
+    labels_name: LabelsName = "labels"
+
+    def read(self, path: Path, groups: str | None = None) -> Contents:
+        """The file's logits and labels, and groups if an array of it is named."""
+        return read(path, self.labels, self.logits_name, self.labels_name, groups)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is said of the numbers."""
+
+    kind: KindOption = "logits"
+    ignore_index: IgnoreIndex = None
+    class_axis: ClassAxis = -1
+
+    def of_arrays(self) -> dict[str, Any]:
+        """As ``rhocal.predictions`` takes it."""
+        return {**self.of_blocks(), "class_axis": self.class_axis}
+
+    def of_blocks(self) -> dict[str, Any]:
+        """As streams take it."""
+        return {"kind": kind_of(self.kind), "ignore_index": self.ignore_index}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with groups of options among its parameters (dataclasses such as ``Arrays``), as Typer wants it: one by one."""
+    asked = inspect.signature(command).parameters
+    types = get_type_hints(command, include_extras=True)
+    groups = {name: types[name] for name in asked if is_dataclass(types[name])}
+    shown: dict[str, inspect.Parameter] = {}
+    for name, parameter in asked.items():
+        if name not in groups:
+            shown[name] = parameter.replace(annotation=types[name], kind=parameter.KEYWORD_ONLY)
+            continue
+        inside = get_type_hints(groups[name], include_extras=True)
+        for option in fields(groups[name]):
+            assert option.default is not MISSING, "an option of a group has a default"
+            shown[option.name] = inspect.Parameter(
+                option.name, parameter.KEYWORD_ONLY, default=option.default, annotation=inside[option.name]
+            )
+
+    def run(**given: Any) -> None:
+        whole = {
+            name: kind(**{part.name: given.pop(part.name) for part in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**given, **whole)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
+    vars(run)["__signature__"] = inspect.Signature(list(shown.values()))
+    return run
 
 
 def read(path: Path, labels: Path | None, logits_name: str, labels_name: str, groups: str | None = None) -> Contents:

@@ -7,36 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    IgnoreIndex,
-    InputFile,
-    Json,
-    KindOption,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    print_json,
-    read,
-    with_labels,
-)
-from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, measured, opened, skipped
-from rhocal.errors import InputError
+from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
+from rhocal.cli.streaming import TEST, How, measured, opened, skipped
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-
-if TYPE_CHECKING:
     from rhocal.evaluation import Evaluation
     from rhocal.metrics.paired import Difference
 
 PREDICTED = "predicted"
 
 
+@grouped
 def evaluate(
-    source: InputFile,
+    source: SourceFile,
     *,
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Compare with this calibrator.")] = None,
     groups: Annotated[
@@ -48,17 +32,10 @@ def evaluate(
     shown: Annotated[
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
-    ignore_index: IgnoreIndex = None,
-    class_axis: ClassAxis = -1,
+    arrays: Arrays,
+    told: Told,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
-    stream: StreamOption = None,
-    skip_bad: SkipBad = False,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
+    how: How,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -70,38 +47,37 @@ def evaluate(
     from rhocal import metrics
     from rhocal.artifact import load
     from rhocal.assess import SHOWN, evaluate_checked
+    from rhocal.measuring import COUNT, FLOOR
     from rhocal.metrics import uncertainty
     from rhocal.metrics.scored import Scored
     from rhocal.predictions import predictions
 
     cal = None if artifact is None else load(artifact)
-    how = How(stream, skip_bad, workers, scheduler)
     if how.wanted(source):
-        if groups is not None or class_axis != -1:
-            raise InputError("--groups and --class-axis do not go with files that are read block by block")
-        blocks = opened(source, labels, logits_name, labels_name, ("_test",), how)
-        said = {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None if cal is None else cal.classes_}
+        how.refuse({"--groups": groups is not None, "--class-axis": told.class_axis != -1})
+        blocks = opened(source, arrays, TEST, how)
+        said = told.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
         who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
-        _show_stream(source, blocks, measured(blocks, who, said, how), as_json=as_json)
+        wanted = list(metrics.CORE) if shown is None else _listed(shown)
+        found_there = measured(blocks, who, said, [*wanted, FLOOR, COUNT], how)
+        _show_stream(source, blocks, found_there, as_json=as_json)
         return
     named = None if groups == PREDICTED else groups
-    contents = read(source, labels, logits_name, labels_name, named)
+    contents = arrays.read(source, named)
     split = with_labels(contents)
     data = predictions(
         split.logits,
         split.labels,
         classes=contents.classes if cal is None else cal.classes_,
-        kind=kind_of(kind),
-        ignore_index=ignore_index,
-        class_axis=class_axis,
         groups=groups_of(named, source, split),
+        **told.of_arrays(),
     )
     slices = PREDICTED if groups == PREDICTED else data.groups
     columns = {"as it is": data}
     if cal is not None:
         calibrated = cal.transform(data.logits, kind="logits", groups=data.groups if cal.takes_groups else None)
         columns[cal.name] = predictions(calibrated, data.labels, classes=data.classes if groups else None)
-    chosen = SHOWN if shown is None else [name.strip() for name in shown.split(",")]
+    chosen = SHOWN if shown is None else _listed(shown)
     found = {
         name: evaluate_checked(column, groups=slices, metrics=chosen, seed=seed) for name, column in columns.items()
     }
@@ -123,17 +99,31 @@ def evaluate(
     _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
 
 
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
 def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_json: bool) -> None:
     """The figures of a file that was read block by block."""
     from rhocal import tables
+    from rhocal.measuring import COUNT, FLOOR
 
     found, bounds = measures
+    n_samples = max(int(values.pop(COUNT)) for values in found.values())
+    floors = {who: values.pop(FLOOR) for who, values in found.items()}
+    left_out = skipped(blocks)
     if as_json:
-        print_json({"n_rows": blocks.n_rows, "figures": found, "error_at_most": bounds, **skipped(blocks)})
+        about = {"n_rows": blocks.n_rows, "n_samples": n_samples}
+        print_json({**about, "figures": found, FLOOR: floors, "error_at_most": bounds, **left_out})
         return
-    tables.console().print(tables.figures(found, f"{source}: {blocks.n_rows:,} rows, block by block"))
+    screen = tables.console()
+    screen.print(tables.figures(found, f"{source}: {n_samples:,} samples, block by block"))
+    for who, floor in floors.items():
+        screen.print(
+            f"{who}: a perfectly calibrated model with these confidences has an ECE of {floor:.4f}, on average"
+        )
     for name, bound in bounds.items():
-        tables.console().print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
+        screen.print(f"{name} from a sketch in fixed memory: at most {bound:.1e} from the exact one")
 
 
 def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:

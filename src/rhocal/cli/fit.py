@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    GroupsOption,
-    IgnoreIndex,
-    InputFile,
-    Json,
-    KindOption,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    print_json,
-    read,
-)
+from rhocal.cli.desk import Arrays, GroupsOption, Json, SourceFile, Told, grouped, groups_of, print_json
 from rhocal.cli.report import ReportOption, origin, write
-from rhocal.cli.streaming import How, Scheduler, SkipBad, StreamOption, Workers, fitted, opened
+from rhocal.cli.streaming import TUNE, How, fitted, opened
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,26 +19,20 @@ if TYPE_CHECKING:
     from rhocal.predictions import Predictions
 
 
+@grouped
 def fit(
-    tune: InputFile,
+    tune: SourceFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
     method: Annotated[str, typer.Option("-m", "--method", help="A method; `rhocal methods` lists them.")] = "rho-norm",
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
-    ignore_index: IgnoreIndex = None,
-    class_axis: ClassAxis = -1,
+    arrays: Arrays,
+    told: Told,
     groups: GroupsOption = None,
     report: ReportOption = None,
-    stream: StreamOption = None,
-    skip_bad: SkipBad = False,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
+    how: How,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
@@ -62,34 +42,29 @@ def fit(
     test split, if there is one.
     """
     from rhocal import metrics, saved_profile, tables
+    from rhocal.atomic import check_output
     from rhocal.calibrators import calibrator
     from rhocal.predictions import predictions
     from rhocal.tensors import format_of
 
+    check_output(output, [tune])
     cal = calibrator(method, **_options(option or []))
     if format_of(tune) == saved_profile.FORMAT:
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, tune, output, as_json=as_json)
         return
-    how = How(stream, skip_bad, workers, scheduler)
     if how.wanted(tune):
-        if groups is not None or class_axis != -1:
-            raise InputError("--groups and --class-axis do not go with files that are read block by block")
-        source = opened(tune, labels, logits_name, labels_name, ("_val", "_tune"), how)
-        about = fitted(cal, source, {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None}, how)
+        how.refuse(
+            {"--groups": groups is not None, "--class-axis": told.class_axis != -1, "--report": report is not None}
+        )
+        about = fitted(cal, opened(tune, arrays, TUNE, how), told.of_blocks(), how)
         cal.save(output)
         _show(cal, method, output, about, as_json=as_json)
         return
-    contents = read(tune, labels, logits_name, labels_name, groups)
+    contents = arrays.read(tune, groups)
     split = contents.for_tuning()
-    said: dict[str, Any] = {
-        "kind": kind_of(kind),
-        "ignore_index": ignore_index,
-        "class_axis": class_axis,
-        "classes": contents.classes,
-        "groups": groups_of(groups, tune, split),
-    }
+    said = {**told.of_arrays(), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
     cal.fit(split.logits, split.labels, **said)
     cal.save(output)
     data = predictions(split.logits, split.labels, **said)
@@ -171,6 +146,8 @@ def _show(cal: Calibrator, method: str, output: Path, about: dict[str, Any], *, 
         return
     screen = tables.console()
     screen.print(_pairs(cal, method))
+    if "n_samples" in about:
+        screen.print(f"{about['n_samples']:,} samples, {about['n_classes']:,} classes")
     screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
 
 

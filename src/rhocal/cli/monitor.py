@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
-from rhocal.errors import InputError
+from rhocal.errors import FileError, InputError, RhocalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,11 +21,22 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.monitor import Monitor
 
-Batch = tuple[str, int, Any, Any]
-"""Source, how much of it has been read after this, logits, labels."""
+STANDARD_INPUT = "-"
 
 LINES = 1000
-"""Lines of standard input that are taken in together."""
+"""Lines of standard input that are taken in together at most; fewer, if no more are there yet."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples that came together."""
+
+    source: str
+    upto: int
+    """How much of the source has been read after them."""
+    where: str
+    logits: Any
+    labels: Any
 
 
 def monitor(
@@ -33,10 +46,25 @@ def monitor(
     *,
     state: Annotated[Path, typer.Option("-s", "--state", help="The JSON file that remembers; it is made if absent.")],
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Calibrate the logits first.")] = None,
-    alpha: Annotated[float, typer.Option(help="Chance of a false alarm over the whole stream.")] = 0.05,
-    half_life: Annotated[float, typer.Option(help="Samples after which one counts half in the recent figures.")] = 1e4,
+    alpha: Annotated[
+        float | None, typer.Option(help="Chance of a false alarm over the whole stream; 0.05 unless given.")
+    ] = None,
+    half_life: Annotated[
+        float | None,
+        typer.Option(help="Samples after which one counts half in the recent figures; 10,000 unless given."),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Samples that the rolling figures look back on; 10,000 unless given.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep looking for new files until interrupted.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks at the folder.")] = 5.0,
+    goes_on: Annotated[
+        bool,
+        typer.Option(
+            "--goes-on",
+            help="Standard input goes on where the last run stopped. Without this it begins anew: known lines are passed over.",
+        ),
+    ] = False,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
     labels_name: LabelsName = "labels",
@@ -44,91 +72,158 @@ def monitor(
 ) -> None:
     """Raise an alarm when calibration is off, at any time, with at most 5 % false alarms over the whole stream.
 
-    A line of standard input is `{"logits": [...], "labels": 3}`. The state is written after every file (or 1,000 lines), so
-    that a stopped monitor goes on where it was. Exit code 1: the alarm is raised.
+    A line of standard input is `{"logits": [...], "labels": 3}`. The state is written after every row group of a file, or
+    whenever lines have come, so that a stopped monitor goes on where it was. Exit code 1: the alarm is raised.
     """
     from rhocal.artifact import load
-    from rhocal.monitor import Monitor
 
-    watched = Monitor.load(state) if state.exists() else Monitor(alpha, half_life)
+    watched = _begun(state, {"alpha": alpha, "half_life": half_life, "window": window})
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
     batches = (
-        _lines(watched, logits_name, labels_name)
-        if source == "-"
-        else _files(watched, Path(source), logits_name, labels_name, every if follow else None)
+        lines(watched, logits_name, labels_name, goes_on=goes_on)
+        if source == STANDARD_INPUT
+        else files(watched, Path(source), logits_name, labels_name, every if follow else None)
     )
-    for name, upto, logits, labels in batches:
-        take_in(watched, cal, logits, labels, kind)
-        watched.seen[name] = upto
-        watched.save(state)
-        if watched.alarm and not before:
-            typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
-            before = True
+    try:
+        for batch in batches:
+            take_in(watched, cal, batch, kind)
+            watched.save(state)
+            if watched.alarm and not before:
+                typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
+                before = True
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on", err=True)
     watched.save(state)
     _show(watched, as_json=as_json)
     if watched.alarm:
         raise typer.Exit(1)
 
 
-def take_in(watched: Monitor, cal: Calibrator | None, logits: Any, labels: Any, kind: str) -> None:
+def _begun(state: Path, said: dict[str, Any]) -> Monitor:
+    """The monitor of a state, or a new one; what is said of it must be what it was begun with."""
+    from rhocal.monitor import Monitor
+
+    given = {name: value for name, value in said.items() if value is not None}
+    if not state.exists():
+        return Monitor(**given)
+    watched = Monitor.load(state)
+    for name, value in given.items():
+        if getattr(watched, name) != value:
+            raise InputError(
+                f"{state} was begun with --{name.replace('_', '-')} {getattr(watched, name):g}; this cannot change on the way"
+            )
+    return watched
+
+
+def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -> None:
     """Confidence and correctness of a batch, and what follows."""
     from dataclasses import replace
 
     from rhocal.metrics import Scored
     from rhocal.predictions import predictions
 
-    data = predictions(logits, labels, kind=kind_of(kind), classes=None if cal is None else cal.classes_)
+    try:
+        data = predictions(
+            batch.logits, batch.labels, kind=kind_of(kind), classes=None if cal is None else cal.classes_
+        )
+    except RhocalError as error:
+        raise type(error)(f"{batch.where}: {error}") from error
     if cal is not None:
         data = replace(data, scores=cal.transform_checked(data.logits), kind="logits")
     samples = Scored.of(data)
     watched.add(samples.confidence, samples.correct)
+    watched.seen[batch.source] = batch.upto
 
 
-def _files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, every: float | None) -> Iterator[Batch]:
-    """Row groups of files that are new, in the order of their names; a file that is being written has another ending."""
-    from rhocal.streams import read_piece, stream
+def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, every: float | None) -> Iterator[Batch]:
+    """Row groups that are new, in the order of the files' names; with ``every``, again and again.
 
+    A file that is written under its final name cannot be read before it is whole; who follows waits for it.
+    """
     if not folder.is_dir():
         raise InputError(
             f"{folder}: not a folder; a monitor follows a folder of .parquet files, or - for standard input"
         )
+    known: dict[str, tuple[int, int]] = {}
+    waiting: set[str] = set()
     while True:
-        for path in sorted(folder.glob("*.parquet")):
-            done = watched.seen.get(path.name, 0)
-            pieces = stream(path, logits_name=logits_name, labels_name=labels_name).pieces or ()
-            for k, piece in enumerate(pieces[done:], start=done):
-                chunk = read_piece(piece)
-                if chunk.labels is None:
-                    raise InputError(f"{chunk.where}: no labels to compare with")
-                yield path.name, k + 1, chunk.logits, chunk.labels
+        there = sorted(folder.glob("*.parquet"))
+        watched.seen = {name: n for name, n in watched.seen.items() if name in {path.name for path in there}}
+        for path in there:
+            try:
+                about = path.stat()
+                if known.get(path.name) != (about.st_size, about.st_mtime_ns):
+                    yield from new_groups(watched, path, logits_name, labels_name)
+                    known[path.name] = (about.st_size, about.st_mtime_ns)
+            except (FileError, FileNotFoundError) as error:
+                if every is None:
+                    raise FileError(str(error)) from error
+                if path.name not in waiting:
+                    typer.echo(f"waiting: {error}", err=True)
+                    waiting.add(path.name)
         if every is None:
             return
         time.sleep(every)
 
 
-def _lines(watched: Monitor, logits_name: str, labels_name: str) -> Iterator[Batch]:
-    """Lines of standard input; a producer that starts again from its beginning is not taken in twice."""
+def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str) -> Iterator[Batch]:
+    """Row groups of a file that have not been taken in."""
+    from rhocal.streams import read_piece, stream
+
+    pieces = stream(path, logits_name=logits_name, labels_name=labels_name).pieces or ()
+    done = watched.seen.get(path.name, 0)
+    for k, piece in enumerate(pieces[done:], start=done):
+        chunk = read_piece(piece)
+        if chunk.labels is None:
+            raise InputError(f"{chunk.where}: no labels to compare with; another name: --labels-name")
+        yield Batch(path.name, k + 1, chunk.where, chunk.logits, chunk.labels)
+
+
+def lines(watched: Monitor, logits_name: str, labels_name: str, *, goes_on: bool) -> Iterator[Batch]:
+    """Lines of standard input, as they come. One that cannot be used is said after those before it were taken in."""
+    done = watched.seen.get(STANDARD_INPUT, 0)
+    number = done if goes_on else 0
+    for some in _arriving():
+        logits, labels, first = [], [], number + 1
+        trouble: InputError | None = None
+        for line in some:
+            number += 1
+            if number <= done or not line.strip():
+                continue
+            try:
+                said = json.loads(line)
+                logits.append(said[logits_name])
+                labels.append(said[labels_name])
+            except (ValueError, KeyError, TypeError) as error:
+                example = json.dumps({logits_name: [0.5, 2, -1], labels_name: 1})
+                trouble = InputError(f"line {number}: need JSON such as {example}; {type(error).__name__}: {error}")
+                number -= 1
+                break
+        if labels:
+            yield Batch(STANDARD_INPUT, number, f"lines {first} to {number}", _rows(logits, first, number), labels)
+        if trouble is not None:
+            raise trouble
+
+
+def _rows(logits: list[Any], first: int, last: int) -> Any:
     import numpy as np
 
-    done, logits, labels = watched.seen.get("-", 0), [], []
-    number = 0
-    for number, line in enumerate(sys.stdin, start=1):
-        if number <= done or not line.strip():
-            continue
-        try:
-            said = json.loads(line)
-            logits.append(said[logits_name])
-            labels.append(said[labels_name])
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"line {number}: need JSON such as {{{logits_name!r}: [...], {labels_name!r}: 3}}: {error}"
-            ) from error
-        if len(labels) == LINES:
-            yield "-", number, np.array(logits), np.array(labels)
-            logits, labels = [], []
-    if labels:
-        yield "-", number, np.array(logits), np.array(labels)
+    try:
+        return np.array(logits, np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"lines {first} to {last}: logits must be as many numbers in every line: {error}") from error
+
+
+def _arriving() -> Iterator[list[bytes]]:
+    """Whole lines of standard input, as many as are there: nobody waits for the thousandth."""
+    begun = b""
+    while more := os.read(sys.stdin.fileno(), 1 << 20):
+        *whole, begun = (begun + more).split(b"\n")
+        for k in range(0, len(whole), LINES):
+            yield whole[k : k + LINES]
+    if begun:
+        yield [begun]
 
 
 def _show(watched: Monitor, *, as_json: bool) -> None:
@@ -141,6 +236,6 @@ def _show(watched: Monitor, *, as_json: bool) -> None:
     flat = {"samples": found["n_samples"], "p-value, valid at any time": found["p_value"], "alarm": found["alarm"]}
     if watched.alarm_at is not None:
         flat["alarm at sample"] = watched.alarm_at
-    for name in ("all", "recent"):
+    for name in ("all", "recent", "rolling"):
         flat |= {f"{key}, {name}": value for key, value in found[name].items() if key != "weight"}
     tables.console().print(tables.pairs(flat, "monitor"))

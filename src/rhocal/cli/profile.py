@@ -7,34 +7,18 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import (
-    ClassAxis,
-    IgnoreIndex,
-    InputFile,
-    Json,
-    KindOption,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    kind_of,
-    print_json,
-    read,
-)
-from rhocal.cli.streaming import How, SkipBad, StreamOption, bar, opened, skipped
-from rhocal.errors import InputError
+from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, print_json
+from rhocal.cli.streaming import TUNE, How, opened, reading, skipped
 
 
+@grouped
 def profile(
-    tune: InputFile,
+    tune: SourceFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
-    ignore_index: IgnoreIndex = None,
-    class_axis: ClassAxis = -1,
-    stream: StreamOption = None,
-    skip_bad: SkipBad = False,
+    *,
+    arrays: Arrays,
+    told: Told,
+    how: How,
     as_json: Json = False,
 ) -> None:
     """Keep what fits of scale calibrators need of a tune set, so that its logits need not be kept.
@@ -43,27 +27,19 @@ def profile(
     has a tune and a test split, the tune split is used.
     """
     from rhocal import out_of_core, saved_profile
+    from rhocal.atomic import check_output
 
-    how = How(stream, skip_bad)
+    check_output(output, [tune])
     if how.wanted(tune):
-        if class_axis != -1:
-            raise InputError("--class-axis does not go with files that are read block by block")
-        source = opened(tune, labels, logits_name, labels_name, ("_val", "_tune"), how)
-        with bar("profiling", source) as step:
-            said = {"kind": kind_of(kind), "ignore_index": ignore_index, "classes": None}
-            made = out_of_core.profile(source, said, step)
+        how.refuse({"--class-axis": told.class_axis != -1})
+        source = opened(tune, arrays, TUNE, how)
+        with how.cluster(), reading("profiling", source, how) as blocks:
+            made = out_of_core.profile_on(blocks, told.of_blocks())
         n_bytes, about = source.bytes_read, skipped(source)
     else:
-        contents = read(tune, labels, logits_name, labels_name)
+        contents = arrays.read(tune)
         split = contents.for_tuning()
-        made = saved_profile.profile(
-            split.logits,
-            split.labels,
-            kind=kind_of(kind),
-            classes=contents.classes,
-            ignore_index=ignore_index,
-            class_axis=class_axis,
-        )
+        made = saved_profile.profile(split.logits, split.labels, classes=contents.classes, **told.of_arrays())
         n_bytes, about = split.logits.nbytes, {}
     saved_profile.save_profile(made, output)
     document = {
@@ -71,13 +47,14 @@ def profile(
         "n_samples": made.n_samples,
         "n_classes": made.n_classes,
         "bytes": output.stat().st_size,
-        "bytes_of_logits": n_bytes,
+        **({"bytes_of_logits": n_bytes} if n_bytes else {}),  # of what workers read nothing is known here
         **about,
     }
     if as_json:
         print_json(document)
         return
+    beside = f" (the logits: {n_bytes / 1e6:.1f} MB)" if n_bytes else ""
     typer.echo(
-        f"{made.n_samples:,} samples, {made.n_classes:,} classes: {output.stat().st_size / 1e6:.1f} MB "
-        f"(the logits: {n_bytes / 1e6:.1f} MB). Fit with: rhocal fit {output} -o calibrator.safetensors"
+        f"{made.n_samples:,} samples, {made.n_classes:,} classes: {output.stat().st_size / 1e6:.1f} MB{beside}. "
+        f"Fit with: rhocal fit {output} -o calibrator.safetensors"
     )

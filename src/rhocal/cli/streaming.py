@@ -10,29 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.errors import FileError, InputError
+from rhocal.errors import InputError, MissingArrayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
+    from rhocal.cli.desk import Arrays
+    from rhocal.out_of_core import Source
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
 
 SHARE = 0.25
 """Of the memory of the machine: files larger than this are read block by block."""
 
+TUNE, TEST = ("_val", "_tune"), ("_test",)
+"""How the arrays of a split end."""
+
+BLOCKS = "Block by block, and on many processes"
 StreamOption = Annotated[
     bool | None,
     typer.Option(
         "--stream/--no-stream",
         help="Read block by block; without it, files larger than a quarter of the memory, folders and patterns are.",
+        rich_help_panel=BLOCKS,
     ),
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out blocks that cannot be read, and count them.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Read and compute in so many local processes.")]
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Leave out blocks that cannot be read, and count them.", rich_help_panel=BLOCKS),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Read and compute in so many local processes.", rich_help_panel=BLOCKS),
+]
 Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", help="Read and compute on a Dask cluster (tcp://host:port).")
+    str | None,
+    typer.Option("--scheduler", help="Read and compute on a Dask cluster (tcp://host:port).", rich_help_panel=BLOCKS),
 ]
 
 
@@ -40,10 +54,10 @@ Scheduler = Annotated[
 class How:
     """How a source is to be read."""
 
-    stream: bool | None = None
-    skip_bad: bool = False
-    workers: int | None = None
-    scheduler: str | None = None
+    stream: StreamOption = None
+    skip_bad: SkipBad = False
+    workers: Workers = None
+    scheduler: Scheduler = None
 
     @property
     def elsewhere(self) -> bool:
@@ -61,6 +75,15 @@ class How:
             return True
         return source.is_file() and source.stat().st_size > SHARE * _memory()
 
+    def refuse(self, used: Mapping[str, bool]) -> None:
+        """Options that need the whole file in memory."""
+        said = [option for option, is_used in used.items() if is_used]
+        if said:
+            raise InputError(
+                f"{' and '.join(said)} need{'s' if len(said) == 1 else ''} the file in memory, but it is read block by block; "
+                "--no-stream reads it whole"
+            )
+
     def cluster(self) -> Any:
         """The processes that do the work; nothing if this one does."""
         if not self.elsewhere:
@@ -77,67 +100,75 @@ def _memory() -> int:
         return 8 << 30
 
 
-def opened(
-    source: Path, labels: Path | None, logits_name: str, labels_name: str, splits: tuple[str, ...], how: How
-) -> Stream:
+def opened(source: Path, arrays: Arrays, splits: tuple[str, ...], how: How) -> Stream:
     """The stream of a source; of a file with two splits, the one that comes first in ``splits``."""
     from rhocal.streams import stream
 
-    last: FileError | None = None
+    last: MissingArrayError | None = None
     for split in ("", *splits):
         try:
             return stream(
-                str(source), labels=labels, logits_name=logits_name, labels_name=labels_name, split=split,
-                skip_bad=how.skip_bad,
+                str(source), labels=arrays.labels, logits_name=arrays.logits_name, labels_name=arrays.labels_name,
+                split=split, skip_bad=how.skip_bad,
             )  # fmt: skip
-        except FileError as error:
-            if "need" not in str(error):
-                raise
+        except MissingArrayError as error:
             last = last or error
     assert last is not None
     raise last
 
 
+def opened_pair(source: Path, arrays: Arrays, how: How) -> tuple[Stream, Stream | None]:
+    """The tune and the test stream of a source; None where it holds one set."""
+    try:
+        return opened(source, arrays, (), how), None
+    except MissingArrayError:
+        return opened(source, arrays, TUNE, how), opened(source, arrays, TEST, how)
+
+
 @contextmanager
 def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
     """A bar that grows with the rows."""
-    import numpy as np
-
     from rhocal import tables
 
     with tables.row_progress(what, stream.n_rows) as step:
-        yield lambda chunk: step(np.shape(chunk.logits)[0])
+        yield lambda chunk: step(chunk.n_rows)
+
+
+@contextmanager
+def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
+    """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
+    from rhocal import tables
+    from rhocal.out_of_core import Reader
+
+    if how.elsewhere:
+        from rhocal.dask import Blocks
+
+        with tables.row_progress(what, stream.n_rows) as step:
+            yield Blocks.of(stream, step=step)
+        return
+    with bar(what, stream) as step_of_chunk:
+        yield Reader(stream, step_of_chunk)
 
 
 def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
     """Fit on a stream, here or on workers; what is known of it then."""
-    from rhocal import out_of_core
+    from rhocal.out_of_core import fit_on
 
-    if how.elsewhere:
-        from rhocal.dask import fit
-
-        with how.cluster():
-            fit(cal, source, None, None, said)
-        return _about(source)
-    with bar("fitting", source) as step:
-        profile = out_of_core.fit(cal, source, said, step)
+    with how.cluster(), reading("fitting", source, how) as blocks:
+        profile = fit_on(cal, blocks, said)
     found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
     return found | _about(source)
 
 
 def measured(
-    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], how: How
+    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], names: Sequence[str], how: How
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Metrics of a stream, here or on workers, and bounds of their errors."""
-    from rhocal import out_of_core
+    from rhocal.measuring import Job, check_names, figures_on
 
-    if how.elsewhere:
-        from rhocal.dask import figures
-
-        with how.cluster():
-            return figures(source, None, calibrators, said)
-    with bar("measuring", source) as step:
-        return out_of_core.figures(source, calibrators, said, step)
+    check_names(names)  # before processes are started
+    with how.cluster(), reading("measuring", source, how) as blocks:
+        return figures_on(blocks, [Job(calibrators)], said, names)
 
 
 def _about(source: Stream) -> dict[str, Any]:

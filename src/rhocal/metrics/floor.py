@@ -24,7 +24,7 @@ from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
 from rhocal.metrics.units import are_counts, canonical_order
 from rhocal.predictions import Kind, predictions
-from rhocal.special import Vector, log_softmax, softmax
+from rhocal.special import Floats, Vector, log_softmax, softmax
 from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -146,15 +146,12 @@ class Moments:
     @classmethod
     def of(cls, data: Predictions, scored: Scored) -> Moments:
         """One blocked pass over the logits."""
-        n, w, c = data.n_samples, scored.weights, scored.confidence
-        entropy, squared_log, cubes = np.empty(n), np.empty(n), np.empty(n)
-        for rows in row_blocks(n, data.n_classes):
-            log_p = log_softmax(data.logits[rows].astype(np.float64))
-            p = np.exp(log_p)
-            p_log = p * log_p
-            entropy[rows] = -p_log.sum(axis=1)
-            squared_log[rows] = np.einsum("ij,ij->i", p_log, log_p)
-            cubes[rows] = np.einsum("ij,ij,ij->i", p, p, p)
+        return cls.of_numbers(scored, *label_numbers(data.logits))
+
+    @classmethod
+    def of_numbers(cls, scored: Scored, entropy: Vector, squared_log: Vector, cubes: Vector) -> Moments:
+        """From the ``label_numbers`` of every sample."""
+        w, c = scored.weights, scored.confidence
         squares, spread = scored.sum_squares, c * (1 - c)
         return cls(
             _moments(c, spread, w),
@@ -162,6 +159,19 @@ class Moments:
             _moments(1 - squares, 4 * (cubes - squares**2), w),
             _moments(spread, spread * (1 - 2 * c) ** 2, w),
         )
+
+
+def label_numbers(logits: Floats) -> Vector:
+    """−Σ p log p, Σ p log²p and Σ p³ of every sample, as rows."""
+    found = np.empty((3, len(logits)))
+    for rows in row_blocks(*logits.shape):
+        log_p = log_softmax(logits[rows].astype(np.float64))
+        p = np.exp(log_p)
+        p_log = p * log_p
+        found[0, rows] = -p_log.sum(axis=1)
+        found[1, rows] = np.einsum("ij,ij->i", p_log, log_p)
+        found[2, rows] = np.einsum("ij,ij,ij->i", p, p, p)
+    return found
 
 
 MEANS = ("accuracy", "nll", "brier", "top_brier")

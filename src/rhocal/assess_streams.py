@@ -1,0 +1,107 @@
+"""Evaluations of blocks: intervals, floors, tests and a verdict from eight numbers of a sample, whatever the classes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.assess import assembled
+from rhocal.blocks import SLICE_ENTRIES
+from rhocal.errors import InputError, SuspiciousInputWarning
+from rhocal.metrics import METRICS, Scored
+from rhocal.metrics.calibration_tests import DRAWN
+from rhocal.metrics.floor import MEANS, WALKED, Moments, check_names, label_numbers, of_mean, of_null
+from rhocal.metrics.null import Walk, nulls
+from rhocal.out_of_core import Reader, told_of
+from rhocal.predictions import predictions
+from rhocal.sampling import check_columns, n_columns
+from rhocal.streams import named
+from rhocal.threads import in_threads, row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rhocal.evaluation import Evaluation
+    from rhocal.out_of_core import Source
+    from rhocal.predictions import Kind
+    from rhocal.special import Vector
+    from rhocal.stored import Chunk
+
+KEPT = ("confidence", "correct", "log_label", "sum_squares", "weights")
+"""Of every sample, beside its ``label_numbers``."""
+
+
+def evaluate_blocks(
+    probs: Any,
+    labels: Any,
+    sample_weight: Any,
+    *,
+    kind: Kind,
+    metrics: Sequence[str],
+    n_replicates: int,
+    seed: int,
+) -> Evaluation:
+    """The evaluation of Dask arrays, or of a stream."""
+    if type(probs).__module__ == "rhocal.streams":
+        if labels is not None or sample_weight is not None:
+            raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
+        source: Source = Reader(probs)
+    else:
+        from rhocal.dask import Blocks  # noqa: PLC0415 - Dask is there if its arrays are
+
+        if labels is None:
+            raise InputError("labels are missing; an evaluation needs one label for each sample")
+        source = Blocks.of(probs, labels, sample_weight)
+    return evaluate_on(source, {"kind": kind}, metrics, n_replicates=n_replicates, seed=seed)
+
+
+def evaluate_on(
+    source: Source, said: Mapping[str, Any], names: Sequence[str], *, n_replicates: int, seed: int
+) -> Evaluation:
+    """The same, whoever reads."""
+    able = (*WALKED, *MEANS)
+    check_names(names)
+    for name in names:
+        if name not in able:
+            raise InputError(
+                f"{name} needs all probabilities at once for its floor; of blocks there are {', '.join(able)}"
+            )
+    found = dict(source.each(numbers, told_of(source, said)))
+    blocks = [found[k] for k in sorted(found)]
+    check_columns([(where, n_classes) for where, n_classes, _ in blocks])
+    columns = np.concatenate([part for *_, part in blocks], axis=1)
+    if not columns.shape[1]:
+        raise InputError("the stream has no samples")
+    scored = Scored(**dict(zip(KEPT, columns, strict=False)))
+    moments = Moments.of_numbers(scored, *columns[len(KEPT) :])
+    walked = dict.fromkeys([*DRAWN, "ece", *(name for name in names if name in WALKED)])
+    drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
+    values = {name: METRICS[name].value(scored) for name in dict.fromkeys(("ece", *names))}
+    floors = {
+        name: replace(of_null(name, drawn[name]), value=value)
+        if name in WALKED
+        else of_mean(name, value, *getattr(moments, name))
+        for name, value in values.items()
+    }
+    return assembled(scored, blocks[0][1], names, floors, drawn, n_replicates=n_replicates, seed=seed)
+
+
+def numbers(_k: int, chunk: Chunk, told: Mapping[str, Any]) -> tuple[str, int, Vector]:
+    """Where a block lies, how many classes it has, and the numbers of its samples, as rows."""
+
+    def part(rows: slice) -> Vector:
+        weight = None if chunk.sample_weight is None else chunk.sample_weight[rows]
+        data = predictions(chunk.logits[rows], chunk.labels[rows], sample_weight=weight, **told)
+        scored = Scored.of(data)
+        return np.vstack([*(getattr(scored, name) for name in KEPT), label_numbers(data.logits)])
+
+    def work(chunk: Chunk) -> Vector:
+        slices = list(row_blocks(len(chunk.labels), n_columns(chunk.logits), SLICE_ENTRIES))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SuspiciousInputWarning)
+            return np.concatenate(in_threads(part, slices), axis=1)
+
+    return chunk.where, n_columns(chunk.logits), named(chunk, work)
