@@ -67,42 +67,61 @@ def compare(
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
     _check(sources, output, report, arrays, resume=resume)
-    rows: list[Row] = []
-    if resume and output is not None and output.is_file():
-        rows = [comparing.Row.of_flat(row) for row in comparing.read_rows(output)]
-    done = {(row.network, row.split, row.method) for row in rows}
+    ledger = Ledger(output, names, resume=resume)
     large = [source for source in sources if how.wanted(source)]
     if large:
         how.refuse({"--report": report is not None})
     small = [source for source in sources if source not in large]
-
-    def keep(new: list[Row]) -> None:
-        rows.extend(new)
-        if output is not None:
-            comparing.write_rows(output, [row.flat() for row in in_order(rows, names)])
-
     todo = campaign.tasks(
-        small, names, seeds, Names(arrays.logits_name, arrays.labels_name), kind_of(kind), done, arrays.labels
+        small, names, seeds, Names(arrays.logits_name, arrays.labels_name), kind_of(kind), ledger.done, arrays.labels
     )
     with tables.progress("fitting", sum(len(task.methods) for task in todo)) as step:
-        written = time.monotonic()
         try:
             for new in campaign.run(todo, jobs):
-                rows += new
+                ledger.keep(new)
                 for row in new:
                     step(f"{row.network}, {row.method}")
-                if time.monotonic() > written + BETWEEN_WRITES:
-                    keep([])
-                    written = time.monotonic()
         finally:  # an interrupted run keeps what it has
-            keep([])
+            ledger.write()
     for source in large:
-        keep(stream_rows(source, names, seeds, arrays, kind, how, done))
-    ordered = in_order(rows, names)
-    show_comparison(ordered, output=output, per_network=per_network, as_json=as_json)
+        ledger.keep(stream_rows(source, names, seeds, arrays, kind, how, ledger.done))
+        ledger.write()
+    show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
     if report is not None:
         pair = comparing.splits(arrays.read(sources[0]), seeds, kind_of(kind))[-1]
-        write_report(report, sources[0], pair, ordered, quiet=as_json)
+        write_report(report, sources[0], pair, ledger.ordered, quiet=as_json)
+
+
+class Ledger:
+    """The rows found so far, and the file that they are kept in, if there is one."""
+
+    def __init__(self, output: Path | None, names: list[str], *, resume: bool) -> None:
+        from rhocal.compare import Row, read_rows
+
+        before = read_rows(output) if resume and output is not None and output.is_file() else []
+        self.output, self.names = output, names
+        self.rows = [Row.of_flat(row) for row in before]
+        self.done = {(row.network, row.split, row.method) for row in self.rows}
+        self.written = time.monotonic()
+
+    @property
+    def ordered(self) -> list[Row]:
+        """By network and split, methods in the order in which they were named."""
+        return in_order(self.rows, self.names)
+
+    def keep(self, new: list[Row]) -> None:
+        """Add rows; they are written if the last time was a while ago."""
+        self.rows += new
+        if time.monotonic() > self.written + BETWEEN_WRITES:
+            self.write()
+
+    def write(self) -> None:
+        """Write all rows."""
+        from rhocal.compare import write_rows
+
+        if self.output is not None:
+            write_rows(self.output, [row.flat() for row in self.ordered])
+        self.written = time.monotonic()
 
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
