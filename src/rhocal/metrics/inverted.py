@@ -12,7 +12,7 @@ not far out in its distribution. At θ = 0 that is a one-sided test; far from 0 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rhocal.special import Vector
 
 LEVEL = 0.95
-N_CANDIDATES = 64
+N_CANDIDATES = 48
 REACH = 7.0
 """Candidates lie within so many standard deviations of T."""
 PRIOR = 2.0
@@ -54,7 +54,8 @@ class Interval:
 def ece_interval(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> Interval:
     """For the ECE over these bins, on endlessly many samples."""
     sums, deviations = bin_moments(scored, bins, n_bins)
-    return invert(sums, deviations, level)
+    found = invert(sums, deviations, level)
+    return replace(found, high=max(found.high, unseen(scored, bins, n_bins, level)))
 
 
 def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Vector, Vector]:
@@ -67,9 +68,25 @@ def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Ve
     held = weight > 0
     weight, first, second, perfect = weight[held], first[held], second[held], perfect[held]
     smoothed = (second + PRIOR * perfect / weight) / (weight + PRIOR) * weight
-    variance = (smoothed / total - (first / total) ** 2) / total
-    # No bin is known better than to one sample: twenty of twenty right at confidence 1 do not prove that all will be.
-    return first / total, np.sqrt(np.maximum(variance, 1 / total**2))
+    variance = smoothed - first**2 / total
+    # No error rate is known better than to one sample; bins in which less is in doubt share it.
+    short = variance < 1
+    least = np.where(short, weight / max(weight[short].sum(), 1e-300), 0.0)
+    return first / total, np.sqrt(np.maximum(variance, least)) / total
+
+
+def unseen(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> float:
+    """What bins in which all is right, as it nearly should be, may still add: n of n right allow an error rate r with
+
+    (1 − r)^n = 1 − level. Sums that hold no error are not normal, and twenty of twenty right at confidence 1 do not prove
+    that all will be.
+    """
+    w = scored.weights
+    weight, wrong, expected = (
+        np.bincount(bins, values, n_bins) for values in (w, w * (1 - scored.correct), w * (1 - scored.confidence))
+    )
+    n = float(weight[(wrong == 0) & (expected < 1)].sum())
+    return float(n / w.sum() * (1 - (1 - level) ** (1 / n))) if n > 0 else 0.0
 
 
 def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
