@@ -115,6 +115,10 @@ def chances(sums: Vector, deviations: Vector, totals: Vector, level: float) -> t
     s = seen.all_deviations
     wanted = [lambda t: t, sizes.bias, lambda t: sizes.bias(t) ** 2, sizes.variance]
     mean, bias, squared, variance = expect(seen, totals, wanted)
+    # At totals that the sample rules out, what is left is rounding.
+    mean = np.clip(mean, 0, sizes.TABLE[-1])
+    bias, squared = np.clip(bias, -sizes.MOST_BIAS, 0), np.clip(squared, 0, sizes.MOST_BIAS**2)
+    variance = np.clip(variance, 1, sizes.MOST_VARIANCE)
     if seen.n_known:  # a normal sum
         mean[:, -1], bias[:, -1], squared[:, -1], variance[:, -1] = sizes.TABLE[-1], 0, 0, 1
     doubt = np.maximum(squared - bias**2, 0) @ s**2

@@ -13,6 +13,7 @@ A total of θ is cut into ``STEPS`` steps, and sums over all ways to deal them o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,13 +84,12 @@ def expect(seen: Sums, totals: Vector, wanted: list[Callable[[Vector], Vector]])
     numerators: list[Vector] = [np.zeros(means.shape[:2]) for _ in wanted]
     evidence = np.zeros(len(totals))
     for weight, alpha, likelihood in _patterns(seen, plus, minus):
-        prior = _prior(alpha, len(s), seen.n_known > 0)
-        found, others = _convolved(likelihood * prior)
-        weight = weight / _at_total(np.fft.rfft(prior, N_FFT).prod(axis=0))
-        evidence += weight * found
+        prior, of_all = _prior(alpha, len(s), seen.n_known > 0)
+        joint = likelihood * prior
+        found, others = _convolved(joint)
+        evidence += weight / of_all * found
         for total, value in zip(numerators, values, strict=True):
-            spectrum = np.fft.rfft(likelihood * prior * value, N_FFT)
-            total += weight * _at_total(spectrum * others)
+            total += weight / of_all * _at_total(np.fft.rfft(joint * value, N_FFT) * others)
     return [total / evidence[:, None] for total in numerators]
 
 
@@ -115,13 +115,15 @@ def _patterns(seen: Sums, plus: Vector, minus: Vector) -> Iterator[tuple[float, 
             yield ONE_SIGN / 2 * 2.0**seen.n_known, 1.0, likelihood
 
 
-def _prior(alpha: float, n_bins: int, has_known: bool) -> Vector:
-    """u^(α − 1), summed over each step, shape (n_bins, STEPS + 1)."""
+@cache
+def _prior(alpha: float, n_bins: int, has_known: bool) -> tuple[Vector, float]:
+    """u^(α − 1), summed over each step, shape (n_bins, STEPS + 1); and its sum over all ways to deal out a total."""
     edges = np.append(0, np.arange(STEPS + 1) + 0.5) / STEPS
     prior = np.tile(np.diff(edges**alpha), (n_bins, 1))
     if has_known:
         prior[-1] = np.diff(edges)
-    return prior / prior.max(axis=1, keepdims=True) * FADE
+    prior *= FADE / prior.max(axis=1, keepdims=True)
+    return prior, float(_at_total(np.fft.rfft(prior, N_FFT).prod(axis=0)))
 
 
 def _convolved(parts: Vector) -> tuple[Vector, Vector]:
