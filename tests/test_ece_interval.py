@@ -1,4 +1,4 @@
-"""The interval of ECE: its statistic by quadrature, the shares by enumeration, and coverage in small (full: experiments/coverage)."""
+"""The interval of ECE: its statistic by quadrature, the shares by enumeration, coverage in small."""
 
 import itertools
 

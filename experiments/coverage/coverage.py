@@ -39,18 +39,17 @@ WHOLE = 10
 """Trials of a cell in which the whole interval is found, for its width; in the others only whether it holds the truth."""
 
 
-def binned_coverage(model: Model, n: int, trials: int) -> list[dict[str, Any]]:
+def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) -> list[dict[str, Any]]:
     """Of the intervals of ECE and AdaECE. An interval holds θ if the test that it turns around does not reject θ."""
-    truth = model.binned_errors()
     rng = np.random.default_rng([n, *model.name.encode()])
     tally: dict[str, list[tuple[bool, bool]]] = {"ece": [], "adaptive_ece": []}
     widths: dict[str, list[float]] = {name: [] for name in tally}
     for k in range(trials):
         sample = model.draw(rng, n)
-        for name in tally:
+        for name, seen in tally.items():
             bins = (equal_width if name == "ece" else equal_mass)(sample.confidence, N_BINS)
             chance, upper, lower = chances(*bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL)
-            tally[name].append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
+            seen.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
             if k < WHOLE:
                 found = ece_interval(sample, bins, N_BINS, LEVEL)
                 widths[name].append(found.high - found.low)
@@ -213,17 +212,18 @@ def main() -> None:
     options = parser.parse_args()
     trials = options.trials
     cells = {
-        "ece": [(model, n, trials) for model in MODELS for n in SIZES]
-        + [(model, n, trials // 2) for model in OTHERS for n in SIZES],
-        "held_back": [(model, n, trials // 2) for model in HELD_BACK for n in SIZES],
+        "ece": [(model, trials) for model in MODELS] + [(model, trials // 2) for model in OTHERS],
+        "held_back": [(model, trials // 2) for model in HELD_BACK],
     }
     for part in options.parts:
         rows: list[dict[str, Any]] = []
         if part == "p_values":
             rows = [row for n in SIZES for row in p_values(n, trials // 2)]
-        for model, n, how_often in cells.get(part, []):
-            rows += binned_coverage(model, n, how_often)
-            print(model.name, n, flush=True)
+        for model, how_often in cells.get(part, []):
+            truth = model.binned_errors()
+            for n in SIZES:
+                rows += binned_coverage(model, truth, n, how_often)
+                print(model.name, n, flush=True)
         if part == "bootstrap":
             rows = [row for model in MODELS for n in SIZES for row in coverage(model, n, trials // 2, trials * 3 // 20)]
         write_rows(HERE / f"{part}.csv", rows)

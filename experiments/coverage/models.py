@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,14 +51,12 @@ class Model:
         c = self.confidences(np.random.default_rng(2026), 1_000_000)
         return c, self.right(c)
 
-    @cache
     def binned_errors(self) -> dict[str, float]:
         """ECE and AdaECE on endlessly many samples."""
         c, right = self.typical()
         bins = {"ece": equal_width(c, N_BINS), "adaptive_ece": equal_mass(c, N_BINS)}
         return {name: float(np.abs(np.bincount(of, right - c, N_BINS)).sum() / len(c)) for name, of in bins.items()}
 
-    @cache
     def truth(self) -> dict[str, float]:
         """All figures on endlessly many samples: expectations over the label."""
         c, right = self.typical()

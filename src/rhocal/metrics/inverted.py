@@ -4,10 +4,10 @@ What is estimated: θ = Σ_b |E[correct − confidence; bin b]|, the ECE of the 
 samples. The ECE of a sample is above it by about the floor, and so are all its bootstrap replicates; a plain bootstrap
 interval therefore never holds the θ = 0 of a perfect model (experiments/coverage).
 
-The interval is a test turned around. The sums Z_b of the bins are nearly normal with standard deviations s_b. The statistic is
-T = Σ s_b g(Z_b/s_b), whose bias depends little on how θ is shared out over the bins (``rhocal.metrics.sizes``); what it does depend
-is averaged over the shares that the sample and a candidate θ leave possible (``rhocal.metrics.shares``). A candidate is kept if T is
-not far out in its distribution. At θ = 0 that is a one-sided test; far from 0 both tails count.
+The interval is a test turned around. The sums Z_b of the bins are nearly normal with standard deviations s_b. The statistic
+is T = Σ s_b g(Z_b/s_b), whose bias depends little on how θ is shared out over the bins (``rhocal.metrics.sizes``); what is left
+of it is averaged over the shares that the sample and a candidate θ allow (``rhocal.metrics.shares``). A candidate is kept if
+T is not far out in its distribution. At θ = 0 that is a one-sided test; far from 0 both tails count.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ PRIOR = 2.0
 DISTANCE = np.array([0, 0.3, 0.6, 0.9, 1.3, 1.8, 3, 5, 8])
 UPPER = np.array([0.95, 0.80, 0.69, 0.55, 0.43, 0.40, 0.42, 0.48, 0.50])
 LOWER = np.array([0.00, 0.03, 0.21, 0.36, 0.39, 0.38, 0.40, 0.48, 0.50])
-"""Shares of the error rate 1 − level that go to either tail, when θ is so many standard deviations of T from 0. Below 0 there
-is nothing, so near it nearly all goes to the upper tail. Between, where the shares of the bins are least known, some is kept back."""
+"""Shares of the error rate 1 − level that go to either tail, when θ is so many standard deviations of T from 0. Below 0
+there is nothing, so near it nearly all goes to the upper tail. Between, where the shares of the bins are least known, some
+is kept back."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Ve
 
 
 def unseen(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> float:
-    """What bins in which all is right, as it nearly should be, may still add: n of n right allow an error rate r with
+    """What bins in which all is right, as it nearly should be, may still add.
 
-    (1 − r)^n = 1 − level. Sums that hold no error are not normal, and twenty of twenty right at confidence 1 do not prove
-    that all will be.
+    n of n right allow an error rate r with (1 − r)^n = 1 − level. Sums that hold no error are not normal, and twenty of
+    twenty right at confidence 1 do not prove that all will be.
     """
     w = scored.weights
     weight, wrong, expected = (

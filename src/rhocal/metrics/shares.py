@@ -1,13 +1,14 @@
 """How a total error may be shared out over the bins, given what was seen.
 
-Noisy sums Z_b = ±u_b + s_b·noise are given, and a total Σ u_b = θ is supposed. Which u_b? The likelihood alone would give everything to
-a few bins; so the shares have a prior, and what is wanted of them is averaged over the posterior. The prior is a mixture:
+Noisy sums Z_b = ±u_b + s_b·noise are given, and a total Σ u_b = θ is supposed. Which u_b? The likelihood alone would give
+everything to a few bins; so the shares have a prior, and what is wanted of them is averaged over the posterior. The prior is a
+mixture:
 
 * any signs, shares ~ Dirichlet(``SPARSE``): a few bins have most of the error;
 * one sign everywhere, shares ~ Dirichlet(1): over-confident all over, or under-confident.
 
-A total of θ is cut into ``STEPS`` steps, and sums over all ways to deal them out are convolutions. Bins whose error is beyond doubt
-(more than ``KNOWN`` standard deviations) are one normal sum with a known sign, whose prior is flat.
+A total of θ is cut into ``STEPS`` steps, and sums over all ways to deal them out are convolutions. Bins whose error is beyond
+doubt (more than ``KNOWN`` standard deviations) are one normal sum with a known sign, whose prior is flat.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def expect(seen: Sums, totals: Vector, wanted: list[Callable[[Vector], Vector]])
     numerators: list[Vector] = [np.zeros(means.shape[:2]) for _ in wanted]
     evidence = np.zeros(len(totals))
     for weight, alpha, likelihood in _patterns(seen, plus, minus):
-        prior, of_all = _prior(alpha, len(s), seen.n_known > 0)
+        prior, of_all = _prior(alpha, len(s), has_known=seen.n_known > 0)
         joint = likelihood * prior
         found, others = _convolved(joint)
         evidence += weight / of_all * found
-        for total, value in zip(numerators, values, strict=True):
-            total += weight / of_all * _at_total(np.fft.rfft(joint * value, N_FFT) * others)
+        for k, value in enumerate(values):
+            numerators[k] += weight / of_all * _at_total(np.fft.rfft(joint * value, N_FFT) * others)
     return [total / evidence[:, None] for total in numerators]
 
 
@@ -116,7 +117,7 @@ def _patterns(seen: Sums, plus: Vector, minus: Vector) -> Iterator[tuple[float, 
 
 
 @cache
-def _prior(alpha: float, n_bins: int, has_known: bool) -> tuple[Vector, float]:
+def _prior(alpha: float, n_bins: int, *, has_known: bool) -> tuple[Vector, float]:
     """u^(α − 1), summed over each step, shape (n_bins, STEPS + 1); and its sum over all ways to deal out a total."""
     edges = np.append(0, np.arange(STEPS + 1) + 0.5) / STEPS
     prior = np.tile(np.diff(edges**alpha), (n_bins, 1))

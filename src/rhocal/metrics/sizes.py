@@ -8,8 +8,8 @@ and everything in standard deviations, Z + τW and Z − W/τ are independent, a
 
     g(z) = z·(2Φ(z/τ) − 1) − (2/τ)·φ(z/τ).
 
-A wrong sign is all that can bias it: E g(Z) = |μ| − 2|μ|·Φ(−|μ|/√(1 + τ²)), which is right at 0 and far from 0, and too small by at
-most .37 between. The price is a standard deviation of up to 1.4 instead of 1.
+A wrong sign is all that can bias it: E g(Z) = |μ| − 2|μ|·Φ(−|μ|/√(1 + τ²)), which is right at 0 and far from 0, and too
+small by at most .37 between. The price is a standard deviation of up to 1.4 instead of 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CELLS = 512
 
 
 def size(z: Vector) -> Vector:
-    """g of a sum in standard deviations."""
+    """The statistic g of a sum in standard deviations."""
     return z * (2 * ndtr(z / TAU) - 1) - 2 / TAU * _density(z / TAU)
 
 
