@@ -22,6 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from rhocal.special import Vector
 
 SPARSE = 0.25
@@ -127,7 +129,7 @@ def _prior(alpha: float, n_bins: int, *, has_known: bool) -> tuple[Vector, float
     return prior, float(_at_total(np.fft.rfft(prior, N_FFT).prod(axis=0)))
 
 
-def _convolved(parts: Vector) -> tuple[Vector, Vector]:
+def _convolved(parts: Vector) -> tuple[Vector, NDArray[np.complex128]]:
     """Sums over all ways to deal out the steps; and, as spectra, the same over all bins but one."""
     spectra = np.fft.rfft(parts, N_FFT)
     ones = np.ones_like(spectra[:, :1])
@@ -137,6 +139,6 @@ def _convolved(parts: Vector) -> tuple[Vector, Vector]:
     return np.maximum(_at_total(others[:, 0] * spectra[:, 0]), 1e-300), others
 
 
-def _at_total(spectra: Vector) -> Vector:
+def _at_total(spectra: NDArray[np.complex128]) -> Vector:
     """The last step, which is the total."""
     return np.fft.irfft(spectra, N_FFT)[..., STEPS]
