@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from conftest import examples, real, synthetic
 from rhocal import metrics
-from rhocal.bins import equal_mass, equal_width
+from rhocal.bins import TIE, equal_mass, equal_width, tied
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
 from rhocal.predictions import predictions
@@ -178,3 +178,24 @@ def test_a_real_network():
     z, y = np.r_[logits, test_logits], np.r_[labels, test_labels]
     assert np.isclose(metrics.accuracy(z, y, kind="logits"), 0.7263, atol=1e-4)
     assert np.isclose(metrics.ece(z, y, kind="logits"), 0.868 - 0.7263, atol=2e-3)
+
+
+def test_single_precision_does_not_part_ties():
+    """Ten levels of confidence, as histogram binning leaves them: in double, in single, as logits and back, summed again."""
+    rng = np.random.default_rng(0)
+    level = rng.choice(np.linspace(0.31, 0.97, 10), 3000)
+    probs = np.column_stack([level, rng.dirichlet(np.full(9, 20.0), 3000) * (1 - level)[:, None]])
+    labels = np.where(rng.random(3000) < level, 0, 3)
+    single = probs.astype(np.float32)
+    noisy = single / single.sum(axis=1, keepdims=True)
+    exact = metrics.adaptive_ece(probs, labels)
+    assert np.isclose(metrics.adaptive_ece(single, labels), exact, atol=1e-6)
+    assert np.isclose(metrics.adaptive_ece(noisy, labels), exact, atol=1e-6)
+    assert np.isclose(metrics.adaptive_ece(np.log(single), labels, kind="logits"), exact, atol=1e-6)
+
+
+def test_ties_are_isolated_clusters():
+    step = TIE / 4
+    assert tied(np.array([0.2, 0.2 + step, 0.2 + 2 * step, 0.5])).tolist() == [0, 0, 0, 1]
+    chain = 0.2 + step * np.arange(12)  # longer than a tie: values that happen to be dense stay apart
+    assert tied(chain).tolist() == list(range(12))

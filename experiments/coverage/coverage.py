@@ -1,8 +1,8 @@
 """Whether intervals hold the truth as often as they say, and p-values are uniform when nothing is wrong.
 
-Samples are drawn from models whose true figures are known. Writes rows and README.md beside this file.
+Samples are drawn from models whose true figures are known (models.py). Writes rows and README.md beside this file.
 
-    python experiments/coverage/coverage.py --trials 1000
+    python experiments/coverage/coverage.py --parts ece held_back p_values bootstrap
 """
 
 from __future__ import annotations
@@ -10,98 +10,64 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from models import HELD_BACK, MODELS, OTHERS, Model
 
 from rhocal.bins import equal_mass, equal_width
 from rhocal.compare import write_rows
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import PER_SAMPLE, bootstrap
+from rhocal.metrics.bootstrap import bootstrap
 from rhocal.metrics.calibration_tests import DRAWN, TITLES, outcomes
-from rhocal.metrics.inverted import ece_interval
+from rhocal.metrics.inverted import bin_moments, chances, ece_interval
 from rhocal.metrics.null import Walk, nulls
-from rhocal.metrics.scored import Scored
 from rhocal.metrics.uncertainty import wilson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from rhocal.metrics.scored import Scored
     from rhocal.special import Vector
 
 HERE = Path(__file__).parent
 SIZES = (500, 2000, 10_000)
-OTHER_CLASSES = 9
 BOOTSTRAPS = 400
+LEVEL = 0.95
+WHOLE = 10
+"""Trials of a cell in which the whole interval is found, for its width; in the others only whether it holds the truth."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """Where confidences come from, and how often a sample of each confidence is right."""
-
-    name: str
-    accuracy: Callable[[Vector], Vector]
-    beta: tuple[float, float] = (2.2, 0.7)
-    """Confidences are .1 + .9·Beta; these have mean .78."""
-
-    def draw(self, rng: np.random.Generator, n: int) -> Scored:
-        """Samples of a ten-class model: what is not the top class is shared equally."""
-        c = confidences(rng, n, self.beta)
-        return scored(c, (rng.random(n) < self.accuracy(c)).astype(np.float64))
-
-    def truth(self) -> dict[str, float]:
-        """The figures on endlessly many samples: expectations over the label, at two million confidences."""
-        c = confidences(np.random.default_rng(2026), 2_000_000, self.beta)
-        right = self.accuracy(c)
-        known = {
-            name: float(np.mean(right * of(scored(c, np.ones_like(c))) + (1 - right) * of(scored(c, np.zeros_like(c)))))
-            for name, of in PER_SAMPLE.items()
-        }
-        for name, bins in (("ece", equal_width(c, N_BINS)), ("adaptive_ece", equal_mass(c, N_BINS))):
-            known[name] = float(np.abs(np.bincount(bins, right - c, N_BINS)).sum() / len(c))
-        return known
-
-
-def confidences(rng: np.random.Generator, n: int, beta: tuple[float, float]) -> Vector:
-    return np.minimum(0.1 + 0.9 * rng.beta(*beta, n), 1 - 1e-6)
-
-
-def scored(c: Vector, correct: Vector) -> Scored:
-    other = (1 - c) / OTHER_CLASSES
-    log_label = np.log(np.where(correct > 0, c, other))
-    return Scored(c, correct, log_label, c**2 + OTHER_CLASSES * other**2, np.ones(len(c)))
-
-
-MODELS = [
-    Model("perfect", lambda c: c),
-    Model("over-confident by .01", lambda c: np.maximum(c - 0.01, 0)),
-    Model("over-confident by .05", lambda c: np.maximum(c - 0.05, 0)),
-    Model("tilted", lambda c: np.clip(c - 0.0235 * np.tanh(8 * (c - 0.75)), 0, 1)),
-    Model("one bin", lambda c: np.where(c > 0.9, c - 0.03, c)),
-]
-
-
-SURE, UNSURE = (6.0, 0.5), (1.5, 1.5)
-HELD_BACK = [
-    Model("sure, perfect", lambda c: c, SURE),
-    Model("sure, over-confident by .02", lambda c: np.maximum(c - 0.02, 0), SURE),
-    Model("unsure, perfect", lambda c: c, UNSURE),
-    Model("unsure, under-confident by .03", lambda c: np.minimum(c + 0.03, 1), UNSURE),
-    Model("unsure, wavy", lambda c: np.clip(c + 0.04 * np.sin(8 * c), 0, 1), UNSURE),
-]
-"""Looked at once, after the interval was settled on MODELS."""
+def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) -> list[dict[str, Any]]:
+    """Of the intervals of ECE and AdaECE. An interval holds θ if the test that it turns around does not reject θ."""
+    rng = np.random.default_rng([n, *model.name.encode()])
+    tally: dict[str, list[tuple[bool, bool]]] = {"ece": [], "adaptive_ece": []}
+    widths: dict[str, list[float]] = {name: [] for name in tally}
+    for k in range(trials):
+        sample = model.draw(rng, n)
+        for name, seen in tally.items():
+            bins = (equal_width if name == "ece" else equal_mass)(sample.confidence, N_BINS)
+            chance, upper, lower = chances(*bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL)
+            seen.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
+            if k < WHOLE:
+                found = ece_interval(sample, bins, N_BINS, LEVEL)
+                widths[name].append(found.high - found.low)
+    rows = []
+    for name, seen in tally.items():
+        above, below = np.mean(seen, axis=0)
+        rows.append(
+            {
+                "model": model.name, "n": n, "metric": name, "method": "inverted", "truth": truth[name],
+                "coverage": 1 - above - below, "interval_above": above, "interval_below": below,
+                "width": float(np.mean(widths[name])), "trials": trials,
+            }
+        )  # fmt: skip
+    return rows
 
 
 def trial(sample: Scored, seed: int, *, with_bootstrap: bool) -> Iterator[tuple[str, str, float, float]]:
     """metric, method, low, high."""
-    for name, bins in (
-        ("ece", equal_width(sample.confidence, N_BINS)),
-        ("adaptive_ece", equal_mass(sample.confidence, N_BINS)),
-    ):
-        found = ece_interval(sample, bins, N_BINS, 0.95)
-        yield name, "inverted", found.low, found.high
     found = wilson(float(sample.correct.mean()), len(sample.correct), 0.95)
     yield "accuracy", "wilson", found.low, found.high
     if with_bootstrap:
@@ -197,8 +163,8 @@ def pooled(rows: list[dict[str, Any]], chosen: list[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def span(rows: list[dict[str, Any]], metric: str, models: list[str]) -> str:
-    found = [r["coverage"] for r in rows if (r["metric"], r["method"]) == (metric, "inverted") and r["model"] in models]
+def span(rows: list[dict[str, Any]], metric: str) -> str:
+    found = [r["coverage"] for r in rows if r["metric"] == metric]
     return f"{min(found):.3f} to {max(found):.3f}"
 
 
@@ -213,51 +179,54 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write_readme() -> None:
-    rows, held_back, nulls_rows = (read(HERE / f"{name}.csv") for name in ("coverage", "held_back", "p_values"))
-    binned = [("ece", "inverted"), ("adaptive_ece", "inverted"), ("ece", "percentile"), ("ece", "bca")]
+    ece, held_back, boot, null_rows = (read(HERE / f"{name}.csv") for name in PARTS)
+    inverted = [("ece", "inverted"), ("adaptive_ece", "inverted")]
     means = [("accuracy", "wilson")]
     means += [(name, method) for name in ("accuracy", "nll", "brier") for method in ("percentile", "bca")]
     text = (HERE / "template.md").read_text(encoding="utf-8")
-    trials = sorted({row["trials"] for row in rows})
-    names = [model.name for model in MODELS]
-    spans = {
-        f"{{{metric} {what}}}": span(rows, metric, models)
-        for metric in ("ece", "adaptive_ece")
-        for what, models in (("shifted", names[:3]), ("tilted", names[3:4]), ("one", names[4:]))
-    }
     for place, value in {
-        "{binned}": table(rows, binned),
-        "{held_back}": table(held_back, binned[:2]),
-        "{means}": table(rows, means) + "\n" + pooled(rows, means),
-        "{p_values}": p_table(nulls_rows),
-        "{trials}": f"{trials[-1]:,}",
-        "{bootstrap_trials}": f"{trials[0]:,}",
-        "{held_back span}": span(held_back, "ece", [m.name for m in HELD_BACK if "perfect" not in m.name]),
-        **spans,
+        "{binned}": table(ece, inverted),
+        "{held_back}": table(held_back, inverted),
+        "{bootstrap}": table(boot, [("ece", "percentile"), ("ece", "bca")]),
+        "{means}": table(boot, means) + "\n" + pooled(boot, means),
+        "{p_values}": p_table(null_rows),
+        "{trials}": f"{max(row['trials'] for row in ece):,}",
+        "{other_trials}": f"{min(row['trials'] for row in ece):,}",
+        "{held_back_trials}": f"{held_back[0]['trials']:,}",
+        "{bootstrap_trials}": f"{min(row['trials'] for row in boot):,}",
+        "{p_trials}": f"{null_rows[0]['trials']:,}",
+        **{f"{{ece span {metric}}}": span(ece, metric) for metric, _ in inverted},
+        **{f"{{held_back span {metric}}}": span(held_back, metric) for metric, _ in inverted},
     }.items():
         text = text.replace(place, value)
     (HERE / "README.md").write_text(text, encoding="utf-8")
 
 
+PARTS = ("ece", "held_back", "bootstrap", "p_values")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--parts", nargs="*", default=["p_values.csv", "coverage.csv", "held_back.csv"])
-    parser.add_argument("--only-readme", action="store_true", help="write the page again from the rows that are there")
+    parser.add_argument("--trials", type=int, default=1000, help="for the five main models; others have half as many")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=["ece", "held_back", "p_values"])
     options = parser.parse_args()
-    if not options.only_readme:
-        if "p_values.csv" in options.parts:
-            write_rows(HERE / "p_values.csv", [row for n in SIZES for row in p_values(n, options.trials)])
-        parts = [("coverage.csv", MODELS, options.trials, options.trials * 3 // 10)]
-        parts += [("held_back.csv", HELD_BACK, options.trials // 2, 0)]
-        for name, models, trials, bootstraps in parts:
-            if name in options.parts:
-                rows = []
-                for model in models:
-                    for n in SIZES:
-                        rows += coverage(model, n, trials, bootstraps)
-                        print(model.name, n, flush=True)
-                write_rows(HERE / name, rows)
+    trials = options.trials
+    cells = {
+        "ece": [(model, trials) for model in MODELS] + [(model, trials // 2) for model in OTHERS],
+        "held_back": [(model, trials // 2) for model in HELD_BACK],
+    }
+    for part in options.parts:
+        rows: list[dict[str, Any]] = []
+        if part == "p_values":
+            rows = [row for n in SIZES for row in p_values(n, trials // 2)]
+        for model, how_often in cells.get(part, []):
+            truth = model.binned_errors()
+            for n in SIZES:
+                rows += binned_coverage(model, truth, n, how_often)
+                print(model.name, n, flush=True)
+        if part == "bootstrap":
+            rows = [row for model in MODELS for n in SIZES for row in coverage(model, n, trials // 2, trials * 3 // 20)]
+        write_rows(HERE / f"{part}.csv", rows)
     write_readme()
 
 

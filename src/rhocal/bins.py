@@ -25,6 +25,10 @@ ON_THE_EDGE = 1e-7
 TIE_DECIMALS = 12
 """Decimals to which two confidences must agree to share a rank."""
 
+TIE = 1e-6
+"""How far apart confidences may lie that still share a bin of equal mass. A softmax over some hundred classes in single
+precision, or its rows summed to 1 again, moves a confidence by up to 3e-7."""
+
 
 def equal_width(values: Vector, n_bins: int) -> NDArray[np.intp]:
     """The bin of every value in [0, 1].
@@ -42,14 +46,32 @@ def equal_width(values: Vector, n_bins: int) -> NDArray[np.intp]:
 def equal_mass(values: Vector, n_bins: int, weights: Vector | None = None) -> NDArray[np.intp]:
     """The bin of every value when each bin holds (about) the same total weight.
 
-    Equal values share a bin, so that the order of the samples does not matter. A value goes where the middle of its
-    block of weight lies.
+    Equal values share a bin, so that the order of the samples does not matter; so do those that single precision cannot
+    tell apart (``tied``). A value goes where the middle of its block of weight lies.
 
     >>> equal_mass(np.array([0.9, 0.1, 0.5, 0.7]), 2).tolist()
     [1, 0, 0, 1]
     """
-    _, inverse = np.unique(values, return_inverse=True)
-    return by_mass(add_up(inverse, weights), n_bins)[inverse]
+    levels, inverse = np.unique(values, return_inverse=True)
+    blocks = tied(levels)[inverse]
+    return by_mass(add_up(blocks, weights), n_bins)[blocks]
+
+
+def tied(levels: Vector) -> NDArray[np.intp]:
+    """The block of each of several rising numbers: those within ``TIE`` of each other, and farther from all else, are one.
+
+    Unlike rounding this never parts numbers that were equal before single precision. Numbers that follow each other closely
+    over more than ``TIE``, as confidences near 1 do, are no ties and stay apart.
+
+    >>> tied(np.array([0.1, 0.1 + 1e-8, 0.2, 0.3])).tolist()
+    [0, 0, 1, 2]
+    """
+    follows = np.diff(levels, prepend=-np.inf) <= TIE
+    chain = np.cumsum(~follows) - 1
+    first = np.flatnonzero(~follows)
+    last = np.append(first[1:], len(levels)) - 1
+    tie = (levels[last] - levels[first] <= TIE)[chain]
+    return np.cumsum(~(follows & tie)) - 1
 
 
 def add_up(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -> Vector:
@@ -128,7 +150,12 @@ class BinSums:
 
     def equal_mass(self, n_bins: int) -> BinSums:
         """Joined, in their order, into bins of (about) equal weight; the rule is that of ``equal_mass``."""
-        return self.joined(by_mass(self.weight, n_bins), n_bins)
+        return self.joined(self.mass_bins(n_bins), n_bins)
+
+    def mass_bins(self, n_bins: int) -> NDArray[np.intp]:
+        """Into which bin of (about) equal weight each of these goes."""
+        blocks = tied(self.mean)
+        return by_mass(add_up(blocks, self.weight), n_bins)[blocks]
 
 
 def steps(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:

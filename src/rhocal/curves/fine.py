@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import ON_THE_EDGE, BinSums, add_up, steps
+from rhocal.bins import ON_THE_EDGE, BinSums, add_up, steps, tied
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,8 +78,10 @@ def fine_bins(scored: Scored) -> FineBins:
     size = len(edges()) - 1
     by_width = BinSums.within(width, c, scored.correct, n_bins=size, weights=w)
     ranked = scored.ranked
-    middle = (np.cumsum(ranked.weight) - ranked.weight / 2) / ranked.weight.sum()
-    mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)
+    blocks = tied(ranked.mean)
+    weight = add_up(blocks, ranked.weight)
+    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
+    mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)[blocks]
     variance = steps(c, c * (1 - c), w).correct
     return FineBins(
         _filled(by_width, add_up(width, spread, size)),

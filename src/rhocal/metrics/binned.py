@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import BinSums, add_up
+from rhocal.bins import BinSums, add_up, tied
 from rhocal.errors import InputError
 from rhocal.metrics.sums import Sketch, Sketched, Streamed
 
@@ -95,12 +95,13 @@ def equal_mass_sketch(scored: Scored, *, n_bins: int = N_BINS, power: float) -> 
 
 
 def _off_at_most(sketch: Sketch, *, n_bins: int, power: float) -> float:
-    """Only samples of a cell that an edge cuts can be in another bin than that of their cell.
+    """Only samples of a cell that an edge cuts can be in another bin than that of their cell; tied cells are one cell.
 
     With D_b = Σ w d of a bin and W_b its weight, the error is made of |D_b| and W_b. Each sample that moves changes Σ_b |D_b|
     by at most 2 w |d|; and D_b and W_b of a bin change by no more than the cut cells that reach into it hold.
     """
-    ranked, doubt = sketch.ranked, sketch.doubt
+    blocks = tied(sketch.ranked.mean)
+    ranked, doubt = sketch.ranked.joined(blocks, int(blocks[-1]) + 1), add_up(blocks, sketch.doubt)
     total = ranked.weight.sum()
     upper = np.cumsum(ranked.weight) / total * n_bins
     first = np.floor(np.r_[0.0, upper[:-1]] + 1e-9).astype(np.intp)
