@@ -18,8 +18,8 @@ ORDER = [
     "_version", "_kernels", "errors", "threads", "kernels", "special", "bins", "atomic", "tensors", "predictions", "portable",
     "passes", "profile", "curve_table", "statistics", "objectives", "solve", "demo", "calibrators", "artifact", "saved_profile",
     "metrics", "evaluation", "assess", "model_card", "shift", "curves", "plots", "sklearn", "torch", "onnx", "files", "stored",
-    "streams", "blocks", "top_k", "sampling", "out_of_core", "measuring", "assess_streams", "applying", "dask", "monitor",
-    "compare", "campaign", "compare_streams", "ranking", "tables", "report", "report_page", "train", "paper", "cli",
+    "streams", "blocks", "top_k", "sampling", "reading", "out_of_core", "measuring", "assess_streams", "applying", "dask",
+    "monitor", "compare", "campaign", "compare_streams", "ranking", "tables", "report", "report_page", "train", "paper", "cli",
     "__main__",
 ]  # fmt: skip
 MAY_ASK_LATER = {  # inside a function, when asked

@@ -23,7 +23,7 @@ from rhocal import (
     objective,
 )
 from rhocal.calibrators.linear import LinearProblem, Ridge
-from rhocal.calibrators.rho_norm import FixedNorm, LearnedNorm
+from rhocal.calibrators.rho_search import FixedNorm, LearnedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import OBJECTIVES, with_batch_size

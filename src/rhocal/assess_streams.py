@@ -15,8 +15,8 @@ from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.calibration_tests import DRAWN
 from rhocal.metrics.floor import MEANS, WALKED, Moments, check_names, label_numbers, of_mean, of_null
 from rhocal.metrics.null import Walk, nulls
-from rhocal.out_of_core import Reader, told_of
 from rhocal.predictions import predictions
+from rhocal.reading import Reader, told_of
 from rhocal.sampling import check_columns, n_columns
 from rhocal.streams import named
 from rhocal.threads import in_threads, row_blocks
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.evaluation import Evaluation
-    from rhocal.out_of_core import Source
     from rhocal.predictions import Kind
+    from rhocal.reading import Source
     from rhocal.special import Vector
     from rhocal.stored import Chunk
 

@@ -12,13 +12,14 @@ from rhocal.calibrators import Calibrator, calibrator
 from rhocal.compare import COLUMNS, FAILED, Row
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.measuring import COUNT, FLOOR, Job, figures_on
-from rhocal.out_of_core import Fits, Reader, told_of
+from rhocal.out_of_core import Fits
+from rhocal.reading import Reader, told_of
 from rhocal.sampling import Half
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from rhocal.out_of_core import Source
+    from rhocal.reading import Source
     from rhocal.streams import Stream
 
 OWN = "own"

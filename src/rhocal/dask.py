@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import FileError, InputError, MissingExtraError, RhocalError
-from rhocal.out_of_core import checked, fit_on
+from rhocal.out_of_core import fit_on
+from rhocal.reading import checked
 from rhocal.sampling import Rows, pilot_blocks, pilot_rows
 from rhocal.stored import Chunk
 from rhocal.streams import Stream, read_piece
@@ -45,7 +46,7 @@ class Unread:
 
 
 class Blocks:
-    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.out_of_core.Source``."""
+    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.reading.Source``."""
 
     again = True
 

@@ -13,8 +13,8 @@ from rhocal.blocks import SLICE_ENTRIES
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.metrics.binned import N_BINS
-from rhocal.out_of_core import Reader, told_of
 from rhocal.predictions import predictions
+from rhocal.reading import Reader, told_of
 from rhocal.sampling import check_columns
 from rhocal.streams import named
 from rhocal.threads import in_threads, row_blocks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.out_of_core import Source
+    from rhocal.reading import Source
     from rhocal.sampling import Half
     from rhocal.stored import Chunk
     from rhocal.streams import Stream

@@ -10,6 +10,7 @@ from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.bbq import BayesianBinning
 from rhocal.calibrators.beta import BetaCalibration
+from rhocal.calibrators.bounds import confidence_bounds
 from rhocal.calibrators.chain import Chain
 from rhocal.calibrators.ensemble import Average, CrossFitted
 from rhocal.calibrators.ets import EnsembleTemperatureScaling
@@ -23,7 +24,7 @@ from rhocal.calibrators.multi_domain import MultiDomainTemperatureScaling
 from rhocal.calibrators.platt import PlattScaling
 from rhocal.calibrators.polynomial import PolynomialScaling
 from rhocal.calibrators.pts import ParameterisedTemperatureScaling
-from rhocal.calibrators.rho_norm import RhoNormScaling, confidence_bounds
+from rhocal.calibrators.rho_norm import RhoNormScaling
 from rhocal.calibrators.spline import SplineCalibration
 from rhocal.calibrators.structured import StructuredScaling
 from rhocal.calibrators.temperature import TemperatureScaling

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.desk import Arrays
-    from rhocal.out_of_core import Source
+    from rhocal.reading import Source
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
 
@@ -138,7 +138,7 @@ def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
 def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
     """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
     from rhocal import tables
-    from rhocal.out_of_core import Reader
+    from rhocal.reading import Reader
 
     if how.elsewhere:
         from rhocal.dask import Blocks

@@ -1,0 +1,150 @@
+"""The scales of ρ-Norm Scaling as functions of two or three numbers, and the search for the best of them."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import solve
+from rhocal.special import Vector, dot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.scale_fit import ScaleFit
+    from rhocal.objectives import Objective
+
+VERY_MANY = 100_000
+"""Samples from which on a search begins with some of them."""
+
+SOME = 20_000
+"""How many that are."""
+
+SMALLEST_DENOMINATOR = 1e-150
+"""A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
+
+
+class FixedNorm:
+    """The scales 1/(γ‖z‖_ρ + β) for one ρ, in coordinates that do not depend on the size of the logits.
+
+    x = (v, w): scale = e^v / ((1 − w)·r + w) with r = ‖z‖_ρ over its mean. v is the log scale of an average sample and
+    w in [0, 1] the share of β; w = 1 is temperature scaling.
+    """
+
+    def __init__(self, fit: ScaleFit, rho: float, norm: Vector) -> None:
+        self.fit, self.rho = fit, rho
+        self.mean = float(fit.profile.weights @ norm) or 1.0
+        self.relative = norm / self.mean
+        self.bounds = [fit.bounds, (0.0, 1.0)]
+
+    def take(self, rows: NDArray[np.intp]) -> FixedNorm:
+        """The same coordinates for some of the samples, with equal weights."""
+        part = copy(self)
+        part.fit, part.relative = self.fit.take(rows), self.relative[rows]
+        return part
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        v, w = x
+        mix = np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
+        scale = np.exp(v) / mix
+        return scale, np.stack([scale, scale * (self.relative - 1) / mix])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        v, w = x
+        return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
+
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Temperature scaling, and (almost) pure normalisation."""
+        return [np.array([log_scale, 1.0]), np.array([log_scale, 0.2])]
+
+
+class LearnedNorm:
+    """The same with ρ as a third coordinate, between the ends of the grid."""
+
+    def __init__(self, fit: ScaleFit, rhos: Sequence[float], *, center: bool) -> None:
+        self.fit, self.center = fit, center
+        self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        norm, slope = self.fit.profile.norm_slope(x[2], center=self.center)
+        fixed = FixedNorm(self.fit, x[2], norm)
+        scale, slopes = fixed.scales(x[:2])
+        d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
+        d_rho = -scale * (scale * np.exp(-x[0])) * (1 - x[1]) * d_relative
+        return scale, np.vstack([slopes, d_rho])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        norm, _ = self.fit.profile.norm_slope(x[2], center=self.center)
+        return FixedNorm(self.fit, float(x[2]), norm).parameters(x[:2])
+
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Three different ρ."""
+        low, high = self.bounds[2]
+        return [np.array([log_scale, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)]
+
+
+Norm = FixedNorm | LearnedNorm
+
+
+class Search:
+    """Descents for one norm after the other: each begins where the last one ended, with the Hessian it had there."""
+
+    def __init__(self, target: Objective, temperature: solve.Minimum) -> None:
+        self.target, self.temperature = target, temperature
+        self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
+        self.hessians: dict[Norm, NDArray[np.float64]] = {}
+        self.rows: NDArray[np.intp] | None = None
+        self.coarse = self
+
+    def minimum(self, norm: Norm) -> solve.Minimum:
+        """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
+
+        Of very many samples some show where it is; all of them are then asked two or three times.
+        """
+        cold = norm.starts(float(self.temperature.x[0]))
+        found = []
+        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
+            if self.rows is None:
+                p = norm.fit.profile.weights
+                self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
+                self.coarse = Search(self.target, norm.fit.take(self.rows).near(self.target))
+            near = self.coarse.minimum(norm.take(self.rows))
+            assert self.coarse.last is not None
+            found.append(self._descend(norm, near.x, self.coarse.last[1]))
+        elif self.last is not None:
+            found.append(self._descend(norm, self.last[0].x, self.last[1]))
+        if not found or found[0][0].value > self.temperature.value:
+            for start in cold:  # the next one need not begin its Hessian with differences again
+                found.append(self._descend(norm, start, found[-1][1] if found else None))
+        self.last = min(found, key=lambda pair: pair[0].value)
+        self.hessians[norm] = self.last[1]
+        return self.last[0]
+
+    def refined(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
+        """The optimum of this norm to the last digits, as far as rounding lets it be seen: it was found before."""
+        found, _ = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
+        n_evaluations = minimum.n_evaluations + found.n_evaluations
+        return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
+
+    def _descend(
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float | None = None
+    ) -> tuple[solve.Minimum, NDArray[np.float64]]:
+        # The best norm is finished later. Of very many samples one look at all of them mends what some of them showed.
+        if tolerance is None:
+            tolerance = 1e-7 if norm.fit.profile.n_samples >= VERY_MANY else 1e-9
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            scale, slopes = norm.scales(x)
+            value, slope = norm.fit.evaluate(self.target, scale)
+            return value, dot(slopes, slope)
+
+        return solve.few(fun, start, norm.bounds, hessian, tolerance)
