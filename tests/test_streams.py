@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import rhocal
 from conftest import real, run, synthetic
-from rhocal import files, measuring, out_of_core, sampling, stored
+from rhocal import files, measuring, out_of_core, reading, sampling, stored
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.metrics import CORE, METRICS
 from rhocal.predictions import predictions
@@ -130,7 +130,7 @@ def test_a_misleading_beginning_is_seen_and_the_file_read_again(data, tmp_path, 
     everywhere = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(everywhere), same, mixed)
     assert everywhere.bytes_read == mixed.nbytes
-    monkeypatch.setattr(out_of_core, "pilot_blocks", lambda _: [0])
+    monkeypatch.setattr(reading, "pilot_blocks", lambda _: [0])
     twice = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(twice), same, mixed)
     assert twice.bytes_read == 2 * mixed.nbytes

@@ -147,4 +147,7 @@ class Search:
             value, slope = norm.fit.evaluate(self.target, scale)
             return value, dot(slopes, slope)
 
-        return solve.few(fun, start, norm.bounds, hessian, tolerance)
+        found = solve.few(fun, start, norm.bounds, hessian, tolerance)
+        if hessian is None or found[0].converged:
+            return found
+        return solve.few(fun, found[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead
