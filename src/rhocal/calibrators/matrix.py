@@ -100,7 +100,7 @@ class MatrixScaling(LinearCalibrator):
         part = Part(scale * self._features(data.logits.astype(np.float64)), data, profile)
         off_diagonal, intercept, trials = odir.chosen(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), off_diagonal, intercept)
-        weight, self.bias_, evidence = linear.fitted_map(problem, "matrix scaling")
+        weight, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(), "matrix scaling")
         self.weight_ = scale * weight
         return replace(evidence, trials=trials)
 

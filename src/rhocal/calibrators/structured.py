@@ -84,7 +84,7 @@ class StructuredScaling(LinearCalibrator):
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
         x = self._features(data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
-        self.weight_, self.bias_, evidence = linear.fitted_map(problem, "structured scaling")
+        self.weight_, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(), "structured scaling")
         return evidence
 
     def _features(self, logits: Vector) -> Vector:
