@@ -1,6 +1,6 @@
 """Train the thin networks whose logits the project ships and whose logs draw Fig. 2, one after the other.
 
-    python experiments/paper/train_networks.py -o runs --images ../shared/data/images --fashion /usr/share/datasets/fashion-mnist
+    python experiments/paper/train_networks.py -o runs --images ../shared/data/images --fashion fashion-mnist
 
 Each is one `rhocal train` of 8 to 30 minutes on one core; finished ones are skipped, an interrupted one goes on where it was.
 The recipe is the paper's but for the number of epochs, so weight decay is also run at 5e-4: 1e-4 has too few steps to act.
@@ -29,7 +29,11 @@ RUNS: list[tuple[str, str, int, int, str]] = [
 
 def command(run: tuple[str, str, int, int, str], folder: Path, images: Path, fashion: Path) -> list[str]:
     data, model, width, epochs, decay = run
-    where = ["--data", data, "--root", str(fashion)] if data == "fashion-mnist" else ["--data", str(images / f"{data}.tar.gz")]
+    where = (
+        ["--data", data, "--root", str(fashion)]
+        if data == "fashion-mnist"
+        else ["--data", str(images / f"{data}.tar.gz")]
+    )
     network = ["--model", model, "--width", str(width), "--epochs", str(epochs), "--weight-decay", decay]
     return [sys.executable, "-m", "rhocal", "train", *where, *network, "-o", str(folder), "--resume"]
 
@@ -37,7 +41,9 @@ def command(run: tuple[str, str, int, int, str], folder: Path, images: Path, fas
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="a folder; each run gets one in it")
-    parser.add_argument("--images", type=Path, required=True, help="the folder of cifar10.tar.gz and flowers102_64px.tar.gz")
+    parser.add_argument(
+        "--images", type=Path, required=True, help="the folder of cifar10.tar.gz and flowers102_64px.tar.gz"
+    )
     parser.add_argument("--fashion", type=Path, required=True, help="the folder of Fashion-MNIST's idx files")
     args = parser.parse_args()
     for run in RUNS:

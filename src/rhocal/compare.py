@@ -34,7 +34,10 @@ COLUMNS = (*CORE, "classwise_ece")
 FAILED = "no result: "
 """How the note of a row begins whose method could not be fitted."""
 
-NUMBERS = ("ece_floor", "seconds")
+MORE = ("kl_to_base", "kl_from_base")
+"""Figures that some rows have besides: how far calibrated distributions are from the original ones."""
+
+NUMBERS = ("ece_floor", "seconds", *MORE)
 """Columns of rows that are numbers, besides the metrics."""
 
 
@@ -53,6 +56,11 @@ class Row:
     """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
     note: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the method could not be fitted."""
+        return self.note.startswith(FAILED)
+
     def flat(self) -> dict[str, Any]:
         """Plain columns."""
         head = {"network": self.network, "split": self.split, "method": self.method}
@@ -68,7 +76,9 @@ class Row:
     @classmethod
     def of_flat(cls, row: Mapping[str, Any]) -> Row:
         """A row that was written and read again; what is empty there is not a number."""
-        figures = {name: float(row.get(name, math.nan)) for name in COLUMNS}
+        figures = {
+            name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
+        }
         seconds, floor = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor"))
         sizes = int(row["n_tune"]), int(row["n_test"])
         return cls(row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""))
@@ -96,10 +106,10 @@ def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[Tune
     return [halves(whole, seed) for seed in range(n_seeds)]
 
 
-def halves(whole: Predictions, seed: int) -> TunedOn:
-    """A random half to tune on and the other to test on."""
+def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> TunedOn:
+    """A random half (or ``n_tune`` samples) to tune on and the others to test on."""
     order = np.random.default_rng(seed).permutation(whole.n_samples)
-    middle = whole.n_samples // 2
+    middle = whole.n_samples // 2 if n_tune is None else n_tune
     return TunedOn(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
 
 
@@ -126,7 +136,7 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
 
 def complete(rows: Sequence[Row]) -> list[str]:
     """The networks on which every method has a result: only over these are means comparable."""
-    failed = {row.network for row in rows if row.note.startswith(FAILED)}
+    failed = {row.network for row in rows if row.failed}
     return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
 
 
