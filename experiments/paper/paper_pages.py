@@ -138,14 +138,21 @@ def figures_page() -> str:
     return "\n\n".join([*parts, "[All claims](README.md)"]) + "\n"
 
 
+def reason(claim: str) -> str:
+    """Why a claim came out as it did: the line of `reasons.csv` that has the longest beginning of it."""
+    with (HERE / "reasons.csv").open(newline="", encoding="utf-8") as file:
+        known = {row["claim"]: row["why"] for row in csv.DictReader(file)}
+    return known[max((start for start in known if claim.startswith(start)), key=len)]
+
+
 def claims(found: dict[str, list[dict[str, str]]]) -> str:
     """One line for each claim of each table and figure."""
     cells = []
     for where, verdicts in found.items():
         for claim in dict.fromkeys(v["claim"] for v in verdicts):
             verdict, told = paper.overall([v for v in verdicts if v["claim"] == claim])
-            cells.append([where, claim, f"**{verdict}**", told])
-    return markdown(["where", "claim", "verdict", "networks"], cells)
+            cells.append([where, claim, f"**{verdict}**", told, reason(claim)])
+    return markdown(["where", "claim", "verdict", "networks", "why"], cells)
 
 
 def networks(known: dict[str, Path], tables: dict[int, Measured]) -> str:

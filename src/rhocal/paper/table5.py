@@ -9,14 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from rhocal.calibrators import Calibrator, RhoNormScaling, VectorScaling
-from rhocal.paper.grid import ECE, IN_DIRECTION, KL, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
+from rhocal.paper.grid import ECE, KL, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
 
 ALPHAS = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)
 FORMS = [(reduction, direction) for reduction in ("mean", "samples", "sum") for direction in ("to-base", "from-base")]
 """How the KL term may be read. The first is the preset: the only reduction that fits the published values."""
-
-MUCH = 1.2
-"""How many times the lowest ECE the ends must have for an optimum that is clearly inside."""
 
 
 def term(reduction: str, direction: str) -> str:
@@ -51,10 +48,8 @@ def interior(variant: str, spoken: str) -> Claim:
         values = {alpha: m(name_of(alpha, variant)) for alpha in ALPHAS}
         best = min(values, key=lambda alpha: values[alpha])
         told = "ECE: " + ", ".join(f"α = {alpha:g} {value:.4f}" for alpha, value in values.items())
-        if best in {ALPHAS[0], ALPHAS[-1]}:
-            return NOT, told
-        clear = min(values[ALPHAS[0]], values[ALPHAS[-1]]) > MUCH * values[best]
-        return (REPRODUCED if clear else IN_DIRECTION), told
+        ends = (name_of(alpha, variant) for alpha in (ALPHAS[0], ALPHAS[-1]))
+        return min(m.below(name_of(best, variant), end) for end in ends).verdict, told
 
     return Claim(f"α has an optimum inside ({spoken})", judge)
 
