@@ -185,7 +185,7 @@ def test_shipped_logits():
         assert np.bincount(labels).tolist() == [n // 10] * 10
     with pytest.raises(rhocal.errors.InputError, match="tune or test"):
         rhocal.demo_logits("train")
-    with pytest.raises(rhocal.errors.InputError, match="network is one of cifar10"):
+    with pytest.raises(rhocal.errors.InputError, match="network is one of cifar10, flowers102"):
         rhocal.demo_logits("test", "imagenet")
     assert sum(path.stat().st_size for path in (SOURCE / "data").rglob("*")) < 3_000_000
 

@@ -1,4 +1,4 @@
-"""The logits shipped with the package: a thin ResNet-18 trained by this project on CIFAR-10.
+"""The logits shipped with the package: two thin networks trained by this project, of 10 and of 102 classes.
 
 ``data/README.md`` is their card: how they were made, accuracy, and the licence of the images.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-NETWORKS = {"cifar10": "cifar10-resnet18-w16-wd1e-4"}
+NETWORKS = {"cifar10": "cifar10-resnet18-w16-wd1e-4", "flowers102": "flowers102_64px-resnet18-w16-wd1e-4"}
 """Name → the folder of the run (``rhocal train``) that made it."""
 
 
@@ -31,7 +31,7 @@ def demo_file(network: str = "cifar10") -> Traversable:
 def demo_logits(split: str = "tune", network: str = "cifar10") -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Logits and labels of a shipped network on its ``"tune"`` or ``"test"`` images.
 
-    ``"cifar10"`` has 5,000 and 10,000 images of 10 classes.
+    ``"cifar10"`` has 5,000 and 10,000 images of 10 classes, ``"flowers102"`` 818 and 819 of 102 classes.
     """
     if split not in {"tune", "test"}:
         raise InputError(f"split is tune or test; got {split!r}")

@@ -31,7 +31,7 @@ def demo(
     ),
     as_json: Json = False,
 ) -> None:
-    """Compare methods on the logits shipped with rhocal, a thin ResNet-18 on CIFAR-10, and write a report."""
+    """Compare methods on the logits shipped with rhocal, networks of 10 and of 102 classes, and write a report."""
     from importlib.resources import as_file
 
     from rhocal import calibrator, tables
