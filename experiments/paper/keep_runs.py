@@ -3,7 +3,8 @@
     python experiments/paper/keep_runs.py runs
 
 Logits are kept as float16 if no figure of any of three methods moves by more than 0.0005 and no prediction changes; else as
-float32. Runs that are kept already are left alone.
+float32. Runs that are kept already are left alone, unless they were trained again in another way: then the rows measured on
+the old ones are removed, and `make paper` measures the new ones.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_rows import HERE, OWN, SHIPPED
+from paper_rows import HERE, OWN, ROWS, SHIPPED
 
 from rhocal.calibrators import calibrator
-from rhocal.compare import compare, splits
+from rhocal.compare import compare, splits, write_rows
 from rhocal.files import read, write_arrays
+from rhocal.paper.measure import old_rows
 
 METHODS = ("identity", "temperature", "rho-norm")
 FIGURES = ("ece", "adaptive_ece", "nll", "brier", "accuracy")
@@ -62,14 +64,24 @@ def keep(run: Path, target: Path) -> str:
     return f"{np.dtype(dtype)}, {size / 1e3:.0f} kB, largest change of a figure {moved:.1e}, accuracy {accuracy:.4f}"
 
 
+def forget(network: str) -> None:
+    """Remove the rows of a network from every table."""
+    for path in ROWS.glob("table*.csv"):
+        rows = old_rows(path)
+        write_rows(path, [row.flat() for row in rows if row.network != network])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="the folder that train_networks.py wrote to")
     for path in sorted(parser.parse_args().runs.glob("*/logits.npz")):
         run = path.parent
         target = (OWN[0] if run.name in SHIPPED else HERE / "runs") / run.name
-        if not (target / "logits.npz").exists():
-            print(f"{run.name}: {keep(run, target)}", flush=True)
+        if (target / "logits.npz").exists():
+            if (target / "log.csv").read_bytes() == (run / "log.csv").read_bytes():
+                continue
+            forget(run.name)
+        print(f"{run.name}: {keep(run, target)}", flush=True)
 
 
 if __name__ == "__main__":
