@@ -18,7 +18,7 @@ help:
 	@echo "make learning-curve  quality for tune sets of 100 to 10,000 samples"
 	@echo "make coverage  how often intervals hold the truth, and whether p-values are uniform"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (goes on where it was stopped)"
-	@echo "make paper     the paper's Table 1 on the networks here that it has, the published numbers beside"
+	@echo "make paper     every table and figure of the paper, the published numbers beside ours (goes on where it was stopped)"
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make bench     our speed beside the peers'"
@@ -75,9 +75,8 @@ comparison: $(VENV)/.installed-dev
 	$(BIN)/python experiments/comparison/render.py
 
 paper: $(VENV)/.installed-dev
-	$(BIN)/rhocal paper table1 --logits $(LOGITS) -o experiments/paper/table1.csv
-	$(BIN)/python experiments/paper/alpha.py --logits $(LOGITS)
-	$(BIN)/python experiments/paper/paper_tables.py
+	$(BIN)/python experiments/paper/paper_rows.py --logits $(LOGITS)
+	$(BIN)/python experiments/paper/paper_pages.py
 
 chains: $(VENV)/.installed-dev
 	$(BIN)/python experiments/chains/chains.py --logits $(LOGITS)

@@ -21,8 +21,9 @@ HOSTILE = [
 
 
 def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
-    """The shipped logits: the document, and what went in."""
-    tune, test = rhocal.demo_logits("tune"), rhocal.demo_logits("test")
+    """An over-confident model whose calibration can be repaired: the document, and what went in."""
+    drawn = [synthetic(10_000, 10, scale=1.5, seed=seed, dtype=np.float32) for seed in (1, 2)]
+    tune, test = ((logits - logits.mean(1, keepdims=True), labels) for logits, labels in drawn)
     data = predictions(test[0][::step], test[1][::step])
     cals = {name: rhocal.calibrator(name).fit(*tune) for name in methods}
     source = about("demo", ["rhocal report demo.npz -o report.html"], [Input("demo.npz", 12, "0" * 64)])

@@ -182,8 +182,11 @@ def test_demo(tmp_path):
     assert "With <bdi" in (tmp_path / "rhocal-demo" / "report.html").read_text(encoding="utf-8")
     cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
     logits, labels = rhocal.demo_logits("test")
-    assert rhocal.metrics.ece(cal.predict_proba(logits), labels) < 0.02
-    assert rhocal.metrics.ece(logits, labels, kind="logits") > 0.04
+    before, after = (
+        rhocal.metrics.ece(logits, labels, kind="logits"),
+        rhocal.metrics.ece(cal.predict_proba(logits), labels),
+    )
+    assert after < 0.6 * before
 
 
 def test_domains_come_from_a_file_of_their_own(folder):

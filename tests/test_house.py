@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from rhocal.demo import NETWORKS
 
 SOURCE = Path(rhocal.__file__).parent
 
@@ -187,4 +188,22 @@ def test_shipped_logits():
         assert np.bincount(labels).tolist() == [n // 10] * 10
     with pytest.raises(rhocal.errors.InputError, match="tune or test"):
         rhocal.demo_logits("train")
-    assert (SOURCE / "data" / "demo.npz").stat().st_size < 3_000_000
+    with pytest.raises(rhocal.errors.InputError, match="network is one of cifar10, flowers102"):
+        rhocal.demo_logits("test", "imagenet")
+    assert sum(path.stat().st_size for path in (SOURCE / "data").rglob("*")) < 3_000_000
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_shipped_logits_have_their_card(network):
+    """Whatever is shipped was trained by `rhocal train`, whose card and log lie beside it."""
+    folder = SOURCE / "data" / NETWORKS[network]
+    card = json.loads((folder / "run.json").read_text())
+    for split in ("tune", "test"):
+        logits, labels = rhocal.demo_logits(split, network)
+        assert logits.shape == (card[f"n_{split}"], card["n_classes"])
+        assert logits.dtype == np.float32
+        assert len(labels) == len(logits)
+    last = (folder / "log.csv").read_text().splitlines()[-1].split(",")
+    assert int(last[0]) == card["epochs"]
+    logits, labels = rhocal.demo_logits("tune", network)
+    assert (logits.argmax(1) == labels).mean() == pytest.approx(float(last[4]), abs=1e-5)

@@ -1,6 +1,5 @@
 """ONNX: a calibrator behind real exported models, proved before it is written."""
 
-import importlib.util
 import json
 import warnings
 
@@ -17,10 +16,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import rhocal
-from conftest import ROOT, run, synthetic
+from conftest import run, synthetic
 from rhocal.errors import FileError, InputError, RhocalWarning
 from rhocal.onnx import attach, export, proof, save_model
 from rhocal.special import softmax
+from rhocal.train.networks import network
 
 M = 5
 
@@ -220,11 +220,6 @@ def test_a_graph_that_is_wrong_is_not_written(cal, tmp_path, monkeypatch):
 # Real models ----------------------------------------------------------------------------------------------------------
 
 
-SPEC = importlib.util.spec_from_file_location("train", ROOT / "experiments" / "demo_network" / "train.py")
-train = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(train)
-
-
 def images(n, seed):
     """Drawn images of four classes: a bright quarter, with noise that leaves doubt."""
     rng = np.random.default_rng(seed)
@@ -237,9 +232,9 @@ def images(n, seed):
 
 @pytest.fixture(scope="module")
 def resnet():
-    """The project's thin residual network, trained on few images until it is over-confident."""
+    """A thin ResNet-18, trained on few images until it is over-confident."""
     torch.manual_seed(0)
-    net = train.network(4)
+    net = network("resnet18", 4, width=8)
     x, y = (torch.tensor(array) for array in images(400, 0))
     optimizer = torch.optim.Adam(net.parameters(), 3e-3)
     for _ in range(12):

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 import rhocal
 from conftest import real, synthetic
-from rhocal import HistogramBinning, TemperatureScaling, VectorScaling
+from rhocal import HistogramBinning, TemperatureScaling, VectorScaling, solve
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError
 from rhocal.special import log_softmax, softmax
@@ -75,9 +75,68 @@ def test_histogram_binning_bad_options(options):
         HistogramBinning(**options).fit(*synthetic(20, 3))
 
 
-def test_vector_scaling_bad_options():
-    with pytest.raises(InputError, match="ridge"):
-        VectorScaling(ridge=-1).fit(*synthetic(20, 3))
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"ridge": -1}, "ridge"),
+        ({"solver": "adam"}, "solver is one of expected, sgd; got 'adam'"),
+        ({"start": "zero"}, "start is one of temperature, identity, random; got 'zero'"),
+    ],
+)
+def test_vector_scaling_bad_options(option, says):
+    with pytest.raises(InputError, match=says):
+        VectorScaling(**option).fit(*synthetic(20, 3))
+
+
+@pytest.mark.parametrize("start", ["temperature", "identity", "random"])
+def test_mini_batches_end_at_the_exact_minimum(start):
+    """NLL is convex: descent and the exact solver agree, wherever they begin."""
+    logits, labels = synthetic(2000, 3)
+    logits = logits + np.array([2.0, 0.0, -2.0])
+    exact = VectorScaling(ridge=0, start=start).fit(logits, labels)
+    drawn = VectorScaling(ridge=0, start=start, solver="sgd", n_steps=4000).fit(logits, labels)
+    assert exact.solution_.value == pytest.approx(VectorScaling(ridge=0).fit(logits, labels).solution_.value, rel=1e-9)
+    assert drawn.solution_.value == pytest.approx(exact.solution_.value, rel=2e-3)
+    np.testing.assert_allclose(drawn.predict_proba(logits), exact.predict_proba(logits), atol=0.02)
+
+
+def test_mini_batches_are_drawn_by_the_seed():
+    logits, labels = synthetic(300, 3)
+    one, same, other = (
+        VectorScaling("sce", solver="sgd", n_steps=50, random_state=seed).fit(logits, labels) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(one.weight_, same.weight_)
+    assert not np.array_equal(one.weight_, other.weight_)
+    assert one.solution_.n_evaluations == 50
+
+
+def test_a_step_of_mini_batch_descent_by_hand():
+    """From the identity, one step along the slope of the batch's NLL, as long as ``solve.MAX_STEP``.
+
+    All samples are z = (2, 0), a third of them of class 1: temperature scaling has e^(2/T) = 2.
+    """
+    logits, labels = np.array([[2.0, 0.0]] * 3), np.array([0, 0, 1])
+    cal = VectorScaling(ridge=0, solver="sgd", start="identity", n_steps=1, random_state=5).fit(logits, labels)
+    share = (np.random.default_rng(5).random(128) > 2 / 3).mean()  # of class 1 in the batch
+    excess = 1 / (1 + np.exp(-2.0)) - (1 - share)
+    scale = np.log(2) / 2
+    slope = excess * np.array([[2 * scale, 1.0], [0.0, -1.0]])  # rows (Δ_j, b_j), in units of x = scale·z
+    step = solve.MAX_STEP * slope / np.linalg.norm(slope)
+    np.testing.assert_allclose(cal.weight_, 1 - scale * step[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(cal.bias_, -step[:, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", ["identity", "random"])
+def test_sce_alone_costs_vector_scaling_its_accuracy(start):
+    """What the paper's Table 3 does not print: SCE does not see accuracy, and mini-batches of it give it away; KL keeps it."""
+    logits, labels, test, test_labels = real("cifar100_resnet56")
+
+    def accuracy(objective):
+        cal = VectorScaling(objective, ridge=0, solver="sgd", start=start, n_steps=1000).fit(logits, labels)
+        return (cal.predict(test) == test_labels).mean()
+
+    raw = (test.argmax(1) == test_labels).mean()
+    assert accuracy("sce") < min(raw - 0.03, accuracy("sce + kl") - 0.03)
 
 
 def test_the_table_builds_every_method():

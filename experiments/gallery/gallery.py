@@ -12,6 +12,7 @@ import numpy as np
 
 import rhocal
 from rhocal import compare, curves, plots
+from rhocal.demo import demo_file
 from rhocal.errors import RhocalWarning
 from rhocal.plots.ink import pyplot
 from rhocal.predictions import predictions
@@ -38,8 +39,8 @@ HEAD = """# Gallery
 
 Every figure is a value first (`rhocal.curves`) and ink second (`rhocal.plots`, extra `plots`). All functions take `ax=` and
 return the axes; `plots.save` writes SVG, PDF or PNG. Colours are those of Okabe and Ito; hatches, dashes and marks tell the
-same story in grey print. Drawn by `make figures` from the logits shipped with the package (a small residual network on
-CIFAR-10) unless said otherwise.
+same story in grey print. Drawn by `make figures` from the logits shipped with the package (a thin ResNet-18 on CIFAR-10)
+unless said otherwise.
 """
 
 
@@ -65,7 +66,8 @@ class Scene:
     def __init__(self) -> None:
         self.tune = rhocal.demo_logits("tune")
         self.logits, self.labels = rhocal.demo_logits("test")
-        self.classes = np.load(ROOT / "src/rhocal/data/demo.npz")["classes"]
+        with demo_file().open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            self.classes = arrays["classes"]
         self.cals = {name: rhocal.calibrator(method).fit(*self.tune) for name, method in PANELS.items()}
         self.views = {name: cal.transform(self.logits) for name, cal in self.cals.items()}
 

@@ -2,7 +2,7 @@
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
-over-confident by 5.1 points: it says 91.6 % and is right 86.5 % of the time (ECE 0.051, a perfect model scores ...)
+over-confident by ... points: it says ... % and is right ... % of the time (ECE ..., a perfect model scores ...)
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ COLUMNS = (*CORE, "classwise_ece")
 FAILED = "no result: "
 """How the note of a row begins whose method could not be fitted."""
 
-NUMBERS = ("ece_floor", "seconds", "cpu_seconds")
+MORE = ("kl_to_base", "kl_from_base")
+"""Figures that some rows have besides: how far calibrated distributions are from the original ones."""
+
+NUMBERS = ("ece_floor", "seconds", "cpu_seconds", *MORE)
 """Columns of rows that are numbers, besides the metrics."""
 
 
@@ -56,6 +59,11 @@ class Row:
     cpu_seconds: float = math.nan
     """Processor time of the fit, all threads together: on a busy machine it says more than the seconds on the clock."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the method could not be fitted."""
+        return self.note.startswith(FAILED)
+
     def flat(self) -> dict[str, Any]:
         """Plain columns."""
         head = {"network": self.network, "split": self.split, "method": self.method}
@@ -72,8 +80,10 @@ class Row:
     @classmethod
     def of_flat(cls, row: Mapping[str, Any]) -> Row:
         """A row that was written and read again; what is empty there is not a number."""
-        figures = {name: float(row.get(name, math.nan)) for name in COLUMNS}
-        floor, seconds, cpu = (float(row.get(name, math.nan)) for name in NUMBERS)
+        figures = {
+            name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
+        }
+        seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
         sizes = int(row["n_tune"]), int(row["n_test"])
         return cls(
             row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""), cpu
@@ -102,10 +112,10 @@ def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[Tune
     return [halves(whole, seed) for seed in range(n_seeds)]
 
 
-def halves(whole: Predictions, seed: int) -> TunedOn:
-    """A random half to tune on and the other to test on."""
+def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> TunedOn:
+    """A random half (or ``n_tune`` samples) to tune on and the others to test on."""
     order = np.random.default_rng(seed).permutation(whole.n_samples)
-    middle = whole.n_samples // 2
+    middle = whole.n_samples // 2 if n_tune is None else n_tune
     return TunedOn(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
 
 
@@ -133,7 +143,7 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
 
 def complete(rows: Sequence[Row]) -> list[str]:
     """The networks on which every method has a result: only over these are means comparable."""
-    failed = {row.network for row in rows if row.note.startswith(FAILED)}
+    failed = {row.network for row in rows if row.failed}
     return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
 
 

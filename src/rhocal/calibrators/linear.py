@@ -6,6 +6,7 @@ Fits move Δ and b in r = x + Δ x + b, with x scaled so that Δ = 0, b = 0 is t
 from __future__ import annotations
 
 from abc import abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,13 +16,15 @@ from rhocal import solve
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.scale_fit import ScaleFit, warn_unless
 from rhocal.errors import InputError
-from rhocal.objectives import NLL
+from rhocal.objectives import NLL, batch_size_of
 from rhocal.portable import Portable
 from rhocal.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
 from rhocal.statistics import Facts, LogitStatistics, of_logits
 from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rhocal.objectives import Objective
     from rhocal.portable import Constants, Formula, Ops
     from rhocal.portable.ops import Value
@@ -119,7 +122,8 @@ class LinearProblem:
         self, x: Vector, data: Predictions, profile: Profile, target: Objective, ridge: Ridge, kappa: float
     ) -> None:
         assert data.labels is not None
-        self.x, self.labels, self.profile, self.kappa = x, data.labels, profile, kappa
+        self.x, self.labels, self.kappa = x, data.labels, kappa
+        self.weights, self.n_classes = profile.weights, profile.n_classes
         self.full = ridge.off_diagonal is not None
         self.strengths = ridge.strengths(x.shape[1])
         self.base: Floats = x[:, :0]
@@ -156,6 +160,24 @@ class LinearProblem:
             found = solve.smooth(fun, first, **limits)
         return solve.Minimum(found.x.reshape(unit.shape) * unit, found.value, found.converged, found.n_evaluations)
 
+    def descend(self, start: Vector, **options: Any) -> solve.Minimum:
+        """Where mini-batch descent ends (``solve.sgd`` with these options), on the objective of one drawn batch."""
+
+        def gradient(flat: Vector, rows: NDArray[np.intp]) -> Vector:
+            return self.batch(rows)(flat.reshape(start.shape))[1].reshape(1, -1)
+
+        size = batch_size_of(self.target)
+        flat = solve.sgd(gradient, start.reshape(1, -1), weights=self.weights, batch_size=size, **options)
+        found = flat.reshape(start.shape)
+        return solve.Minimum(found, self(found)[0], converged=True, n_evaluations=options["n_steps"])
+
+    def batch(self, rows: NDArray[np.intp]) -> LinearProblem:
+        """The same problem on a drawn mini-batch."""
+        part = copy(self)
+        part.x, part.labels, part.base = self.x[rows], self.labels[rows], self.base[rows]
+        part.weights, part.target = np.full(len(rows), 1 / len(rows)), self.target.on_batch()
+        return part
+
     def weight_and_bias(self, parameters: Vector) -> tuple[Vector, Vector]:
         """1 + Δ and b."""
         m = len(parameters)
@@ -187,7 +209,7 @@ class LinearProblem:
         """NLL plus ridge, whose slope in the logits is p − 1 at the label: a third of the work of objectives in general."""
         value, gradient = 0.0, 2 * self.strengths * parameters
         for rows in row_blocks(*self.x.shape):
-            x, weights = self.x[rows], self.profile.weights[rows]
+            x, weights = self.x[rows], self.weights[rows]
             r = self._logits(parameters, rows)
             r -= row_max(r)[:, None]
             label = np.arange(len(r)), self.labels[rows]
@@ -213,7 +235,7 @@ class LinearProblem:
         found = np.diag(2 * self.strengths.ravel())
         own = np.zeros((m, width, width))
         for rows in row_blocks(len(self.x), m * width):
-            x, weights = self.x[rows], self.profile.weights[rows, None]
+            x, weights = self.x[rows], self.weights[rows, None]
             p = softmax(self._logits(parameters, rows))
             inputs = np.ones((len(x), m, width)) if not self.full else np.ones((len(x), 1, width))
             inputs[:, :, :-1] = x[:, None, :] if self.full else x[:, :, None]
@@ -246,7 +268,7 @@ class LinearProblem:
     def _values(self, parts: list[tuple[slice, LogitStatistics]]) -> tuple[dict[str, Vector], Facts]:
         values = {name: np.concatenate([stats.values[name] for _, stats in parts]) for name in parts[0][1].values}
         correct = np.concatenate([stats.correct for _, stats in parts])
-        return values, Facts(correct, self.profile.weights, self.profile.n_classes)
+        return values, Facts(correct, self.weights, self.n_classes)
 
     def _curvature(self) -> Vector:
         """Second derivative of NLL plus ridge in each parameter at temperature scaling: Σ_i w_i p_ij (1 − p_ij) x_ik²."""
@@ -254,7 +276,7 @@ class LinearProblem:
         for rows in row_blocks(*self.x.shape):
             x = self.x[rows]
             p = softmax(x)
-            p *= (1 - p) * self.profile.weights[rows, None]
+            p *= (1 - p) * self.weights[rows, None]
             if self.full:
                 found[:, :-1] += p.T @ x**2
             else:
@@ -263,9 +285,8 @@ class LinearProblem:
         return np.maximum(found, SMALLEST_CURVATURE * found.max())
 
 
-def fitted_map(problem: LinearProblem, what: str, start: Vector | None = None) -> tuple[Vector, Vector, solve.Solution]:
-    """W and b at the minimum of a problem, and the evidence."""
-    found = problem.minimum(start)
+def fitted_map(problem: LinearProblem, found: solve.Minimum, what: str) -> tuple[Vector, Vector, solve.Solution]:
+    """W and b at the minimum found of a problem, and the evidence."""
     warn_unless(converged=found.converged, what=what)
     evidence = solve.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
     return *problem.weight_and_bias(found.x), evidence
@@ -278,6 +299,13 @@ def check_options(*, kappa: float, **strengths: float) -> None:
             raise InputError(f"{name} must be finite and not negative; got {value!r}")
     if not kappa > 0:
         raise InputError(f"kappa must be positive; got {kappa!r}")
+
+
+def check_choices(cal: Calibrator, **choices: tuple[str, ...]) -> None:
+    """Options that are one of a few words."""
+    for name, allowed in choices.items():
+        if getattr(cal, name) not in allowed:
+            raise InputError(f"{name} is one of {', '.join(allowed)}; got {getattr(cal, name)!r}")
 
 
 def check_size(n_classes: int, method: str, instead: str) -> None:

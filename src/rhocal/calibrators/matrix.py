@@ -84,7 +84,7 @@ class MatrixScaling(LinearCalibrator):
         part = Part(scale * self._features(data.logits.astype(np.float64)), data, profile)
         off_diagonal, intercept, start, trials = odir.chosen(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), off_diagonal, intercept)
-        weight, self.bias_, evidence = linear.fitted_map(problem, "matrix scaling", start)
+        weight, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "matrix scaling")
         self.weight_ = scale * weight
         return replace(evidence, trials=trials)
 

@@ -13,7 +13,7 @@ from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.rho_search import SMALLEST_DENOMINATOR, FixedNorm, LearnedNorm, Norm, Search
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
-from rhocal.objectives import Objective, objective, with_batch_size
+from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
 from rhocal.special import Floats, Vector, rho_norms
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class RhoNormScaling(ScaleCalibrator):
             gradient,
             np.full((len(norms), 2), np.sqrt(0.5)),
             weights=fit.profile.weights,
-            batch_size=next((int(t.batch_size) for _, t in target.terms() if hasattr(t, "batch_size")), 128),
+            batch_size=batch_size_of(target),
             n_steps=self.n_steps,
             learning_rate=self.learning_rate,
             random_state=self.random_state,

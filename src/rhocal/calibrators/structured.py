@@ -87,7 +87,7 @@ class StructuredScaling(LinearCalibrator):
         x = self._features(data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
         start, self._near = problem.parameters_of(self._near), None
-        self.weight_, self.bias_, evidence = linear.fitted_map(problem, "structured scaling", start)
+        self.weight_, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "structured scaling")
         return evidence
 
     def begin_near(self, fitted: Calibrator) -> Self:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rhocal.cli.compare import show_comparison
-from rhocal.cli.desk import Json, read
+from rhocal.cli.desk import Json, print_json, read
 from rhocal.cli.report import headline, write
 from rhocal.errors import MissingExtraError
 
@@ -31,30 +31,36 @@ def demo(
     ),
     as_json: Json = False,
 ) -> None:
-    """Compare methods on the logits shipped with rhocal, a small residual network on CIFAR-10, and write a report."""
+    """Compare methods on the logits shipped with rhocal, networks of 10 and of 102 classes, and write a report."""
     from importlib.resources import as_file
 
     from rhocal import calibrator, tables
     from rhocal import compare as comparing
-    from rhocal.demo import demo_file
+    from rhocal.demo import NETWORKS, demo_file
     from rhocal.report import Input, about, document
 
-    with as_file(demo_file()) as path:
-        (pair,) = comparing.splits(read(path, None, "logits", "labels"), 1)
-        shipped = Input.of(path, f"{path.name}, shipped with rhocal")
-    rows: list[Row] = []
-    chosen = {name: calibrator(name) for name in SHOWN}
-    with tables.progress("fitting", len(SHOWN)) as step:
-        for row in comparing.compare("demo", pair, chosen):
-            rows.append(row)
-            step(row.method)
     output.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    with tables.progress("fitting", len(SHOWN) * len(NETWORKS)) as step:
+        for network in reversed(NETWORKS):  # the report below is on the last
+            with as_file(demo_file(network)) as path:
+                (pair,) = comparing.splits(read(path, None, "logits", "labels"), 1)
+                shipped = Input.of(path, f"{path.parent.name}/{path.name}, shipped with rhocal")
+            chosen = {name: calibrator(name) for name in SHOWN}
+            for row in comparing.compare(network, pair, chosen):
+                rows.append(row)
+                step(f"{network}, {row.method}")
     chosen["rho-norm"].save(output / "rho-norm.safetensors")
-    show_comparison(rows, output=output / "comparison.csv", per_network=False, as_json=as_json)
-    if not as_json:
-        typer.echo(f"the fitted rho-norm calibrator: {output / 'rho-norm.safetensors'}")
+    comparing.write_rows(output / "comparison.csv", [row.flat() for row in rows])
+    if as_json:
+        print_json({network: comparing.summary(mine(rows, network)) for network in NETWORKS})
+    else:
+        for network in NETWORKS:
+            show_comparison(mine(rows, network), output=None, per_network=False, as_json=False)
+        typer.echo(f"one row per network and method: {output / 'comparison.csv'}")
+        typer.echo(f"the fitted rho-norm calibrator of cifar10: {output / 'rho-norm.safetensors'}")
     cals = {name: chosen[name] for name in IN_THE_REPORT}
-    source = about("A small residual network on CIFAR-10", ["rhocal demo"], [shipped])
+    source = about("A thin ResNet-18 on CIFAR-10", ["rhocal demo"], [shipped])
     found = document(pair.test, cals, source, tune=pair.tune, headline=headline(cals))
     try:
         write(found, output / "report.html", output / "report.json", quiet=True)
@@ -63,3 +69,8 @@ def demo(
         return
     if not as_json:
         typer.echo(f"the report, open it in a browser: {output / 'report.html'}")
+
+
+def mine(rows: list[Row], network: str) -> list[Row]:
+    """The rows of a network."""
+    return [row for row in rows if row.network == network]

@@ -3,8 +3,8 @@
 >>> import rhocal
 >>> from rhocal import curves
 >>> bins = curves.reliability(*rhocal.demo_logits("test"), kind="logits", n_bins=10)
->>> round(bins.ece, 3)
-0.051
+>>> bins.ece < 0.05
+True
 """
 
 from __future__ import annotations

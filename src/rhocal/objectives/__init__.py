@@ -34,6 +34,12 @@ def with_batch_size(target: Objective, batch_size: float) -> Objective:
     return sum(rest, first)
 
 
+def batch_size_of(target: Objective) -> int:
+    """The size of the mini-batch that an objective means; the paper's 128 where no term says."""
+    sizes = (term.batch_size for _, term in target.terms() if isinstance(term, SCE | KL))
+    return int(next(sizes, SCE().batch_size))
+
+
 OBJECTIVES: dict[str, type[Single]] = {
     cls.name: cls for cls in (NLL, Brier, TopBrier, SCE, KL, AvUC, SoftBinnedECE, SoftECE, MMCE, Focal, LabelSmoothing)
 }
@@ -109,6 +115,7 @@ __all__ = [
     "SoftBinnedECE",
     "SoftECE",
     "TopBrier",
+    "batch_size_of",
     "objective",
     "with_batch_size",
 ]
