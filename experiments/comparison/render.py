@@ -232,7 +232,8 @@ def conclusions(rows: Sequence[Row]) -> str:
         f"Lower ECE but higher NLL than temperature scaling, so that ECE alone flatters them: {named(gamed)}.",
         f"Worse than temperature scaling in both: {named(worse)}.",
         (
-            f"Accuracy moves by {gains[up]:+.2f} points with `{up}` and by {gains[down]:+.2f} with `{down}`, the least of those that may change decisions. "
+            f"Of the methods that may change decisions, `{up}` moves the mean accuracy most ({gains[up]:+.2f} points) and `{down}` "
+            f"least ({gains[down]:+.2f}). "
             f"{accuracy_by_network(rows, up)}"
         ),
     ]
