@@ -232,8 +232,8 @@ def conclusions(rows: Sequence[Row]) -> str:
         f"Lower ECE but higher NLL than temperature scaling, so that ECE alone flatters them: {named(gamed)}.",
         f"Worse than temperature scaling in both: {named(worse)}.",
         (
-            f"Of the methods that may change decisions, `{up}` moves the mean accuracy most ({gains[up]:+.2f} points) and `{down}` "
-            f"least ({gains[down]:+.2f}). "
+            f"Of the methods that may change decisions, `{up}` moves the mean accuracy most ({gains[up]:+.2f} points), "
+            f"`{down}` least ({gains[down]:+.2f}). "
             f"{accuracy_by_network(rows, up)}"
         ),
     ]
