@@ -76,7 +76,7 @@ def tasks(grid: Grid, paths: Sequence[Path], n_seeds: int, done: Sequence[Row] =
             key = network_name(path), f"seed {seed}"
             left = tuple(name for name in grid.entries if (*key, name) not in known)
             if left:
-                found.append(PaperTask(path, seed, left, n_seeds, Names(), "logits", grid.table))
+                found.append(PaperTask(path, seed, left, n_seeds, Names(), "logits", table=grid.table))
     return found
 
 
