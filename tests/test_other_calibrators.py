@@ -6,9 +6,10 @@ from scipy.optimize import minimize
 
 import rhocal
 from conftest import real, synthetic
-from rhocal import HistogramBinning, TemperatureScaling, VectorScaling, solve
+from rhocal import HistogramBinning, TemperatureScaling, VectorScaling
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError
+from rhocal.solve import sampled
 from rhocal.special import log_softmax, softmax
 
 
@@ -111,7 +112,7 @@ def test_mini_batches_are_drawn_by_the_seed():
 
 
 def test_a_step_of_mini_batch_descent_by_hand():
-    """From the identity, one step along the slope of the batch's NLL, as long as ``solve.MAX_STEP``.
+    """From the identity, one step along the slope of the batch's NLL, as long as ``sampled.MAX_STEP``.
 
     All samples are z = (2, 0), a third of them of class 1: temperature scaling has e^(2/T) = 2.
     """
@@ -121,7 +122,7 @@ def test_a_step_of_mini_batch_descent_by_hand():
     excess = 1 / (1 + np.exp(-2.0)) - (1 - share)
     scale = np.log(2) / 2
     slope = excess * np.array([[2 * scale, 1.0], [0.0, -1.0]])  # rows (Δ_j, b_j), in units of x = scale·z
-    step = solve.MAX_STEP * slope / np.linalg.norm(slope)
+    step = sampled.MAX_STEP * slope / np.linalg.norm(slope)
     np.testing.assert_allclose(cal.weight_, 1 - scale * step[:, 0], rtol=1e-6)
     np.testing.assert_allclose(cal.bias_, -step[:, 1], rtol=1e-6)
 

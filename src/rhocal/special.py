@@ -264,3 +264,17 @@ def log_gamma(x: Vector) -> Vector:
     from scipy.special import gammaln  # noqa: PLC0415 - importing us must not cost SciPy
 
     return np.asarray(gammaln(x))
+
+
+def normal_cdf(x: Vector) -> Vector:
+    """Φ(x): the share of a standard normal distribution below x."""
+    from scipy.special import ndtr  # noqa: PLC0415 - importing us must not cost SciPy
+
+    return np.asarray(ndtr(x))
+
+
+def normal_quantile(q: Vector) -> Vector:
+    """Φ⁻¹(q)."""
+    from scipy.special import ndtri  # noqa: PLC0415 - importing us must not cost SciPy
+
+    return np.asarray(ndtri(q))

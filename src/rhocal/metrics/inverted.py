@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
 from rhocal.metrics import sizes
 from rhocal.metrics.shares import Sums, expect
+from rhocal.special import normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,9 +98,9 @@ def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
     candidates = np.linspace(low, max(low, high), N_CANDIDATES)
     chance, upper, lower = chances(sums, deviations, candidates, level)
     return Interval(
-        _crossing(candidates, ndtri(chance) - ndtri(1 - upper)),
-        _crossing(candidates, ndtri(chance) - ndtri(np.maximum(lower, 1e-12))),
-        _crossing(candidates, ndtri(chance)),
+        _crossing(candidates, normal_quantile(chance) - normal_quantile(1 - upper)),
+        _crossing(candidates, normal_quantile(chance) - normal_quantile(np.maximum(lower, 1e-12))),
+        _crossing(candidates, normal_quantile(chance)),
         "inverted",
     )
 

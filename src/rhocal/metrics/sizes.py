@@ -18,7 +18,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtr
+
+from rhocal.special import normal_cdf
 
 if TYPE_CHECKING:
     from rhocal.special import Vector
@@ -38,7 +39,7 @@ CELLS = 512
 
 def size(z: Vector) -> Vector:
     """The statistic g of a sum in standard deviations."""
-    return z * (2 * ndtr(z / TAU) - 1) - 2 / TAU * _density(z / TAU)
+    return z * (2 * normal_cdf(z / TAU) - 1) - 2 / TAU * _density(z / TAU)
 
 
 def bias(means: Vector) -> Vector:
@@ -47,7 +48,7 @@ def bias(means: Vector) -> Vector:
     >>> bias(np.array([0.0, 8.0])).round(9).tolist()
     [-0.0, -0.0]
     """
-    return -2 * means * ndtr(-means / np.sqrt(1 + TAU**2))
+    return -2 * means * normal_cdf(-means / np.sqrt(1 + TAU**2))
 
 
 def variance(means: Vector) -> Vector:
