@@ -32,6 +32,9 @@ ready = _kernels is not None and os.environ.get("RHOCAL_KERNELS") != "0"
 MANY_ENTRIES = 1 << 20
 """From here on rows are shared among threads: starting them takes as long as some 100,000 entries."""
 
+FEW_ROWS = 16
+"""Up to here sums of products are taken row by row: a call costs as much as a thousand products."""
+
 GRID = tuple(1 + k / 4 for k in range(9))
 """The ρ whose power sums come in one pass."""
 
@@ -61,10 +64,9 @@ def serves(z: NDArray[Any]) -> bool:
 
 
 def adds(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether ``dot`` takes these: float64, a vector or rows one after the other in memory, and a vector."""
-    return (
-        ready and a.ndim <= 2 and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
-    )
+    """Whether ``dot`` takes these: float64, a vector or a few rows one after the other in memory, and a vector."""
+    few = a.ndim == 1 or (a.ndim == 2 and len(a) <= FEW_ROWS)
+    return ready and few and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
 
 
 def scan(z: Floats) -> Scan:
