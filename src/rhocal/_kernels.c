@@ -79,6 +79,30 @@ INLINE double exp_double(double x)
     return p;
 }
 
+/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172; log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). */
+INLINE double log_double(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    bits -= 0x3fe6a09e667f3bcdULL; /* sqrt(1/2): what is left of the digits lies around 1 */
+    double k = (double)(int32_t)((bits >> 52) ^ 0x800) - 2048.0;
+    uint64_t rest = (bits & 0xfffffffffffffULL) + 0x3fe6a09e667f3bcdULL;
+    double m;
+    memcpy(&m, &rest, 8);
+    double s = (m - 1) / (m + 1), q = s * s;
+    double p = 1.0 / 19;
+    p = p * q + 1.0 / 17;
+    p = p * q + 1.0 / 15;
+    p = p * q + 1.0 / 13;
+    p = p * q + 1.0 / 11;
+    p = p * q + 1.0 / 9;
+    p = p * q + 1.0 / 7;
+    p = p * q + 1.0 / 5;
+    p = p * q + 1.0 / 3;
+    p = p * q + 1.0;
+    return k * 0.693147180559945309 + 2 * s * p;
+}
+
 #define LANES 16
 #define FEW 64
 #define VERY_FEW 16
@@ -145,30 +169,6 @@ INLINE double exp_double(double x)
 
 FEW_CURVE(float)
 FEW_CURVE(double)
-
-/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172; log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). */
-INLINE double log_double(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, 8);
-    bits -= 0x3fe6a09e667f3bcdULL; /* sqrt(1/2): what is left of the digits lies around 1 */
-    double k = (double)(int32_t)((bits >> 52) ^ 0x800) - 2048.0;
-    uint64_t rest = (bits & 0xfffffffffffffULL) + 0x3fe6a09e667f3bcdULL;
-    double m;
-    memcpy(&m, &rest, 8);
-    double s = (m - 1) / (m + 1), q = s * s;
-    double p = 1.0 / 19;
-    p = p * q + 1.0 / 17;
-    p = p * q + 1.0 / 15;
-    p = p * q + 1.0 / 13;
-    p = p * q + 1.0 / 11;
-    p = p * q + 1.0 / 9;
-    p = p * q + 1.0 / 7;
-    p = p * q + 1.0 / 5;
-    p = p * q + 1.0 / 3;
-    p = p * q + 1.0;
-    return k * 0.693147180559945309 + 2 * s * p;
-}
 
 /* L and its derivatives in the scale from polynomials c (n_powers x n, lowest power first) of t = (log scale - centre) / log 2; the
  * centre is middle, plus each sample's own where there is one. Horner's rule on all derivatives at once. out is (order + 1) x n.
@@ -368,22 +368,22 @@ static PyObject *py_best(PyObject *self, PyObject *args)
     return done(&held, ok);
 }
 
-static PyObject *py_powers(PyObject *self, PyObject *args)
+static PyObject *py_norms(PyObject *self, PyObject *args)
 {
-    PyObject *z, *out, *unit;
-    Py_ssize_t m, start, stop;
+    PyObject *z, *out;
+    Py_ssize_t m, start, stop, n;
     int center;
     Held held = {.n = 0};
-    void *a, *b, *c;
-    if (!PyArg_ParseTuple(args, "OnnnpOO", &z, &m, &start, &stop, &center, &out, &unit))
+    void *a, *b;
+    if (!PyArg_ParseTuple(args, "OnnnpOn", &z, &m, &start, &stop, &center, &out, &n))
         return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1)) && (c = hold(&held, unit, 1));
+    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1));
     if (ok) {
         BEGIN
         if (IS_DOUBLE(held))
-            powers_double(a, m, start, stop, center, b, c);
+            norms_double(a, m, start, stop, center, b, n);
         else
-            powers_float(a, m, start, stop, center, b, c);
+            norms_float(a, m, start, stop, center, b, n);
         END
     }
     return done(&held, ok);
@@ -551,7 +551,7 @@ static PyObject *py_widen(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"scan", py_scan, METH_VARARGS, NULL},       {"best", py_best, METH_VARARGS, NULL},
-    {"powers", py_powers, METH_VARARGS, NULL},   {"curve", py_curve, METH_VARARGS, NULL},
+    {"norms", py_norms, METH_VARARGS, NULL},   {"curve", py_curve, METH_VARARGS, NULL},
     {"moments", py_moments, METH_VARARGS, NULL}, {"softmax", py_softmax, METH_VARARGS, NULL},
     {"ring", py_ring, METH_VARARGS, NULL},       {"widen", py_widen, METH_VARARGS, NULL},
     {"bins", py_bins, METH_VARARGS, NULL},       {"dot", py_dot, METH_VARARGS, NULL},

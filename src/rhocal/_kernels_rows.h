@@ -152,10 +152,10 @@ CLONES static void NAME(best)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
     }
 }
 
-/* Sums of a^r for r = 1, 1.25, ..., 3 (9 numbers a row), where a = |z - centre| / unit, and that unit, the largest |z - centre|.
- * A fourth root is two square roots; the rest are products. */
-CLONES static void NAME(powers)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, int center,
-                                double *out, double *unit)
+/* The norms (sum of |z - centre|^r)^(1/r) for r = 1, 1.25, ..., 3: out is 9 x n. The largest |z - centre| is taken out first. A fourth
+ * root is two square roots; the rest are products. */
+CLONES static void NAME(norms)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, int center, double *out,
+                               Py_ssize_t n_rows)
 {
     for (Py_ssize_t i = start; i < stop; i++) {
         const REAL *row = z + i * m;
@@ -166,7 +166,6 @@ CLONES static void NAME(powers)(const REAL *z, Py_ssize_t m, Py_ssize_t start, P
             REAL a = row[j] > middle ? row[j] - middle : middle - row[j];
             most = a > most ? a : most;
         }
-        unit[i] = most;
         REAL shrink = most > 0 ? 1 / most : 1;
         if (!(shrink <= HUGEST)) /* most is subnormal: its inverse would be infinite */
             shrink = 0;
@@ -194,8 +193,12 @@ CLONES static void NAME(powers)(const REAL *z, Py_ssize_t m, Py_ssize_t start, P
             for (int q = 0; q < 9; q++)
                 sums[q] += parts[q];
         }
+        double roots[9];
+#pragma omp simd
+        for (int q = 0; q < 9; q++) /* a sum is at least 1, unless all entries are 0 */
+            roots[q] = exp_double(log_double(sums[q]) / (1 + 0.25 * q));
         for (int q = 0; q < 9; q++)
-            out[9 * i + q] = sums[q];
+            out[q * n_rows + i] = most > 0 ? most * roots[q] : 0;
     }
 }
 

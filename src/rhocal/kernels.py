@@ -36,7 +36,7 @@ FEW_ROWS = 16
 """Up to here sums of products are taken row by row: a call costs as much as a thousand products."""
 
 GRID = tuple(1 + k / 4 for k in range(9))
-"""The ρ whose power sums come in one pass."""
+"""The ρ whose norms come in one pass."""
 
 
 class Scan(NamedTuple):
@@ -88,12 +88,9 @@ def largest(z: Floats, k: int) -> Vector:
 def norms(z: Floats, rhos: list[float], *, center: bool) -> Vector:
     """‖z‖_ρ of every row for every ρ, all of them in ``GRID``."""
     n, m = z.shape
-    sums, unit = np.empty((n, len(GRID))), np.empty(n)
-    _share(z.size, n, lambda start, stop: _kernels.powers(z, m, start, stop, center, sums, unit))
-    found = np.empty((n, len(rhos)))
-    for k, rho in enumerate(rhos):
-        found[:, k] = unit * sums[:, GRID.index(rho)] ** (1 / rho)
-    return found
+    found = np.empty((len(GRID), n))
+    _share(z.size, n, lambda start, stop: _kernels.norms(z, m, start, stop, center, found, n))
+    return found[[GRID.index(rho) for rho in rhos]].T
 
 
 def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:

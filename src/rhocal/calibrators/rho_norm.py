@@ -10,7 +10,7 @@ import numpy as np
 from rhocal import solve
 from rhocal.bins import BinSums
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.rho_search import SMALLEST_DENOMINATOR, FixedNorm, LearnedNorm, Norm, Search
+from rhocal.calibrators.rho_search import SMALLEST_DENOMINATOR, VERY_MANY, FixedNorm, LearnedNorm, Norm, Search
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
@@ -73,7 +73,8 @@ class RhoNormScaling(ScaleCalibrator):
     Attributes
     ----------
     rho_, gamma_, beta_, alpha_
-        The fitted numbers. ``solution_.trials`` has every ρ and α tried.
+        The fitted numbers. ``solution_.trials`` has every ρ and α tried. Of 100,000 samples and more, 20,000 drawn with a fixed
+        seed give γ and β of every ρ; the ECE of all of them chooses, and the chosen ρ is fitted on all.
     """
 
     name = "rho-norm"
@@ -166,10 +167,11 @@ class RhoNormScaling(ScaleCalibrator):
                 tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
-        if self.solver == "expected" and fit.fast is profile:
-            minimum = searches[best.alpha].refined(best.norm, minimum)
-        elif self.solver == "expected":
-            minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
+        if self.solver == "expected":
+            if fit.fast is profile or profile.n_samples >= VERY_MANY:
+                minimum = searches[best.alpha].refined(best.norm, minimum)
+            if fit.fast is not profile:
+                minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)

@@ -108,19 +108,13 @@ class Search:
     def minimum(self, norm: Norm) -> solve.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
 
-        Of very many samples some show where it is; all of them are then asked two or three times.
+        Of very many samples some show where it is; ``refined`` asks all of them, about the norm that is chosen.
         """
+        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
+            return self._among_some(norm)
         cold = norm.starts(float(self.temperature.x[0]))
         found = []
-        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
-            if self.rows is None:
-                p = norm.fit.profile.weights
-                self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
-                self.coarse = Search(self.target, norm.fit.take(self.rows).near(self.target))
-            near = self.coarse.minimum(norm.take(self.rows))
-            assert self.coarse.last is not None
-            found.append(self._descend(norm, near.x, self.coarse.last[1]))
-        elif self.last is not None:
+        if self.last is not None:
             found.append(self._descend(norm, self.last[0].x, self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
             for start in cold:  # the next one need not begin its Hessian with differences again
@@ -129,6 +123,16 @@ class Search:
         self.hessians[norm] = self.last[1]
         return self.last[0]
 
+    def _among_some(self, norm: FixedNorm) -> solve.Minimum:
+        if self.rows is None:
+            p = norm.fit.profile.weights
+            self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
+            self.coarse = Search(self.target, norm.fit.take(self.rows).near(self.target))
+        part = norm.take(self.rows)
+        near = self.coarse.minimum(part)
+        self.hessians[norm] = self.coarse.hessians[part]
+        return near
+
     def refined(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
         """The optimum of this norm to the last digits, as far as rounding lets it be seen: it was found before."""
         found, _ = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
@@ -136,11 +140,8 @@ class Search:
         return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
 
     def _descend(
-        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float | None = None
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = 1e-9
     ) -> tuple[solve.Minimum, NDArray[np.float64]]:
-        # The best norm is finished later. Of very many samples one look at all of them mends what some of them showed.
-        if tolerance is None:
-            tolerance = 1e-7 if norm.fit.profile.n_samples >= VERY_MANY else 1e-9
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
