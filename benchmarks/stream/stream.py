@@ -129,7 +129,7 @@ def main() -> None:
         (
             f"Made by `python benchmarks/stream/stream.py`. {platform.machine()}, {threads()} threads, Python "
             f"{platform.python_version()}, NumPy {np.__version__}. float16 on disk, page cache warm, best of two; seconds "
-            "by the clock / of the processor (the machine was shared)."
+            "by the clock / of the processor."
         ),
         "",
         (
