@@ -202,7 +202,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
     ]
     table += [
-        f"| {c['classes']:,} | {c['task']} | {c['bytes_read'] / 1e3:,.0f} | {c['seconds'] * 1e9 / 3600:,.0f} | "
+        f"| {c['classes']:,} | {c['task']} | {c['bytes_read'] / 1e3:,.0f} | {c['seconds'] * 1e9 / 3600:,.1f} | "
         f"{c['bytes_sent']:,.0f} | {c['driver_bytes_in']:,.0f} | {c['driver_bytes']:,.0f} | "
         f"{duration(c['driver_seconds'] * 1e9)} |"
         for c in costs
