@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +208,14 @@ def test_shipped_logits_have_their_card(network):
     assert int(last[0]) == card["epochs"]
     logits, labels = rhocal.demo_logits("tune", network)
     assert (logits.argmax(1) == labels).mean() == pytest.approx(float(last[4]), abs=1e-5)
+
+
+def test_a_wheel_holds_every_file_that_is_read_at_run_time():
+    """An editable install finds them anyway; only what pyproject.toml names is installed elsewhere."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["rhocal"]
+    named = {path for pattern in patterns for path in SOURCE.glob(pattern)}
+    compiled = {".py", ".pyc", ".c", ".h", ".so", ".pyd"}
+    there = {path for path in SOURCE.rglob("*") if path.is_file() and path.suffix not in compiled}
+    assert there
+    assert there <= named
