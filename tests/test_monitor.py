@@ -221,10 +221,13 @@ def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
     whole = (folder / "whole").read_bytes()
     (folder / "1.parquet").write_bytes(whole[: len(whole) // 2])  # somebody writes it, under its final name
     assert "1.parquet" in run("monitor", folder, "-s", tmp_path / "other.json", code=2).stderr
+    # Under a shell's & an interrupt is ignored, and whoever is started there inherits that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [Path(sys.executable).with_name("rhocal"), "monitor", folder, "-s", state, "--follow", "--every", "0.05", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
     assert process.stderr.readline().startswith("waiting: ")
     (folder / "1.parquet").write_bytes(whole)
     deadline = time.monotonic() + 60
