@@ -186,6 +186,7 @@ def test_demo(tmp_path):
         rhocal.metrics.ece(logits, labels, kind="logits"),
         rhocal.metrics.ece(cal.predict_proba(logits), labels),
     )
+    assert after < 0.02 < before
     assert after < 0.6 * before
 
 

@@ -170,10 +170,11 @@ def test_arrays_that_are_not_rows_in_memory_take_numpy():
     assert kernels.serves(z[3:9])
 
 
-def test_fits_are_the_same_without_the_compiled_passes():
+@pytest.mark.parametrize("network", ["cifar10", "flowers102"])  # evaluated directly, and through a table with γ > 0
+def test_fits_are_the_same_without_the_compiled_passes(network):
     """In a process of its own, as a user without a compiler has it."""
     program = (
-        "import rhocal; z, y = rhocal.demo_logits('tune'); "
+        f"import rhocal; z, y = rhocal.demo_logits('tune', {network!r}); "
         "t = rhocal.TemperatureScaling().fit(z, y); r = rhocal.RhoNormScaling().fit(z, y); "
         "print(rhocal.kernels.ready, t.temperature_, r.rho_, r.gamma_, r.beta_)"
     )
@@ -189,4 +190,5 @@ def test_fits_are_the_same_without_the_compiled_passes():
         ready, *numbers = done.stdout.split()
         assert ready == str(said == "1")
         found.append([float(number) for number in numbers])
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    # Sums in single precision differ in their seventh digit, and a flat optimum makes that the sixth of γ.
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)

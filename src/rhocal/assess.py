@@ -2,7 +2,7 @@
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
-over-confident by ... points: it says ... % and is right ... % of the time (ECE ..., a perfect model scores ...)
+over-confident by 2.9 points: it says 82.6 % and is right 79.7 % of the time (ECE 0.029, a perfect model scores ...)
 """
 
 from __future__ import annotations
