@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import rhocal
-from rhocal import curve_table, kernels, special
+from rhocal import curve_table, kernels, metrics, special
 from rhocal.bins import BinSums
+from rhocal.calibrators.gaps import GapObjective
+from rhocal.calibrators.rho_search import FixedNorm
+from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
+from rhocal.objectives import objective
 from rhocal.passes import ArrayPasses
 
 pytestmark = pytest.mark.skipif(not kernels.ready, reason="the compiled passes were not built: no C compiler was there")
@@ -110,7 +114,7 @@ def test_exp_and_log_are_right_to_the_last_digits():
     x = np.linspace(-80, 0, 200_001)
     z = np.stack([np.zeros_like(x), x], axis=1)
     for dtype, most in ((np.float32, 3e-7), (np.float64, 1e-15)):
-        got = kernels.softmax(np.ascontiguousarray(z, dtype), np.ones(len(z)))[0][:, 1].astype(np.float64)
+        got = kernels.softmax(np.ascontiguousarray(z, dtype), np.ones(len(z)))[:, 1].astype(np.float64)
         exact = np.exp(z[:, 1].astype(dtype).astype(np.float64))
         assert np.abs(got / (exact / (1 + exact)) - 1).max() < most
     scale = np.exp(np.linspace(-300, 300, 100_003))
@@ -127,8 +131,8 @@ def test_polynomials_of_a_ring(n, own, in_numpy):
     c, scale = rng.normal(size=(15, n)), np.exp(rng.uniform(-1, 1, n))
     middle = rng.normal(size=n) if own else 0.3
     for order in (1, 2, 3):
-        found = curve_table._derivatives(c, scale, middle, order)
-        for ours, other in zip(found, in_numpy(curve_table._derivatives, c, scale, middle, order), strict=True):
+        found = curve_table.derivatives(c, scale, middle, order)
+        for ours, other in zip(found, in_numpy(curve_table.derivatives, c, scale, middle, order), strict=True):
             np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-9)
 
 
@@ -145,6 +149,100 @@ def test_sums_in_bins(weighted, in_numpy):
             np.testing.assert_allclose(getattr(ours, name), getattr(other, name), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 16, 17, 100])
+def test_calibration_errors_straight_from_probabilities(n_classes, dtype, in_numpy):
+    probs = special.softmax(logits((3001, n_classes), dtype))
+    probs[:40] = 1 / n_classes  # every class is as likely: the first is predicted
+    labels = np.random.default_rng(1).integers(0, n_classes, len(probs))
+    labels[:20] = 0
+    for metric in (metrics.ece, metrics.mce, metrics.rmsce):
+        for n_bins in (10, 15):
+            one_pass = metric.straight(probs, labels, n_bins=n_bins)
+            assert one_pass is not None
+            by_border = metric.of(probs, labels, n_bins=n_bins).value
+            np.testing.assert_allclose(one_pass, by_border, rtol=1e-9)
+            np.testing.assert_allclose(
+                metric(probs, labels, n_bins=n_bins), in_numpy(metric, probs, labels, n_bins=n_bins), rtol=1e-5
+            )
+
+
+@pytest.mark.parametrize("n_classes", [10, 100])
+@pytest.mark.parametrize("row", [0, 16, 1000, 2999])
+def test_what_is_wrong_is_left_to_the_border(n_classes, row):
+    probs = special.softmax(logits((3000, n_classes), np.float32))
+    labels = np.zeros(len(probs), np.int64)
+    for column, value, said in ((0, np.nan, "finite"), (1, -0.1, "between 0 and 1"), (1, 0.9, "sum to 1")):
+        wrong = probs.copy()
+        wrong[row, column] = value + (wrong[row, column] if value == 0.9 else 0)
+        assert metrics.ece.straight(wrong, labels) is None
+        with pytest.raises(InputError, match=said):
+            metrics.ece(wrong, labels)
+    for label in (-1, n_classes):
+        other = labels.copy()
+        other[row] = label
+        assert metrics.ece.straight(probs, other) is None
+        with pytest.raises(InputError, match="column numbers"):
+            metrics.ece(probs, other)
+
+
+def test_softmax_keeps_the_decision_where_rounding_would_not():
+    rng = np.random.default_rng(0)
+    for n_classes in (3, 10, 100, 1000):
+        z = np.zeros((500, n_classes), np.float32)
+        first = rng.integers(1, n_classes, len(z))
+        z[np.arange(len(z)), first] = 1e-7  # e^1e-7 and 1 are the same number, and so are their shares
+        p = kernels.softmax(z, np.ones(1))
+        np.testing.assert_array_equal(p.argmax(axis=1), first)
+        np.testing.assert_allclose(p, 1 / n_classes, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_lowest_entry_if_all_are_finite(dtype, in_numpy):
+    z = logits((37, 41), dtype)
+    assert special.lowest(z) == in_numpy(special.lowest, z) == z.min()
+    for odd in (np.nan, np.inf, -np.inf):
+        for at in (0, 8, z.size - 1):
+            other = z.copy()
+            other.flat[at] = odd
+            assert special.lowest(other) is None
+            assert in_numpy(special.lowest, other) is None
+
+
+@pytest.mark.parametrize("n_classes", [10, 100])
+@pytest.mark.parametrize("text", ["sce + 0.03*nll", "top-brier", "nll", "sce(batch_size=7) + 2*top-brier"])
+def test_objectives_of_the_gap(n_classes, text, in_numpy):
+    """Compiled and in NumPy, from curves and from a ring; value as the objective itself has it; slopes by differences."""
+    z, labels = logits((501, n_classes), np.float64), np.random.default_rng(1).integers(0, n_classes, 501)
+    labels[:300] = z[:300].argmax(axis=1)
+    profile = rhocal.profile(z, labels)
+    fit, target = ScaleFit.of(profile), objective(text)
+    norm = FixedNorm(fit, 2.0, profile.norms([2.0], center=True)[0])
+    gaps = GapObjective(fit, target, norm.relative)
+    v, w = fit.log_scale + 0.1, 0.6
+    value, gradient, (vv, vw, ww) = found = gaps(v, w)
+    expected, _ = fit.evaluate(target, norm.scales(np.array([v, w]))[0])
+    assert value == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(np.hstack(in_numpy(gaps, v, w)), np.hstack(found), rtol=1e-9, atol=1e-12)
+    h = 1e-5
+    for k, at in enumerate(((h, 0.0), (0.0, h))):
+        up, down = gaps(v + at[0], w + at[1]), gaps(v - at[0], w - at[1])
+        assert gradient[k] == pytest.approx((up[0] - down[0]) / (2 * h), rel=1e-5, abs=1e-8)
+        second = (np.array(up[1]) - np.array(down[1])) / (2 * h)
+        np.testing.assert_allclose(((vv, vw), (vw, ww))[k], second, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(gaps.confidence(v, w), fit.confidence(norm.scales(np.array([v, w]))[0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 200])
+def test_rings_from_sums(n, in_numpy):
+    """The compiled way from sums at five nodes to polynomials is that of NumPy."""
+    profile = rhocal.profile(logits((n, 90), np.float64), np.arange(n) % 90)
+    ours, other = (curve_table.Table(profile, -1.0) for _ in range(2))
+    ours.build(0)
+    in_numpy(other.build, 0)
+    np.testing.assert_allclose(ours.rings[0], other.rings[0], rtol=1e-8, atol=1e-8)
+
+
 def test_every_half_precision_number_is_widened_exactly():
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)]
@@ -155,9 +253,9 @@ def test_every_half_precision_number_is_widened_exactly():
 def test_threads_change_nothing(monkeypatch):
     z = logits((5000, 300), np.float32)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    one = kernels.scan(z), kernels.softmax(z, np.ones(len(z)))[0]
+    one = kernels.scan(z), kernels.softmax(z, np.ones(len(z)))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    three = kernels.scan(z), kernels.softmax(z, np.ones(len(z)))[0]
+    three = kernels.scan(z), kernels.softmax(z, np.ones(len(z)))
     for a, b in zip((*one[0], one[1]), (*three[0], three[1]), strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -61,6 +61,62 @@ def test_few_stops_at_a_bound():
     np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-4)
 
 
+def curved(fun, second):
+    """A function of two numbers with its Hessian, as ``solve.two`` takes it."""
+
+    def both(a, b):
+        both.n += 1
+        value, gradient = fun(np.array([a, b]))
+        return float(value), tuple(gradient.tolist()), second(a, b)
+
+    both.n = 0
+    return both
+
+
+def bend(a, b):
+    return 2 - 80 * b + 240 * a * a, -80 * a, 40.0
+
+
+def dent(a, b):
+    x, y = a - 1, b + 0.5
+    height = np.exp(-(x * x + y * y) / 2)
+    return height * (1 - x * x), -height * x * y, height * (1 - y * y)
+
+
+@pytest.mark.parametrize("start", [(0.0, 0.0), (-1.0, 1.0), (2.0, -1.0)])
+def test_two_in_a_bent_valley(start):
+    fun = curved(rosenbrock, bend)
+    found, (value, _, hessian) = solve.two(fun, start, FREE)
+    np.testing.assert_allclose(found.x, [1, 1], atol=1e-4)
+    assert found.converged
+    assert found.n_evaluations == fun.n < 30
+    assert value == found.value
+    np.testing.assert_allclose(hessian, bend(*found.x))
+
+
+@pytest.mark.parametrize("start", [(2.5, 1.0), (0.0, 1.5), (1.0, -0.5), (3.0, -0.5)])
+def test_two_from_where_the_function_curves_down(start):
+    found, _ = solve.two(curved(dented, dent), start, FREE)
+    np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-4)
+    assert found.converged
+
+
+def test_two_stops_at_bounds_and_leaves_what_is_held():
+    found, _ = solve.two(curved(rosenbrock, bend), (0.0, 0.0), [(-1.0, 0.5), (-1.0, 1.0)])
+    np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-6)
+    held, _ = solve.two(curved(rosenbrock, bend), (0.0, 0.3), [(-5.0, 5.0), (0.3, 0.3)])
+    assert held.x[1] == 0.3
+    np.testing.assert_allclose(rosenbrock(held.x)[1][0], 0, atol=1e-4)
+    assert held.converged
+
+
+def test_two_never_ends_above_its_start():
+    wrong = curved(lambda x: (float(x @ x), -2 * x), lambda _a, _b: (2.0, 0.0, 2.0))  # a slope that leads up
+    found, _ = solve.two(wrong, (1.0, 1.0), FREE)
+    assert found.value <= 2
+    assert not found.converged
+
+
 def test_a_looser_tolerance_takes_fewer_newton_steps():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 RUNS: list[tuple[str, str, int, int, str]] = [
     ("flowers102_64px", "resnet18", 16, 16, "1e-4"),
-    ("cifar10", "resnet18", 16, 12, "1e-4"),
+    ("cifar10", "resnet18", 16, 20, "1e-4"),
     ("cifar10", "vgg16", 8, 16, "0"),
     ("cifar10", "vgg16", 8, 16, "5e-4"),
     ("fashion-mnist", "resnet18", 8, 5, "0"),

@@ -13,9 +13,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One copy of each loop for each width of vectors, chosen when the module is loaded. */
+/* One copy of each loop for each generation of processors, chosen when the module is loaded. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #else
 #define CLONES
 #endif
@@ -104,13 +108,32 @@ INLINE double log_double(double x)
 }
 
 #define LANES 16
+#define SMALLEST_MIX 1e-150 /* `gaps.py` says why */
 #define FEW 64
 #define VERY_FEW 16
+#define VECTOR 8
+#define PIECE 2048
+#define GROUPS 64
+#define BLOCK 64
+#define MANY_COLUMNS 1000000 /* the cube of that is far from the ends of single precision */
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define EACH _Pragma("omp simd") for (int l = 0; l < VECTOR; l++)
+
+/* Adds a sample to the weight, confidence and correctness of its bin (3 x n_bins). */
+INLINE void add_to_bins(double confidence, double correct, double weight, Py_ssize_t n_bins, double edge, double *sums)
+{
+    double position = ceil((confidence - edge) * (double)n_bins) - 1;
+    Py_ssize_t bin = position < 0 ? 0 : position >= (double)n_bins ? n_bins - 1 : (Py_ssize_t)position;
+    sums[bin] += weight;
+    sums[n_bins + bin] += weight * confidence;
+    sums[2 * n_bins + bin] += weight * correct;
+}
 
 #define REAL float
 #define NAME(x) x##_float
 #define EXP exp_float
 #define SQRT sqrtf
+#define NEXT(x) nextafterf(x, INFINITY)
 #define HUGEST 3e38f
 #define ALMOST_ONE 0.999999f
 #include "_kernels_rows.h"
@@ -118,6 +141,7 @@ INLINE double log_double(double x)
 #undef NAME
 #undef EXP
 #undef SQRT
+#undef NEXT
 #undef HUGEST
 #undef ALMOST_ONE
 
@@ -125,6 +149,7 @@ INLINE double log_double(double x)
 #define NAME(x) x##_double
 #define EXP exp_double
 #define SQRT sqrt
+#define NEXT(x) nextafter(x, INFINITY)
 #define HUGEST 1e308
 #define ALMOST_ONE 0.99999999999999
 #include "_kernels_rows.h"
@@ -249,6 +274,133 @@ CLONES static void ring(const double *c, Py_ssize_t n_powers, Py_ssize_t start, 
         ring_from(c, n_powers, i, stop - i, scale, own, middle, edge, order, out, n);
 }
 
+/* From sums of e, e d and e d^2 at five nodes (see moments) to polynomials: `matrix` (15 x 15) takes L, dL/dt and d2L/dt2 at the nodes,
+ * with t = log2 of the scale, to coefficients. c is 15 x n and holds the sums before, the coefficients afterwards. */
+CLONES static void interpolate(const double *matrix, const double *scales, Py_ssize_t start, Py_ssize_t stop, double *c,
+                               Py_ssize_t n)
+{
+    const double log_two = 0.693147180559945309;
+    double met[15][LANES] = {{0}};
+    for (Py_ssize_t i = start; i < stop; i += LANES) {
+        const int k = (int)MIN(stop - i, LANES);
+        for (int q = 0; q < 15; q++)
+            for (int l = 0; l < k; l++)
+                met[q][l] = c[q * n + i + l];
+        for (int node = 0; node < 5; node++) {
+            const double s = scales[node];
+#pragma omp simd
+            for (int l = 0; l < LANES; l++) {
+                double total = met[node][l], first = met[5 + node][l] * s / total, second = met[10 + node][l] * s * s / total;
+                met[node][l] = log_double(total);
+                met[5 + node][l] = first * log_two;
+                met[10 + node][l] = (second + first - first * first) * log_two * log_two;
+            }
+        }
+        for (int power = 0; power < 15; power++) {
+            double sum[LANES] = {0};
+            for (int q = 0; q < 15; q++) {
+                const double share = matrix[15 * power + q];
+#pragma omp simd
+                for (int l = 0; l < LANES; l++)
+                    sum[l] += share * met[q][l];
+            }
+            for (int l = 0; l < k; l++)
+                c[power * n + i + l] = sum[l];
+        }
+    }
+}
+
+/* Sums for an objective of the scales s = exp(v) / mix with mix = (1 - w) r + w, of three numbers of every sample: the gap d = correct -
+ * confidence, its square, and the negative log-likelihood; of each the value, the derivatives in v and w, and the second ones in
+ * vv, vw and ww (18 numbers, times the sample's weight). In x = log s these are f, f_x, f_x q, f_xx, f_xx q and (f_xx + f_x) q^2, with
+ * q = (r - 1) / mix. L comes from a ring (see above), or is given with its derivatives in s (n_powers = 0, c is 3 x n).
+ * Returned is how many samples lie outside the ring: their sums mean nothing. */
+#define GAP_SUMS 18
+
+INLINE Py_ssize_t gaps_from(const double *c, Py_ssize_t n_powers, Py_ssize_t n, Py_ssize_t i, Py_ssize_t k, const double *r, double v,
+                            double w, double middle, const double *label_gap, const double *correct, const double *weight,
+                            double acc[GAP_SUMS][LANES], double *confidence)
+{
+    const double u = 1.442695040888963407, whole = exp(v);
+    double t[LANES], s[LANES], q[LANES], l0[LANES], l1[LANES], l2[LANES];
+    int beyond = 0;
+#pragma omp simd reduction(+ : beyond)
+    for (int l = 0; l < k; l++) {
+        double mix = (1 - w) * r[i + l] + w;
+        mix = mix > SMALLEST_MIX ? mix : SMALLEST_MIX;
+        s[l] = whole / mix;
+        q[l] = (r[i + l] - 1) / mix;
+        t[l] = (v - log_double(mix) - middle) * u;
+        beyond += t[l] > 1 || t[l] < -1;
+        l0[l] = l1[l] = l2[l] = 0;
+    }
+    if (n_powers) {
+        for (Py_ssize_t power = n_powers - 1; power >= 0; power--) {
+            const double *row = c + power * n + i;
+#pragma omp simd
+            for (int l = 0; l < k; l++) {
+                l2[l] = l2[l] * t[l] + l1[l];
+                l1[l] = l1[l] * t[l] + l0[l];
+                l0[l] = l0[l] * t[l] + row[l];
+            }
+        }
+#pragma omp simd
+        for (int l = 0; l < k; l++) {
+            l0[l] = l0[l] > 0 ? l0[l] : 0;
+            l1[l] *= u;
+            l2[l] *= 2 * u * u;
+        }
+    } else {
+#pragma omp simd
+        for (int l = 0; l < k; l++) {
+            l0[l] = c[i + l];
+            l1[l] = c[n + i + l] * s[l];
+            l2[l] = c[2 * n + i + l] * s[l] * s[l] + l1[l];
+        }
+    }
+#pragma omp simd
+    for (int l = 0; l < k; l++) {
+        const double p = exp_double(-l0[l]), d = correct[i + l] - p, dx = p * l1[l], dxx = p * (l2[l] - l1[l] * l1[l]);
+        const double pull = s[l] * label_gap[i + l], o = weight[i + l], one = q[l], two = q[l] * q[l];
+        const double x1 = o * dx, x2 = o * dxx, y1 = 2 * d * x1, y2 = 2 * (dx * x1 + d * x2);
+        const double z1 = o * (l1[l] - pull), z2 = o * (l2[l] - pull);
+        confidence[i + l] = p;
+        acc[0][l] += o * d, acc[1][l] += x1, acc[2][l] += x1 * one;
+        acc[3][l] += x2, acc[4][l] += x2 * one, acc[5][l] += (x2 + x1) * two;
+        acc[6][l] += o * d * d, acc[7][l] += y1, acc[8][l] += y1 * one;
+        acc[9][l] += y2, acc[10][l] += y2 * one, acc[11][l] += (y2 + y1) * two;
+        acc[12][l] += o * (l0[l] - pull), acc[13][l] += z1, acc[14][l] += z1 * one;
+        acc[15][l] += z2, acc[16][l] += z2 * one, acc[17][l] += (z2 + z1) * two;
+    }
+    return n_powers ? beyond : 0;
+}
+
+CLONES static Py_ssize_t gaps(const double *c, Py_ssize_t n_powers, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop,
+                              const double *r, double v, double w, double middle, const double *label_gap,
+                              const double *correct, const double *weight, double *sums, double *confidence)
+{
+    double acc[GAP_SUMS][LANES] = {{0}};
+    Py_ssize_t i = start, beyond = 0;
+    for (; i + LANES <= stop; i += LANES)
+        beyond += gaps_from(c, n_powers, n, i, LANES, r, v, w, middle, label_gap, correct, weight, acc, confidence);
+    if (i < stop)
+        beyond += gaps_from(c, n_powers, n, i, stop - i, r, v, w, middle, label_gap, correct, weight, acc, confidence);
+    for (int q = 0; q < GAP_SUMS; q++) {
+        sums[q] = 0;
+        for (int l = 0; l < LANES; l++)
+            sums[q] += acc[q][l];
+    }
+    return beyond;
+}
+
+/* Without weights every sample counts 1. */
+CLONES static void bin(const double *confidence, const double *correct, const double *weight, Py_ssize_t start, Py_ssize_t stop,
+                       Py_ssize_t n_bins, double edge, double *sums)
+{
+    for (Py_ssize_t i = start; i < stop; i++)
+        add_to_bins(confidence[i], correct[i], weight ? weight[i] : 1, n_bins, edge, sums);
+}
+
 /* Sum of a b. */
 CLONES static double dot(const double *a, const double *b, Py_ssize_t n)
 {
@@ -280,7 +432,7 @@ CLONES static int widen_half(const uint16_t *from, Py_ssize_t start, Py_ssize_t 
 /* ---- The door: arrays come as buffers ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    Py_buffer buffers[6];
+    Py_buffer buffers[8];
     int n;
 } Held;
 
@@ -320,6 +472,26 @@ static PyObject *done(Held *held, int ok)
     if (!ok)
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *py_finite(PyObject *self, PyObject *args)
+{
+    PyObject *z;
+    Py_ssize_t start, stop;
+    double least = 0;
+    int finite = 0;
+    Held held = {.n = 0};
+    void *a;
+    if (!PyArg_ParseTuple(args, "Onn", &z, &start, &stop) || !(a = hold(&held, z, 0)))
+        return NULL;
+    BEGIN
+    if (IS_DOUBLE(held))
+        finite = finite_double(a, start, stop, &least);
+    else
+        finite = finite_float(a, start, stop, &least);
+    END
+    release(&held);
+    return Py_BuildValue("Nd", PyBool_FromLong(finite), least);
 }
 
 static PyObject *py_scan(PyObject *self, PyObject *args)
@@ -370,20 +542,20 @@ static PyObject *py_best(PyObject *self, PyObject *args)
 
 static PyObject *py_norms(PyObject *self, PyObject *args)
 {
-    PyObject *z, *out;
+    PyObject *z, *total, *top, *out;
     Py_ssize_t m, start, stop, n;
-    int center;
     Held held = {.n = 0};
-    void *a, *b;
-    if (!PyArg_ParseTuple(args, "OnnnpOn", &z, &m, &start, &stop, &center, &out, &n))
+    void *a, *b, *c = NULL, *d = NULL;
+    if (!PyArg_ParseTuple(args, "OnnnOOOn", &z, &m, &start, &stop, &total, &top, &out, &n))
         return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1));
+    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1)) &&
+             (total == Py_None || ((c = hold(&held, total, 0)) && (d = hold(&held, top, 0))));
     if (ok) {
         BEGIN
         if (IS_DOUBLE(held))
-            norms_double(a, m, start, stop, center, b, n);
+            norms_double(a, m, start, stop, c, d, b, n);
         else
-            norms_float(a, m, start, stop, center, b, n);
+            norms_float(a, m, start, stop, c, d, b, n);
         END
     }
     return done(&held, ok);
@@ -442,22 +614,22 @@ static PyObject *py_moments(PyObject *self, PyObject *args)
 static PyObject *py_softmax(PyObject *self, PyObject *args)
 {
     PyObject *z, *scale, *out;
-    Py_ssize_t m, start, stop, close = 0;
+    Py_ssize_t m, start, stop;
+    int same;
     Held held = {.n = 0};
     void *a, *b, *c;
-    if (!PyArg_ParseTuple(args, "OnnnOO", &z, &m, &start, &stop, &scale, &out))
+    if (!PyArg_ParseTuple(args, "OnnnOpO", &z, &m, &start, &stop, &scale, &same, &out))
         return NULL;
     int ok = (a = hold(&held, z, 0)) && (b = hold(&held, scale, 0)) && (c = hold(&held, out, 1));
     if (ok) {
         BEGIN
         if (IS_DOUBLE(held))
-            close = softmax_double(a, m, start, stop, b, c);
+            softmax_double(a, m, start, stop, b, same, c);
         else
-            close = softmax_float(a, m, start, stop, b, c);
+            softmax_float(a, m, start, stop, b, same, c);
         END
     }
-    release(&held);
-    return ok ? PyLong_FromSsize_t(close) : NULL;
+    return done(&held, ok);
 }
 
 static PyObject *py_ring(PyObject *self, PyObject *args)
@@ -481,6 +653,45 @@ static PyObject *py_ring(PyObject *self, PyObject *args)
     return done(&held, ok);
 }
 
+static PyObject *py_interpolate(PyObject *self, PyObject *args)
+{
+    PyObject *matrix, *scales, *out;
+    Py_ssize_t start, stop, n;
+    Held held = {.n = 0};
+    void *a, *b, *c;
+    if (!PyArg_ParseTuple(args, "OOnnOn", &matrix, &scales, &start, &stop, &out, &n))
+        return NULL;
+    int ok = (a = hold(&held, matrix, 0)) && (b = hold(&held, scales, 0)) && (c = hold(&held, out, 1));
+    if (ok) {
+        BEGIN
+        interpolate(a, b, start, stop, c, n);
+        END
+    }
+    return done(&held, ok);
+}
+
+static PyObject *py_gaps(PyObject *self, PyObject *args)
+{
+    PyObject *c, *r, *label_gap, *correct, *weight, *sums, *confidence;
+    Py_ssize_t n_powers, n, start, stop, beyond = 0;
+    double v, w, middle;
+    Held held = {.n = 0};
+    void *a, *b, *d, *e, *f, *g, *h;
+    if (!PyArg_ParseTuple(args, "OnnnnOdddOOOOO", &c, &n_powers, &n, &start, &stop, &r, &v, &w, &middle, &label_gap, &correct,
+                          &weight, &sums, &confidence))
+        return NULL;
+    int ok = (a = hold(&held, c, 0)) && (b = hold(&held, r, 0)) && (d = hold(&held, label_gap, 0)) &&
+             (e = hold(&held, correct, 0)) && (f = hold(&held, weight, 0)) && (g = hold(&held, sums, 1)) &&
+             (h = hold(&held, confidence, 1));
+    if (ok) {
+        BEGIN
+        beyond = gaps(a, n_powers, n, start, stop, b, v, w, middle, d, e, f, g, h);
+        END
+    }
+    release(&held);
+    return ok ? PyLong_FromSsize_t(beyond) : NULL;
+}
+
 static PyObject *py_dot(PyObject *self, PyObject *args)
 {
     PyObject *first, *second;
@@ -497,20 +708,6 @@ static PyObject *py_dot(PyObject *self, PyObject *args)
     return ok ? PyFloat_FromDouble(total) : NULL;
 }
 
-/* Adds to the weight, confidence and correctness of each bin (3 x n_bins); without weights every sample counts 1. */
-static void add_to_bins(const double *confidence, const double *correct, const double *weight, Py_ssize_t start,
-                        Py_ssize_t stop, Py_ssize_t n_bins, double edge, double *sums)
-{
-    for (Py_ssize_t i = start; i < stop; i++) {
-        double position = ceil((confidence[i] - edge) * (double)n_bins) - 1;
-        Py_ssize_t bin = position < 0 ? 0 : position >= (double)n_bins ? n_bins - 1 : (Py_ssize_t)position;
-        double w = weight ? weight[i] : 1;
-        sums[bin] += w;
-        sums[n_bins + bin] += w * confidence[i];
-        sums[2 * n_bins + bin] += w * correct[i];
-    }
-}
-
 static PyObject *py_bins(PyObject *self, PyObject *args)
 {
     PyObject *confidence, *correct, *weight, *sums;
@@ -524,10 +721,37 @@ static PyObject *py_bins(PyObject *self, PyObject *args)
              (weight == Py_None || (d = hold(&held, weight, 0)));
     if (ok) {
         BEGIN
-        add_to_bins(a, b, d, start, stop, n_bins, edge, c);
+        bin(a, b, d, start, stop, n_bins, edge, c);
         END
     }
     return done(&held, ok);
+}
+
+static PyObject *py_bin_rows(PyObject *self, PyObject *args)
+{
+    PyObject *z, *label, *sums;
+    Py_ssize_t m, start, stop, n_bins;
+    double edge, tolerance;
+    int fine = 0;
+    Held held = {.n = 0};
+    void *a, *b, *c;
+    if (!PyArg_ParseTuple(args, "OnnnOnddO", &z, &m, &start, &stop, &label, &n_bins, &edge, &tolerance, &sums))
+        return NULL;
+    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, label, 0)) && (c = hold(&held, sums, 1));
+    if (ok) {
+        BEGIN
+        if (m <= VERY_FEW && IS_DOUBLE(held))
+            fine = bin_few_double(a, m, start, stop, b, n_bins, edge, tolerance, c);
+        else if (m <= VERY_FEW)
+            fine = bin_few_float(a, m, start, stop, b, n_bins, edge, tolerance, c);
+        else if (IS_DOUBLE(held))
+            fine = bin_rows_double(a, m, start, stop, b, n_bins, edge, tolerance, c);
+        else
+            fine = bin_rows_float(a, m, start, stop, b, n_bins, edge, tolerance, c);
+        END
+    }
+    release(&held);
+    return ok ? PyBool_FromLong(fine) : NULL;
 }
 
 static PyObject *py_widen(PyObject *self, PyObject *args)
@@ -554,6 +778,10 @@ static PyMethodDef methods[] = {
     {"norms", py_norms, METH_VARARGS, NULL},   {"curve", py_curve, METH_VARARGS, NULL},
     {"moments", py_moments, METH_VARARGS, NULL}, {"softmax", py_softmax, METH_VARARGS, NULL},
     {"ring", py_ring, METH_VARARGS, NULL},       {"widen", py_widen, METH_VARARGS, NULL},
+    {"bin_rows", py_bin_rows, METH_VARARGS, NULL},
+    {"interpolate", py_interpolate, METH_VARARGS, NULL},
+    {"gaps", py_gaps, METH_VARARGS, NULL},
+    {"finite", py_finite, METH_VARARGS, NULL},
     {"bins", py_bins, METH_VARARGS, NULL},       {"dot", py_dot, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -3,47 +3,95 @@
  *   NAME(x)    the name of a function for that type
  *   EXP(x)     exp of a number up to 0
  *   SQRT(x)    square root
+ *   NEXT(x)    the next larger number
  *   HUGEST     a number whose double is infinite
  *   ALMOST_ONE some roundings below 1
- * Sums run in REAL over pieces of PIECE columns, and in double over the pieces.
+ *
+ * A row is walked through VECTOR columns at a time. Sums are kept in as many places, which become one at the end of the row, or of
+ * PIECE columns: from there on they run in double. The last columns, if they do not fill a vector, are copied to one that goes on
+ * with a filler; `kept` is then 1 for columns and 0 for fillers.
  */
 
-#define PIECE 2048
-#define GROUPS 64
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
+typedef struct {
+    Py_ssize_t m, whole; /* columns; how many of them fill vectors */
+    REAL tail[VECTOR], mask[VECTOR];
+} NAME(Shape);
 
-INLINE REAL NAME(largest)(const REAL *row, Py_ssize_t m)
+INLINE NAME(Shape) NAME(shape)(Py_ssize_t m)
 {
-    REAL top = row[0];
-#pragma omp simd reduction(max : top)
-    for (Py_ssize_t j = 0; j < m; j++)
-        top = row[j] > top ? row[j] : top;
-    return top;
+    NAME(Shape) shape = {.m = m, .whole = m / VECTOR * VECTOR};
+    for (int l = 0; l < VECTOR; l++)
+        shape.mask[l] = shape.whole + l < m;
+    return shape;
 }
 
-INLINE double NAME(sum)(const REAL *row, Py_ssize_t m)
+INLINE void NAME(set_tail)(NAME(Shape) *shape, const REAL *row, REAL filler)
 {
-    double total = 0;
-    for (Py_ssize_t k = 0; k < m; k += PIECE) {
-        const REAL *x = row + k;
-        Py_ssize_t n = MIN(m - k, PIECE);
-        REAL part = 0;
-#pragma omp simd reduction(+ : part)
-        for (Py_ssize_t j = 0; j < n; j++)
-            part += x[j];
-        total += part;
-    }
-    return total;
+    for (int l = 0; l < VECTOR; l++)
+        shape->tail[l] = shape->whole + l < shape->m ? row[shape->whole + l] : filler;
+}
+
+/* Take a step with each vector x of the piece that begins at column k; `kept` is NULL where all of it is. The tail is part of the last
+ * piece. */
+#define WALK(shape, row, k, STEP)                                                                                          \
+    do {                                                                                                                   \
+        const Py_ssize_t end = MIN((k) + PIECE, (shape).whole);                                                            \
+        for (Py_ssize_t j = (k); j < end; j += VECTOR) {                                                                   \
+            const REAL *const x = (row) + j, *const kept = NULL;                                                           \
+            (void)kept;                                                                                                    \
+            STEP;                                                                                                          \
+        }                                                                                                                  \
+        if (end == (shape).whole && end < (shape).m) {                                                                     \
+            const REAL *const x = (shape).tail, *const kept = (shape).mask;                                                \
+            (void)kept;                                                                                                    \
+            STEP;                                                                                                          \
+        }                                                                                                                  \
+    } while (0)
+
+#define PIECES(shape) for (Py_ssize_t k = 0; k == 0 || k < (shape).whole; k += PIECE)
+
+INLINE REAL NAME(added)(const REAL *part)
+{
+    REAL half[VECTOR / 2];
+    for (int l = 0; l < VECTOR / 2; l++)
+        half[l] = part[l] + part[l + VECTOR / 2];
+    return (half[0] + half[2]) + (half[1] + half[3]);
+}
+
+INLINE REAL NAME(highest)(const REAL *part)
+{
+    REAL half[VECTOR / 2];
+    for (int l = 0; l < VECTOR / 2; l++)
+        half[l] = part[l] > part[l + VECTOR / 2] ? part[l] : part[l + VECTOR / 2];
+    half[0] = half[0] > half[2] ? half[0] : half[2];
+    half[1] = half[1] > half[3] ? half[1] : half[3];
+    return half[0] > half[1] ? half[0] : half[1];
+}
+
+INLINE void NAME(step_largest)(const REAL *x, REAL high[VECTOR])
+{
+    EACH high[l] = x[l] > high[l] ? x[l] : high[l];
+}
+
+INLINE REAL NAME(largest)(NAME(Shape) *shape, const REAL *row)
+{
+    REAL high[VECTOR];
+    const REAL first = row[0];
+    NAME(set_tail)(shape, row, first);
+    EACH high[l] = first;
+    PIECES(*shape)
+        WALK(*shape, row, k, NAME(step_largest)(x, high));
+    return NAME(highest)(high);
 }
 
 /* Column of the first entry that equals a value which is known to be there. */
 INLINE Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
 {
     Py_ssize_t k = 0;
-    for (; k + 64 <= m; k += 64) {
+    for (; k + 32 <= m; k += 32) {
         int here = 0;
 #pragma omp simd reduction(| : here)
-        for (Py_ssize_t j = 0; j < 64; j++)
+        for (int j = 0; j < 32; j++)
             here |= row[k + j] == value;
         if (here)
             break;
@@ -51,6 +99,21 @@ INLINE Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
     while (k < m - 1 && row[k] != value)
         k++;
     return k;
+}
+
+/* Whether every entry is finite; the smallest of them. */
+CLONES static int NAME(finite)(const REAL *z, Py_ssize_t start, Py_ssize_t stop, double *least)
+{
+    REAL low = z[start];
+    int odd = 0;
+#pragma omp simd reduction(min : low) reduction(| : odd)
+    for (Py_ssize_t j = start; j < stop; j++) {
+        REAL x = z[j];
+        low = x < low ? x : low;
+        odd |= !(x - x == 0);
+    }
+    *least = low;
+    return !odd;
 }
 
 /* The same as scan below for rows too short to fill a vector: everything in one loop. */
@@ -78,31 +141,110 @@ static double NAME(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_s
 }
 
 /* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
+INLINE void NAME(step_scan)(const REAL *x, const REAL *kept, REAL part[VECTOR], REAL high[VECTOR], REAL low[VECTOR])
+{
+    EACH {
+        part[l] += kept ? x[l] * kept[l] : x[l];
+        high[l] = x[l] > high[l] ? x[l] : high[l];
+        low[l] = -x[l] > low[l] ? -x[l] : low[l];
+    }
+}
+
 CLONES static double NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column,
                                 double *top, double *total)
 {
-    REAL least = z[start * m];
+    NAME(Shape) shape = NAME(shape)(m);
+    REAL low[VECTOR];
+    EACH low[l] = -z[start * m];
     for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        REAL high = row[0];
+        const REAL *row = z + i * m, first = row[0];
+        REAL high[VECTOR];
         double whole = 0;
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL part = 0;
-#pragma omp simd reduction(+ : part) reduction(max : high) reduction(min : least)
-            for (Py_ssize_t j = 0; j < n; j++) {
-                part += x[j];
-                high = x[j] > high ? x[j] : high;
-                least = x[j] < least ? x[j] : least;
-            }
-            whole += part;
+        NAME(set_tail)(&shape, row, first);
+        EACH high[l] = first;
+        PIECES(shape) {
+            REAL part[VECTOR] = {0};
+            WALK(shape, row, k, NAME(step_scan)(x, kept, part, high, low));
+            whole += NAME(added)(part);
         }
-        column[i] = NAME(find)(row, m, high);
-        top[i] = high;
+        const REAL most = NAME(highest)(high);
+        column[i] = NAME(find)(row, m, most);
+        top[i] = most;
         total[i] = whole;
     }
-    return least;
+    return -NAME(highest)(low);
+}
+
+/* From probabilities and labels to the bins of confidence (see add_to_bins), without a number a sample in between. Says whether all is as
+ * it should be: labels are columns, no entry is negative, every row sums to 1 within the tolerance.
+ * First for rows too short to fill a vector: LANES of them side by side. */
+CLONES static int NAME(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
+                                Py_ssize_t n_bins, double edge, double tolerance, double *sums)
+{
+    REAL x[VERY_FEW][LANES];
+    int odd = 0;
+    double confidence[LANES];
+    for (Py_ssize_t i = start; i < stop; i += LANES) {
+        const int n = (int)MIN(stop - i, LANES);
+        const REAL *rows = z + i * m;
+        for (int l = 0; l < LANES; l++) {
+            const REAL *row = rows + (l < n ? l : 0) * m;
+            for (Py_ssize_t j = 0; j < m; j++)
+                x[j][l] = row[j];
+        }
+        REAL high[LANES] = {0}, total[LANES] = {0}, low[LANES] = {0};
+        int at[LANES];
+        for (int l = 0; l < LANES; l++)
+            at[l] = -1; /* where nothing is above 0 */
+        for (int j = 0; j < (int)m; j++) {
+#pragma omp simd
+            for (int l = 0; l < LANES; l++) {
+                const REAL p = x[j][l];
+                at[l] = p > high[l] ? j : at[l];
+                high[l] = p > high[l] ? p : high[l];
+                low[l] = p < low[l] ? p : low[l];
+                total[l] += p;
+            }
+        }
+#pragma omp simd reduction(| : odd)
+        for (int l = 0; l < LANES; l++) {
+            const double sum = total[l];
+            odd |= low[l] < 0 || !(sum >= 1 - tolerance && sum <= 1 + tolerance); /* also if it is not a number */
+            confidence[l] = (double)high[l] / sum;
+        }
+        for (int l = 0; l < n; l++) {
+            odd |= label[i + l] < 0 || label[i + l] >= m;
+            add_to_bins(confidence[l], label[i + l] == at[l], 1, n_bins, edge, sums);
+        }
+        if (odd)
+            return 0;
+    }
+    return 1;
+}
+
+CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
+                                 Py_ssize_t n_bins, double edge, double tolerance, double *sums)
+{
+    NAME(Shape) shape = NAME(shape)(m);
+    REAL low[VECTOR] = {0};
+    for (Py_ssize_t i = start; i < stop; i++) {
+        const REAL *row = z + i * m, first = row[0];
+        REAL high[VECTOR];
+        double total = 0;
+        NAME(set_tail)(&shape, row, first);
+        EACH high[l] = first;
+        PIECES(shape) {
+            REAL part[VECTOR] = {0};
+            WALK(shape, row, k, NAME(step_scan)(x, kept, part, high, low));
+            total += NAME(added)(part);
+        }
+        if (label[i] < 0 || label[i] >= m || !(total >= 1 - tolerance && total <= 1 + tolerance))
+            return 0;
+        const REAL top = NAME(highest)(high);
+        const int right = row[label[i]] == top && NAME(find)(row, m, top) == label[i]; /* of several the first is predicted */
+        add_to_bins((double)top / total, right, 1, n_bins, edge, sums);
+    }
+    return !(NAME(highest)(low) > 0);
 }
 
 /* Put a value among the largest found so far, which stand in falling order. */
@@ -152,130 +294,169 @@ CLONES static void NAME(best)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
     }
 }
 
-/* The norms (sum of |z - centre|^r)^(1/r) for r = 1, 1.25, ..., 3: out is 9 x n. The largest |z - centre| is taken out first. A fourth
- * root is two square roots; the rest are products. */
-CLONES static void NAME(norms)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, int center, double *out,
-                               Py_ssize_t n_rows)
+/* The norms (sum of |z - centre|^r)^(1/r) for r = 1, 1.25, ..., 3: out is 9 x n. A fourth root is two square roots; the rest are
+ * products. So that no power leaves the range of its type, the largest |z - centre| is taken out first. Where the mean and the largest
+ * entry of every row are known (`total`, `top`), their distance serves: nothing is more than m - 1 times as far from the mean. */
+INLINE void NAME(step_size)(const REAL *x, REAL middle, REAL high[VECTOR])
 {
-    for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        REAL middle = center ? (REAL)(NAME(sum)(row, m) / m) : 0;
-        REAL most = 0;
-#pragma omp simd reduction(max : most)
-        for (Py_ssize_t j = 0; j < m; j++) {
-            REAL a = row[j] > middle ? row[j] - middle : middle - row[j];
-            most = a > most ? a : most;
-        }
-        REAL shrink = most > 0 ? 1 / most : 1;
-        if (!(shrink <= HUGEST)) /* most is subnormal: its inverse would be infinite */
-            shrink = 0;
-        double sums[9] = {0};
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0, s8 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3, s4, s5, s6, s7, s8)
-            for (Py_ssize_t j = 0; j < n; j++) {
-                REAL a = (x[j] > middle ? x[j] - middle : middle - x[j]) * shrink;
-                REAL half = SQRT(a), quarter = SQRT(half), square = a * a;
-                REAL b = a * quarter, c = a * half, d = c * quarter;
-                s0 += a;
-                s1 += b;
-                s2 += c;
-                s3 += d;
-                s4 += square;
-                s5 += a * b;
-                s6 += a * c;
-                s7 += a * d;
-                s8 += square * a;
+    EACH {
+        REAL a = x[l] > middle ? x[l] - middle : middle - x[l];
+        high[l] = a > high[l] ? a : high[l];
+    }
+}
+
+INLINE void NAME(step_norms)(const REAL *x, REAL middle, REAL shrink, REAL s[9][VECTOR])
+{
+    EACH {
+        REAL a = (x[l] > middle ? x[l] - middle : middle - x[l]) * shrink;
+        REAL half = SQRT(a), quarter = SQRT(half), square = a * a;
+        REAL b = a * quarter, c = a * half, d = c * quarter;
+        s[0][l] += a;
+        s[1][l] += b;
+        s[2][l] += c;
+        s[3][l] += d;
+        s[4][l] += square;
+        s[5][l] += a * b;
+        s[6][l] += a * c;
+        s[7][l] += a * d;
+        s[8][l] += square * a;
+    }
+}
+
+CLONES static void NAME(norms)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *total,
+                               const double *top, double *out, Py_ssize_t n_rows)
+{
+    NAME(Shape) shape = NAME(shape)(m);
+    double most[BLOCK];
+    for (Py_ssize_t from = start; from < stop; from += BLOCK) {
+        const Py_ssize_t n_here = MIN(stop - from, BLOCK);
+        for (Py_ssize_t i = from; i < from + n_here; i++) {
+            const REAL *row = z + i * m, middle = total ? (REAL)(total[i] / (double)m) : 0;
+            REAL unit = total && m < MANY_COLUMNS ? (REAL)top[i] - middle : 0;
+            NAME(set_tail)(&shape, row, middle);
+            if (!(unit > 0)) {
+                REAL high[VECTOR] = {0};
+                PIECES(shape)
+                    WALK(shape, row, k, NAME(step_size)(x, middle, high));
+                unit = NAME(highest)(high);
             }
-            double parts[9] = {s0, s1, s2, s3, s4, s5, s6, s7, s8};
+            REAL shrink = unit > 0 ? 1 / unit : 1;
+            if (!(shrink <= HUGEST)) /* the unit is subnormal: its inverse would be infinite */
+                shrink = 0;
+            double sums[9] = {0};
+            PIECES(shape) {
+                REAL s[9][VECTOR] = {{0}};
+                WALK(shape, row, k, NAME(step_norms)(x, middle, shrink, s));
+                for (int q = 0; q < 9; q++)
+                    sums[q] += NAME(added)(s[q]);
+            }
             for (int q = 0; q < 9; q++)
-                sums[q] += parts[q];
+                out[q * n_rows + i] = sums[q];
+            most[i - from] = unit;
         }
-        double roots[9];
+        for (int q = 0; q < 9; q++) { /* the roots of a block of rows, side by side */
+            double *found = out + q * n_rows + from;
+            const double power = 1 / (1 + 0.25 * q);
 #pragma omp simd
-        for (int q = 0; q < 9; q++) /* a sum is at least 1, unless all entries are 0 */
-            roots[q] = exp_double(log_double(sums[q]) / (1 + 0.25 * q));
-        for (int q = 0; q < 9; q++)
-            out[q * n_rows + i] = most > 0 ? most * roots[q] : 0;
+            for (Py_ssize_t r = 0; r < n_here; r++) { /* a sum is at least 1, unless all entries are 0 */
+                double root = exp_double(log_double(found[r]) * power);
+                found[r] = most[r] > 0 ? most[r] * root : 0;
+            }
+        }
     }
 }
 
 /* L = log sum exp(s (z - top)) of every row and its derivatives in s up to an order: out is (order + 1) x n. */
+INLINE void NAME(step_first)(const REAL *x, const REAL *kept, REAL t, REAL s, REAL a[2][VECTOR])
+{
+    EACH {
+        REAL d = x[l] - t, e = EXP(s * d);
+        e = kept ? e * kept[l] : e;
+        a[0][l] += e;
+        a[1][l] += e * d;
+    }
+}
+
+INLINE void NAME(step_third)(const REAL *x, const REAL *kept, REAL t, REAL s, REAL a[4][VECTOR])
+{
+    EACH {
+        REAL d = x[l] - t, e = EXP(s * d);
+        e = kept ? e * kept[l] : e;
+        REAL ed = e * d, edd = ed * d;
+        a[0][l] += e;
+        a[1][l] += ed;
+        a[2][l] += edd;
+        a[3][l] += edd * d;
+    }
+}
+
 CLONES static void NAME(curve)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *top,
                                const double *scale, int order, double *out, Py_ssize_t n_rows)
 {
+    NAME(Shape) shape = NAME(shape)(m);
     for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        const REAL t = (REAL)top[i], s = (REAL)scale[i];
-        double e0 = 0, e1 = 0, e2 = 0, e3 = 0;
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL a0 = 0, a1 = 0, a2 = 0, a3 = 0;
+        const REAL *row = z + i * m, t = (REAL)top[i], s = (REAL)scale[i];
+        double e[4] = {0};
+        NAME(set_tail)(&shape, row, t);
+        PIECES(shape) {
             if (order < 2) {
-#pragma omp simd reduction(+ : a0, a1)
-                for (Py_ssize_t j = 0; j < n; j++) {
-                    REAL d = x[j] - t, e = EXP(s * d);
-                    a0 += e;
-                    a1 += e * d;
-                }
+                REAL a[2][VECTOR] = {{0}};
+                WALK(shape, row, k, NAME(step_first)(x, kept, t, s, a));
+                for (int q = 0; q < 2; q++)
+                    e[q] += NAME(added)(a[q]);
             } else {
-#pragma omp simd reduction(+ : a0, a1, a2, a3)
-                for (Py_ssize_t j = 0; j < n; j++) {
-                    REAL d = x[j] - t, e = EXP(s * d), ed = e * d, edd = ed * d;
-                    a0 += e;
-                    a1 += ed;
-                    a2 += edd;
-                    a3 += edd * d;
-                }
+                REAL a[4][VECTOR] = {{0}};
+                WALK(shape, row, k, NAME(step_third)(x, kept, t, s, a));
+                for (int q = 0; q < 4; q++)
+                    e[q] += NAME(added)(a[q]);
             }
-            e0 += a0, e1 += a1, e2 += a2, e3 += a3;
         }
-        double mean = e1 / e0, square = e2 / e0;
+        double mean = e[1] / e[0], square = e[2] / e[0];
         /* L at the scale itself, not at the scale rounded to the type of the logits */
-        out[i] = log(e0) + (scale[i] - (double)s) * mean;
+        out[i] = log_double(e[0]) + (scale[i] - (double)s) * mean;
         out[n_rows + i] = mean;
         if (order > 1)
             out[2 * n_rows + i] = square > mean * mean ? square - mean * mean : 0;
         if (order > 2)
-            out[3 * n_rows + i] = e3 / e0 - 3 * mean * square + 2 * mean * mean * mean;
+            out[3 * n_rows + i] = e[3] / e[0] - 3 * mean * square + 2 * mean * mean * mean;
     }
 }
 
 /* Sums of e, e d, e d^2 with e = exp(s d), d = z - top, for five scales s, each sqrt(2) times the last: out is 3 x 5 x n.
  * Two exponentials: doubling s squares e. */
+INLINE void NAME(step_moments)(const REAL *x, const REAL *kept, REAL t, REAL low, REAL high, REAL s[15][VECTOR])
+{
+    EACH {
+        REAL d = x[l] - t, e = EXP(low * d), g = EXP(high * d);
+        e = kept ? e * kept[l] : e;
+        g = kept ? g * kept[l] : g;
+        REAL ed = e * d, gd = g * d;
+        s[0][l] += e, s[5][l] += ed, s[10][l] += ed * d;
+        s[1][l] += g, s[6][l] += gd, s[11][l] += gd * d;
+        e *= e, g *= g;
+        ed = e * d, gd = g * d;
+        s[2][l] += e, s[7][l] += ed, s[12][l] += ed * d;
+        s[3][l] += g, s[8][l] += gd, s[13][l] += gd * d;
+        e *= e;
+        ed = e * d;
+        s[4][l] += e, s[9][l] += ed, s[14][l] += ed * d;
+    }
+}
+
 CLONES static void NAME(moments)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *top,
                                  const double *scales, double *out, Py_ssize_t n_rows)
 {
     const REAL low = (REAL)scales[0], high = (REAL)scales[1];
+    NAME(Shape) shape = NAME(shape)(m);
     for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        const REAL t = (REAL)top[i];
+        const REAL *row = z + i * m, t = (REAL)top[i];
         double sums[15] = {0};
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL a0 = 0, a1 = 0, a2 = 0, b0 = 0, b1 = 0, b2 = 0, c0 = 0, c1 = 0, c2 = 0;
-            REAL d0 = 0, d1 = 0, d2 = 0, f0 = 0, f1 = 0, f2 = 0;
-#pragma omp simd reduction(+ : a0, a1, a2, b0, b1, b2, c0, c1, c2, d0, d1, d2, f0, f1, f2)
-            for (Py_ssize_t j = 0; j < n; j++) {
-                REAL d = x[j] - t, e = EXP(low * d), g = EXP(high * d);
-                REAL ed = e * d, gd = g * d;
-                a0 += e, a1 += ed, a2 += ed * d;
-                b0 += g, b1 += gd, b2 += gd * d;
-                e *= e, g *= g;
-                ed = e * d, gd = g * d;
-                c0 += e, c1 += ed, c2 += ed * d;
-                d0 += g, d1 += gd, d2 += gd * d;
-                e *= e;
-                ed = e * d;
-                f0 += e, f1 += ed, f2 += ed * d;
-            }
-            double parts[15] = {a0, b0, c0, d0, f0, a1, b1, c1, d1, f1, a2, b2, c2, d2, f2};
+        NAME(set_tail)(&shape, row, t);
+        PIECES(shape) {
+            REAL s[15][VECTOR] = {{0}};
+            WALK(shape, row, k, NAME(step_moments)(x, kept, t, low, high, s));
             for (int q = 0; q < 15; q++)
-                sums[q] += parts[q];
+                sums[q] += NAME(added)(s[q]);
         }
         for (int q = 0; q < 15; q++)
             out[q * n_rows + i] = sums[q];
@@ -283,70 +464,90 @@ CLONES static void NAME(moments)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
 }
 
 /* Around a scale s of every row: sums of e and e d at s/2, of e d^0 to e d^4 at s, of e and e d at 2 s: out is 9 x n. */
+INLINE void NAME(step_moments_at)(const REAL *x, const REAL *kept, REAL t, REAL half, REAL s[9][VECTOR])
+{
+    EACH {
+        REAL d = x[l] - t, e = EXP(half * d), square = d * d;
+        e = kept ? e * kept[l] : e;
+        s[0][l] += e, s[1][l] += e * d;
+        e *= e;
+        REAL ed = e * d, edd = e * square;
+        s[2][l] += e, s[3][l] += ed, s[4][l] += edd, s[5][l] += ed * square, s[6][l] += edd * square;
+        e *= e;
+        s[7][l] += e, s[8][l] += e * d;
+    }
+}
+
 CLONES static void NAME(moments_at)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *top,
                                     const double *scale, double *out, Py_ssize_t n_rows)
 {
+    NAME(Shape) shape = NAME(shape)(m);
     for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        const REAL t = (REAL)top[i], half = (REAL)(scale[i] / 2);
+        const REAL *row = z + i * m, t = (REAL)top[i], half = (REAL)(scale[i] / 2);
         double sums[9] = {0};
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL a0 = 0, a1 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0, b4 = 0, c0 = 0, c1 = 0;
-#pragma omp simd reduction(+ : a0, a1, b0, b1, b2, b3, b4, c0, c1)
-            for (Py_ssize_t j = 0; j < n; j++) {
-                REAL d = x[j] - t, e = EXP(half * d), square = d * d;
-                a0 += e, a1 += e * d;
-                e *= e;
-                REAL ed = e * d, edd = e * square;
-                b0 += e, b1 += ed, b2 += edd, b3 += ed * square, b4 += edd * square;
-                e *= e;
-                c0 += e, c1 += e * d;
-            }
-            double parts[9] = {a0, a1, b0, b1, b2, b3, b4, c0, c1};
+        NAME(set_tail)(&shape, row, t);
+        PIECES(shape) {
+            REAL s[9][VECTOR] = {{0}};
+            WALK(shape, row, k, NAME(step_moments_at)(x, kept, t, half, s));
             for (int q = 0; q < 9; q++)
-                sums[q] += parts[q];
+                sums[q] += NAME(added)(s[q]);
         }
         for (int q = 0; q < 9; q++)
             out[q * n_rows + i] = sums[q];
     }
 }
 
-/* softmax(s z) of every row, s its own scale. Says how many entries come so close to the largest that rounding may have made them
- * equal. */
-CLONES static Py_ssize_t NAME(softmax)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *scale,
-                                       REAL *out)
+/* Where rounding made another class equal to the first of the largest, lift that one, and those it was tied with, by the smallest
+ * step there is. */
+static void NAME(keep_decision)(const REAL *row, REAL *p, Py_ssize_t m, REAL top)
 {
-    Py_ssize_t close = 0;
-    for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        REAL *p = out + i * m;
-        const REAL t = NAME(largest)(row, m), s = (REAL)scale[i];
-        double total = 0;
-        for (Py_ssize_t k = 0; k < m; k += PIECE) {
-            const REAL *x = row + k;
-            REAL *e = p + k;
-            Py_ssize_t n = MIN(m - k, PIECE);
-            REAL part = 0;
-            int near = 0;
-#pragma omp simd reduction(+ : part, near)
-            for (Py_ssize_t j = 0; j < n; j++) {
-                e[j] = EXP(s * (x[j] - t));
-                part += e[j];
-                near += e[j] > ALMOST_ONE;
-            }
-            total += part;
-            close += near;
-        }
-        const REAL share = (REAL)(1 / total);
-#pragma omp simd
-        for (Py_ssize_t j = 0; j < m; j++)
-            p[j] *= share;
-    }
-    return close - (stop - start);
+    Py_ssize_t at = NAME(find)(row, m, top), j = 0;
+    while (j < at && p[j] < p[at])
+        j++;
+    if (j == at) /* what stands after it may be equal, but is not larger */
+        return;
+    const REAL lifted = NEXT(p[at]);
+    for (j = at; j < m; j++)
+        if (row[j] == top)
+            p[j] = lifted;
 }
 
-#undef PIECE
-#undef GROUPS
-#undef MIN
+/* softmax(s z) of every row, s its own scale, or the same for all rows. The first of the largest entries of a row is so afterwards:
+ * none before it becomes equal to it by rounding. */
+INLINE void NAME(step_softmax)(const REAL *x, const REAL *kept, REAL t, REAL s, REAL *e, REAL part[VECTOR], REAL near[VECTOR])
+{
+    EACH {
+        REAL power = EXP(s * (x[l] - t));
+        power = kept ? power * kept[l] : power;
+        e[l] = power;
+        part[l] += power;
+        near[l] += power > ALMOST_ONE ? (REAL)1 : (REAL)0;
+    }
+}
+
+CLONES static void NAME(softmax)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *scale, int same,
+                                 REAL *out)
+{
+    NAME(Shape) shape = NAME(shape)(m);
+    REAL last[VECTOR];
+    for (Py_ssize_t i = start; i < stop; i++) {
+        const REAL *row = z + i * m, t = NAME(largest)(&shape, row), s = (REAL)scale[same ? 0 : i];
+        REAL *p = out + i * m, near[VECTOR] = {0};
+        double total = 0;
+        PIECES(shape) {
+            REAL part[VECTOR] = {0};
+            WALK(shape, row, k, NAME(step_softmax)(x, kept, t, s, kept ? last : p + (x - row), part, near));
+            total += NAME(added)(part);
+        }
+        const REAL share = (REAL)(1 / total);
+        for (Py_ssize_t j = 0; j < shape.whole; j += VECTOR)
+            EACH p[j + l] *= share;
+        for (Py_ssize_t j = shape.whole; j < m; j++)
+            p[j] = last[j - shape.whole] * share;
+        if (NAME(added)(near) > 1)
+            NAME(keep_decision)(row, p, m, t);
+    }
+}
+
+#undef WALK
+#undef PIECES

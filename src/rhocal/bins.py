@@ -101,8 +101,7 @@ class BinSums:
     @classmethod
     def of(cls, confidence: Vector, correct: Vector, *, n_bins: int, weights: Vector | None = None) -> BinSums:
         """Sums over equal-width bins."""
-        parts = (confidence, correct) if weights is None else (confidence, correct, weights)
-        if all(kernels.serves(part[None]) and part.dtype == np.float64 for part in parts):
+        if kernels.adds(confidence, correct) and (weights is None or kernels.adds(confidence, weights)):
             return cls(*kernels.bin_sums(confidence, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE))
         return cls.within(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
 

@@ -117,5 +117,5 @@ def stand_in(profile: Profile, plan: Plan) -> Profile:
     else:
         made = Table(profile, plan.log_centre)
         for ring in RINGS:
-            made.set_nodes(ring, made.nodes(ring))
+            made.build(ring)
     return replace(bare, table=Table(bare, made.log_centre, made.rings))

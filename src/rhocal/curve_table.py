@@ -75,17 +75,30 @@ class Table:
         if not isinstance(self.log_centre, np.ndarray):  # the ends tell whether one ring is enough
             low, high = (round((math.log(end) - self.log_centre) / RING) for end in (scale.min(), scale.max()))
             if low == high:
-                return Curve(_derivatives(self._ring(low), scale, self.log_centre + low * RING, order))
+                return Curve(derivatives(self._ring(low), scale, self.log_centre + low * RING, order))
         ring = np.rint((np.log(scale) - self.log_centre) / RING)
         low, high = int(ring.min()), int(ring.max())
         out = np.empty((order + 1, len(scale)))
         for k in range(low, high + 1):
             rows = np.flatnonzero(ring == k)
             if k in self.rings or len(rows) > FEW_STRAYS * len(scale):
-                out[:, rows] = _derivatives(self._ring(k).take(rows, axis=1), scale[rows], self._middle(k, rows), order)
+                out[:, rows] = derivatives(self._ring(k).take(rows, axis=1), scale[rows], self._middle(k, rows), order)
             elif len(rows):
                 out[:, rows] = self.profile.take(rows).curve(scale[rows], order).orders
         return Curve(tuple(out))
+
+    def ring_around(self, low: float, high: float) -> tuple[Vector, float] | None:
+        """The polynomials of the ring that holds all log σ from low to high, and its middle; None if there is no such ring."""
+        if isinstance(self.log_centre, np.ndarray):
+            return None
+        ring = round(((low + high) / 2 - self.log_centre) / RING)
+        middle = self.log_centre + ring * RING
+        reach = 0.999 * RING / 2  # not to the last digit
+        if not middle - reach <= low <= high <= middle + reach or (
+            self.profile.passes is None and ring not in self.rings
+        ):
+            return None
+        return self._ring(ring), middle
 
     def _within(self, scale: Vector, order: int) -> Curve:
         """The curve of a saved table, which has no logits to build further rings from: beyond them, its tangent."""
@@ -97,7 +110,7 @@ class Table:
         out = np.empty((order + 1, len(scale)))
         for k in np.unique(ring):
             rows = np.flatnonzero(ring == k)
-            out[:, rows] = _derivatives(self.rings[k].take(rows, axis=1), clipped[rows], self._middle(k, rows), order)
+            out[:, rows] = derivatives(self.rings[k].take(rows, axis=1), clipped[rows], self._middle(k, rows), order)
         return _with_tangent(tuple(out), scale, clipped)
 
     def _within_one(self, scale: Vector, order: int) -> Curve:
@@ -114,11 +127,11 @@ class Table:
             t, own = 2 * (at[rows] - middle), scale[rows]
             own_middle = centre[rows] + RING * middle
             if np.abs(t).max() <= 1:
-                out[:, rows] = _derivatives(c[:, rows], own, own_middle, order)
+                out[:, rows] = derivatives(c[:, rows], own, own_middle, order)
                 return
             inside = np.clip(t, -1, 1)
             clipped = np.where(inside == t, own, np.exp(own_middle + RING * inside / 2))
-            out[:, rows] = _with_tangent(_derivatives(c[:, rows], clipped, own_middle, order), own, clipped).orders
+            out[:, rows] = _with_tangent(derivatives(c[:, rows], clipped, own_middle, order), own, clipped).orders
 
         in_threads(work, range(0, len(scale), AT_A_TIME))
         return Curve(tuple(out))
@@ -130,14 +143,25 @@ class Table:
 
     def _ring(self, ring: int) -> NDArray[np.float64]:
         if ring not in self.rings:
-            self.set_nodes(ring, self.nodes(ring))
+            self.build(ring)
         return self.rings[ring]
+
+    def build(self, ring: int) -> None:
+        """Build a ring with one pass over the logits."""
+        if self.profile.passes is None or not kernels.ready:
+            self.set_nodes(ring, self.nodes(ring))
+            return
+        scales = self._node_scales(ring)
+        self.rings[ring] = kernels.interpolated(_interpolation(), scales, self.profile.moments(scales).reshape(15, -1))
+
+    def _node_scales(self, ring: int) -> Vector:
+        return np.exp(self.log_centre + ring * RING + HALF_OCTAVE * np.arange(-2, 3))
 
     def nodes(self, ring: int) -> NDArray[np.float64]:
         """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring (15 × n_samples)."""
         if self.profile.passes is None:
             return np.asarray(_meeting() @ self.rings[ring])
-        scales = np.exp(self.log_centre + ring * RING + HALF_OCTAVE * np.arange(-2, 3))
+        scales = self._node_scales(ring)
         met = self.profile.moments(scales)
         total, first, second = met
         first *= scales[:, None] / total  # σ E[z]
@@ -222,7 +246,7 @@ def _meeting() -> NDArray[np.float64]:
     return np.vstack([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
 
 
-def _derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vector, order: int) -> tuple[Vector, ...]:
+def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vector, order: int) -> tuple[Vector, ...]:
     """Value and derivatives in σ of polynomials of t = (log σ − log_middle) / log 2: Horner's rule on all of them at once."""
     if kernels.serves(c):
         return kernels.ring(c, scale, log_middle, order)

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 ready = _kernels is not None and os.environ.get("RHOCAL_KERNELS") != "0"
 """Whether the compiled passes are there and wanted."""
 
-MANY_ENTRIES = 1 << 20
-"""From here on rows are shared among threads: starting them takes as long as some 100,000 entries."""
+MANY_STEPS = 2_500_000
+"""From here on rows are shared among threads. A step is what ``scan`` does with one entry; starting a thread takes as long as
+some 200,000."""
+
+HEAVY, HEAVIER = 2, 4
+"""Steps for each entry of passes with an exponential, and of those with many sums."""
 
 FEW_ROWS = 16
 """Up to here sums of products are taken row by row: a call costs as much as a thousand products."""
@@ -85,11 +89,14 @@ def largest(z: Floats, k: int) -> Vector:
     return found
 
 
-def norms(z: Floats, rhos: list[float], *, center: bool) -> Vector:
-    """‖z‖_ρ of every row for every ρ, all of them in ``GRID``."""
+def norms(z: Floats, rhos: list[float], *, center: bool, seen: Scan | None = None) -> Vector:
+    """‖z‖_ρ of every row for every ρ, all of them in ``GRID``; ``seen`` is the scan of z, if there was one."""
     n, m = z.shape
     found = np.empty((len(GRID), n))
-    _share(z.size, n, lambda start, stop: _kernels.norms(z, m, start, stop, center, found, n))
+    if center and seen is None:
+        seen = scan(z)
+    known = (seen.total, seen.top) if center and seen is not None else (None, None)
+    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.norms(z, m, start, stop, *known, found, n))
     return found[[GRID.index(rho) for rho in rhos]].T
 
 
@@ -97,7 +104,7 @@ def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ..
     """L and its derivatives up to an order (1, 2 or 3) at every row's scale."""
     n, m = z.shape
     found = np.empty((order + 1, n))
-    _share(z.size, n, lambda start, stop: _kernels.curve(z, m, start, stop, top, scale, order, found, n))
+    _share(HEAVY * z.size, n, lambda start, stop: _kernels.curve(z, m, start, stop, top, scale, order, found, n))
     return tuple(found)
 
 
@@ -105,24 +112,42 @@ def moments(z: Floats, top: Vector, scales: Vector) -> Vector:
     """The sums of ``Passes.moments`` (3 × 5 × n_samples)."""
     n, m = z.shape
     found = np.empty((3, 5, n))
-    _share(z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scales, False, found, n))  # noqa: FBT003
+    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scales, False, found, n))  # noqa: FBT003
     return found
+
+
+def interpolated(matrix: Vector, scales: Vector, sums: Vector) -> Vector:
+    """From the sums of ``moments`` (15 × n_samples, in a new array: they are lost) to what ``curve_table.py`` makes of them."""
+    n = sums.shape[1]
+    _share(2 * sums.size, n, lambda start, stop: _kernels.interpolate(matrix, scales, start, stop, sums, n))
+    return sums
 
 
 def moments_at(z: Floats, top: Vector, scale: Vector) -> Vector:
     """The sums of ``Passes.moments_at`` (9 × n_samples)."""
     n, m = z.shape
     found = np.empty((9, n))
-    _share(z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scale, True, found, n))  # noqa: FBT003
+    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scale, True, found, n))  # noqa: FBT003
     return found
 
 
-def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> tuple[Floats, int]:
-    """softmax(scale · z) of every row in the type of z, and how many entries rounding may have made equal to the largest."""
+def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats:
+    """softmax(scale · z) of every row in the type of z; one scale a row, or one for all.
+
+    The first of the largest entries of a row is so afterwards: where rounding puts one before it, it is lifted a little.
+    """
     n, m = z.shape
     found = np.empty_like(z) if out is None else out
-    close = _share(z.size, n, lambda start, stop: _kernels.softmax(z, m, start, stop, scale, found))
-    return found, sum(close)
+    same = len(scale) < n
+    _share(HEAVY * z.size, n, lambda start, stop: _kernels.softmax(z, m, start, stop, scale, same, found))
+    return found
+
+
+def least(z: Floats) -> float | None:
+    """The smallest entry; None if not every entry is finite."""
+    flat = z.reshape(-1)
+    found = _share(flat.size, flat.size, lambda start, stop: _kernels.finite(flat, start, stop))
+    return min(part[1] for part in found) if all(part[0] for part in found) else None
 
 
 def bin_sums(
@@ -137,6 +162,22 @@ def bin_sums(
 
     n = len(confidence)
     return np.sum(_share(8 * n, n, work), axis=0)
+
+
+def bin_sums_of(
+    probs: Floats, labels: NDArray[np.int64], *, n_bins: int, edge: float, tolerance: float
+) -> NDArray[np.float64] | None:
+    """The same straight from probabilities; None if something about them or the labels is not as it should be."""
+    n, m = probs.shape
+
+    def work(start: int, stop: int) -> Vector | None:
+        sums = np.zeros((3, n_bins))
+        fine = _kernels.bin_rows(probs, m, start, stop, labels, n_bins, edge, tolerance, sums)
+        return sums if fine else None
+
+    parts = _share(HEAVY * probs.size, n, work)
+    found = [part for part in parts if part is not None]
+    return np.sum(found, axis=0) if len(found) == len(parts) else None
 
 
 def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int, edge: float = np.inf) -> tuple[Vector, ...]:
@@ -156,6 +197,27 @@ def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int, edge:
     return tuple(found)
 
 
+def gap_sums(
+    curves: Vector,
+    relative: Vector,
+    x: tuple[float, float],
+    samples: tuple[Vector, Vector, Vector],
+    middle: float | None,
+) -> tuple[Vector, Vector, int]:
+    """The sums of ``gaps.sums``, confidences, and how many samples lie outside the ring.
+
+    ``curves`` are the coefficients of a ring around ``middle``, or, where that is None, L and two derivatives in the scale;
+    ``samples`` are label gap, correctness and weight.
+    """
+    n_powers = 0 if middle is None else len(curves)
+    n = len(relative)
+    sums, confidence = np.empty(18), np.empty(n)
+    beyond: int = _kernels.gaps(
+        curves, n_powers, n, 0, n, relative, *x, middle or 0.0, *samples, sums, confidence
+    )  # fmt: skip
+    return sums, confidence, beyond
+
+
 def dot(a: Vector, b: Vector) -> float:
     """Σ a·b of two vectors."""
     total: float = _kernels.dot(a, b, len(b))
@@ -170,10 +232,10 @@ def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
     return found if all(finite) else None
 
 
-def _share(n_entries: int, n_rows: int, work: Callable[[int, int], Any]) -> list[Any]:
-    """Work on ranges of rows, in several threads where there are many entries; more ranges than threads even out the load."""
-    n_ranges = min(4 * threads(), n_rows) if n_entries >= MANY_ENTRIES and threads() > 1 else 1
-    if n_ranges == 1:
+def _share(n_steps: int, n_rows: int, work: Callable[[int, int], Any]) -> list[Any]:
+    """Work on ranges of rows, in several threads where there is much to do; more ranges than threads even out the load."""
+    if n_steps < MANY_STEPS or threads() == 1:
         return [work(0, n_rows)]
+    n_ranges = min((2 if n_steps < 10 * MANY_STEPS else 4) * threads(), n_rows)
     ends = [n_rows * k // n_ranges for k in range(n_ranges + 1)]
     return in_threads(lambda k: work(ends[k], ends[k + 1]), range(n_ranges))

@@ -91,12 +91,14 @@ class ArrayPasses:
     """Passes over an array in memory: compiled where they can be (``kernels.py``), else in cache-sized blocks of rows."""
 
     logits: Floats
+    seen: kernels.Scan | None = None
+    """What a scan of the logits found, where there has been one."""
 
     def take(self, rows: NDArray[np.intp]) -> ArrayPasses:
-        return ArrayPasses(self.logits[rows])
+        return ArrayPasses(self.logits[rows], None if self.seen is None else self.seen.take(rows))
 
     def means(self) -> Vector:
-        return scan(self.logits).total / self.logits.shape[1]
+        return (self.seen or scan(self.logits)).total / self.logits.shape[1]
 
     def largest(self, k: int) -> Vector:
         if kernels.serves(self.logits):
@@ -109,7 +111,7 @@ class ArrayPasses:
         return found
 
     def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
-        return rho_norms(self.logits, rhos, center=center)
+        return rho_norms(self.logits, rhos, center=center, seen=self.seen)
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
         return rho_norm_slope(self.logits, rho, center=center)

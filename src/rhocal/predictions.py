@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
-from rhocal.special import Floats, scan, widened
+from rhocal.special import Floats, lowest, scan, widened
 from rhocal.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -155,9 +155,11 @@ def predictions(
     codes = None
     if flat is not None:
         codes, names = _codes(flat, names, table.shape[1])
-    seen = _check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name)
     columns = np.arange(table.shape[1]) if names is None else names
-    return Predictions(table, kind, codes, weights, columns, n_ignored, domains)._having_seen(seen)  # noqa: SLF001
+    data = Predictions(table, kind, codes, weights, columns, n_ignored, domains)
+    if labels is None and kind == "logits" and (lowest(table) or 0) < 0:
+        return data  # finite, and nobody would take them for probabilities: rows need not be looked at one by one
+    return data._having_seen(_check_scores(table, kind, SUM_TOLERANCE.get(stored, 1e-3), name))  # noqa: SLF001 - our own
 
 
 def _floats(values: Any, name: str) -> tuple[Floats, str]:

@@ -71,11 +71,12 @@ class Profile:
         assert data.labels is not None
         logits = data.logits
         rows = np.arange(data.n_samples)
-        predicted, top, sums, _ = data.seen if data.kind == "logits" else scan(logits)
+        seen = data.seen if data.kind == "logits" else scan(logits)
+        predicted, top, sums, _ = seen
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(
-            passes=ArrayPasses(logits),
+            passes=ArrayPasses(logits, seen),
             classes=data.classes,
             kind=data.kind,
             top=top,

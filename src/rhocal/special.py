@@ -130,6 +130,14 @@ def exp_normal(exponents: Floats) -> Floats:
     return np.asarray(np.exp(exponents, out=exponents))
 
 
+def lowest(z: Floats) -> float | None:
+    """The smallest entry; None if not every entry is finite."""
+    if kernels.serves(z):
+        return kernels.least(z)
+    least, most = float(z.min(initial=np.inf)), float(z.max(initial=-np.inf))
+    return least if np.isfinite(least) and np.isfinite(most) else None
+
+
 def scan(z: Floats) -> kernels.Scan:
     """Largest entry, its column, and sum of every row, and the smallest entry of all."""
     if kernels.serves(z):
@@ -155,14 +163,16 @@ def log_softmax(z: Floats) -> Floats:
 def softmax(z: Floats) -> Floats:
     """Probabilities, one row a sample."""
     if kernels.serves(z):
-        return kernels.softmax(z, np.ones(len(z)))[0]
+        return kernels.softmax(z, np.ones(1))
     p = exp_normal(z - row_max(z)[:, None])
     p /= row_sum(p)[:, None]
     return p
 
 
-def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vector:
+def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: kernels.Scan | None = None) -> Vector:
     """‖z‖_ρ = (Σ|z_j|^ρ)^(1/ρ) of every row for every ρ, shape (n_rows, n_rhos); with the row mean taken away if asked.
+
+    ``seen`` is the scan of z, where there has been one.
 
     The largest |z| of a row is taken out before raising to ρ where anything could overflow. Powers in quarter steps, which
     the paper's grid takes, need no logarithm: a^(1/4) by two square roots, then products.
@@ -171,7 +181,7 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False) -> Vect
     [[7.0, 5.0]]
     """
     if kernels.serves(z) and all(rho in kernels.GRID for rho in rhos):
-        return kernels.norms(z, list(rhos), center=center)
+        return kernels.norms(z, list(rhos), center=center, seen=seen)
     norms = np.empty((len(z), len(rhos)))
     steep = max(rhos) > STEEPEST
 

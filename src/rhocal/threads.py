@@ -24,6 +24,8 @@ BLOCK_ENTRIES = 1 << 17
 
 
 _mine = threading.local()
+_pool: tuple[int, ThreadPoolExecutor] | None = None
+_pool_lock = threading.Lock()
 
 
 def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
@@ -50,16 +52,60 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What some work gives for every item, in their order. Work that is already shared among threads is not shared again."""
+    """What some work gives for every item, in their order. Work that is already shared among threads is not shared again.
+
+    This thread works too, and each takes the next item when it is done with one.
+    """
     n_threads = min(threads(), len(items))
     if n_threads < 2 or getattr(_mine, "shared", False):
         return [work(item) for item in items]
+    waiting = list(range(len(items)))[::-1]
+    found: dict[int, R] = {}
+    errors: list[BaseException] = []
+    lock = threading.Lock()
 
-    def mark() -> None:
+    def following() -> int | None:
+        with lock:
+            return waiting.pop() if waiting else None
+
+    def run() -> None:
         _mine.shared = True
+        try:
+            while (k := following()) is not None:
+                found[k] = work(items[k])
+        except BaseException as error:  # noqa: BLE001 - raised below, when every thread has ended
+            errors.append(error)
+            waiting.clear()
+        finally:
+            _mine.shared = False
 
-    with ThreadPoolExecutor(n_threads, initializer=mark) as pool:
-        return list(pool.map(work, items))
+    others = [_helpers(n_threads - 1).submit(run) for _ in range(n_threads - 1)]
+    run()
+    for other in others:
+        if not other.cancel():  # it has begun; one that waits behind somebody else's work finds nothing left to do
+            other.result()
+    if errors:
+        raise errors[0]
+    return [found[k] for k in range(len(items))]
+
+
+def _helpers(n: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: to start new ones takes as long as a small pass over logits."""
+    global _pool  # noqa: PLW0603 - one for the process
+    with _pool_lock:
+        if _pool is None or _pool[0] < n:
+            _pool = n, ThreadPoolExecutor(n, thread_name_prefix="rhocal")
+        return _pool[1]
+
+
+def _forget_helpers() -> None:
+    """A forked process has none of its parent's threads."""
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 def threads() -> int:

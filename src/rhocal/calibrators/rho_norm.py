@@ -10,7 +10,8 @@ import numpy as np
 from rhocal import solve
 from rhocal.bins import BinSums
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.rho_search import SMALLEST_DENOMINATOR, VERY_MANY, FixedNorm, LearnedNorm, Norm, Search
+from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR
+from rhocal.calibrators.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, Search
 from rhocal.calibrators.scale_fit import ScaleFit, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
@@ -158,20 +159,23 @@ class RhoNormScaling(ScaleCalibrator):
         searches: dict[float, Search] = {}
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
-            if self.solver == "sgd":
-                found = self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready)
-            else:
-                searches[alpha] = search = Search(ready, fit.near(ready))
-                found = [search.minimum(norm) for norm in norms]
+            searches[alpha] = search = Search(ready, fit)
+            found = (
+                iter(self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready))
+                if self.solver == "sgd"
+                else (search.minimum(norm) for norm in norms)
+            )
             for norm, minimum in zip(norms, found, strict=True):
-                tried.append(Trial(alpha, ready, norm, minimum, self._ece(norm, minimum.x)))
+                ece = self._ece(search.confidence(norm, minimum.x), profile)
+                tried.append(Trial(alpha, ready, norm, minimum, ece))
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
         if self.solver == "expected":
             if fit.fast is profile or profile.n_samples >= VERY_MANY:
                 minimum = searches[best.alpha].refined(best.norm, minimum)
             if fit.fast is not profile:
-                minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds)
+                hessian = searches[best.alpha].hessian(best.norm)
+                minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds, hessian)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
@@ -236,9 +240,7 @@ class RhoNormScaling(ScaleCalibrator):
             )
         return [float(rho) for rho in rhos]
 
-    def _ece(self, norm: Norm, x: Vector) -> float:
-        confidence = norm.fit.confidence(norm.scales(x)[0])
-        profile = norm.fit.profile
+    def _ece(self, confidence: Vector, profile: Profile) -> float:
         return BinSums.of(confidence, profile.correct, n_bins=self.n_bins, weights=profile.weights).error(1)
 
     def _descend(self, norms: list[FixedNorm], target: Objective) -> list[solve.Minimum]:

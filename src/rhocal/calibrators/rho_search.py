@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR, GapObjective
 from rhocal.special import Vector, dot
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ VERY_MANY = 100_000
 
 SOME = 20_000
 """How many that are."""
-
-SMALLEST_DENOMINATOR = 1e-150
-"""A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
 
 
 class FixedNorm:
@@ -98,12 +97,22 @@ Norm = FixedNorm | LearnedNorm
 class Search:
     """Descents for one norm after the other: each begins where the last one ended, with the Hessian it had there."""
 
-    def __init__(self, target: Objective, temperature: solve.Minimum) -> None:
-        self.target, self.temperature = target, temperature
+    def __init__(self, target: Objective, fit: ScaleFit) -> None:
+        self.target, self.fit = target, fit
         self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
         self.hessians: dict[Norm, NDArray[np.float64]] = {}
+        self.gaps: dict[Norm, GapObjective] = {}
         self.rows: NDArray[np.intp] | None = None
         self.coarse = self
+
+    @cached_property
+    def temperature(self) -> solve.Minimum:
+        """The best single scale."""
+        return self.fit.near(self.target)
+
+    def hessian(self, norm: Norm) -> NDArray[np.float64] | None:
+        """At the optimum of a norm, where it is exact."""
+        return self.hessians[norm] if norm in self.gaps else None
 
     def minimum(self, norm: Norm) -> solve.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
@@ -127,7 +136,7 @@ class Search:
         if self.rows is None:
             p = norm.fit.profile.weights
             self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
-            self.coarse = Search(self.target, norm.fit.take(self.rows).near(self.target))
+            self.coarse = Search(self.target, norm.fit.take(self.rows))
         part = norm.take(self.rows)
         near = self.coarse.minimum(part)
         self.hessians[norm] = self.coarse.hessians[part]
@@ -135,20 +144,30 @@ class Search:
 
     def refined(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
         """The optimum of this norm to the last digits, as far as rounding lets it be seen: it was found before."""
-        found, _ = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
+        found, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
         n_evaluations = minimum.n_evaluations + found.n_evaluations
         return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
+
+    def confidence(self, norm: Norm, x: Vector) -> Vector:
+        """Confidence of every sample at the optimum of a norm."""
+        if norm in self.gaps:
+            return self.gaps[norm].confidence(*x.tolist())
+        return norm.fit.confidence(norm.scales(x)[0])
 
     def _descend(
         self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = 1e-9
     ) -> tuple[solve.Minimum, NDArray[np.float64]]:
+        if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
+            gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
+            found, (_, _, (vv, vw, ww)) = solve.two(gaps, tuple(start.tolist()), norm.bounds, tolerance)
+            return found, np.array([[vv, vw], [vw, ww]])
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
             value, slope = norm.fit.evaluate(self.target, scale)
             return value, dot(slopes, slope)
 
-        found = solve.few(fun, start, norm.bounds, hessian, tolerance)
-        if hessian is None or found[0].converged:
-            return found
-        return solve.few(fun, found[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead
+        reached = solve.few(fun, start, norm.bounds, hessian, tolerance)
+        if hessian is None or reached[0].converged:
+            return reached
+        return solve.few(fun, reached[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import solve
+from rhocal.calibrators.gaps import GapObjective
 from rhocal.curve_table import Table
 from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
 from rhocal.objectives import NLL, Objective
@@ -155,6 +156,10 @@ class ScaleFit:
 
     def near(self, objective: Objective) -> solve.Minimum:
         """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
+        if self.sees_gaps(objective):
+            gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
+            found, _ = solve.two(gaps, (self.rough, 1.0), [self.bounds, (1.0, 1.0)])
+            return replace(found, x=found.x[:1])
 
         def fun(x: Vector) -> tuple[float, Vector]:
             value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
@@ -162,12 +167,17 @@ class ScaleFit:
 
         return solve.few(fun, np.array([self.rough]), [self.bounds])[0]
 
+    def sees_gaps(self, objective: Objective) -> bool:
+        """Whether ``GapObjective`` serves."""
+        return objective.gap_weights is not None and self.kappa == 0
+
     def finish(
         self,
         objective: Objective,
         scales: Callable[[Vector], tuple[Vector, Vector]],
         minimum: solve.Minimum,
         bounds: list[tuple[float, float]],
+        hessian: NDArray[np.float64] | None = None,
     ) -> solve.Minimum:
         """Exact optimum next to the fast one. ``scales`` gives the scales and their derivatives (n_params × n)."""
         if self.fast is self.profile and minimum.converged:
@@ -181,7 +191,7 @@ class ScaleFit:
 
             return fun
 
-        return solve.polish(function(exact=True), function(exact=False), minimum, bounds)
+        return solve.polish(function(exact=True), function(exact=False), minimum, bounds, hessian)
 
 
 def spread_out(weights: Vector, n: int) -> NDArray[np.intp]:

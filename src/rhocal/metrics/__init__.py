@@ -52,8 +52,8 @@ _GEIFMAN = "Geifman et al. 2019"
 
 CORE: dict[str, Metric] = {
     "accuracy": mean("Accuracy", scores.accuracy_per_sample, "higher", reference="share of right decisions"),
-    "ece": streamed("ECE", binned.ece, "lower", reference=f"{_NAEINI}; {_GUO}"),
-    "mce": streamed("MCE", binned.mce, "lower", reference=_NAEINI),
+    "ece": streamed("ECE", binned.ece, "lower", reference=f"{_NAEINI}; {_GUO}", straight=partial(binned.straight, power=1)),
+    "mce": streamed("MCE", binned.mce, "lower", reference=_NAEINI, straight=partial(binned.straight, power=INF)),
     "adaptive_ece": Metric(
         "AdaECE", "lower", binned.adaptive_ece, reference=_NIXON, why_not=EDGES,
         sketch=partial(binned.equal_mass_sketch, power=1),
@@ -66,7 +66,8 @@ CORE: dict[str, Metric] = {
 
 _MORE: dict[str, Metric] = {
     # over bins
-    "rmsce": streamed("RMSCE", binned.rmsce, "lower", reference="Hendrycks et al. 2019"),
+    "rmsce": streamed("RMSCE", binned.rmsce, "lower", reference="Hendrycks et al. 2019",
+        straight=partial(binned.straight, power=2),),
     "adaptive_mce": Metric("AdaMCE", "lower", binned.adaptive_mce, reference=_NIXON, why_not=EDGES,
         sketch=partial(binned.equal_mass_sketch, power=INF),),
     "adaptive_rmsce": Metric("AdaRMSCE", "lower", binned.adaptive_rmsce, reference=_NIXON, why_not=EDGES,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.bins import BinSums, add_up, tied
+from rhocal import kernels
+from rhocal.bins import ON_THE_EDGE, BinSums, add_up, tied
 from rhocal.errors import InputError
 from rhocal.metrics.sums import Sketch, Sketched, Streamed
+from rhocal.predictions import SUM_TOLERANCE
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
@@ -47,6 +49,21 @@ def equal_width_sums(scored: Scored, n_bins: int) -> BinSums:
     """Sums of one batch over bins of equal width."""
     weights = scored.weights if scored.weighted else None
     return BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=weights)
+
+
+def straight(probs: Any, labels: Any, *, power: float, n_bins: int = N_BINS) -> float | None:
+    """The error straight from an array of probabilities and one of column numbers, in one pass.
+
+    None where there is anything to convert, or to complain about: the border does that.
+    """
+    plain = isinstance(probs, np.ndarray) and isinstance(labels, np.ndarray)
+    if not plain or not kernels.serves(probs) or probs.shape[1] < 2 or labels.shape != probs.shape[:1]:
+        return None
+    if labels.dtype != np.int64 or not labels.flags.c_contiguous or not labels.dtype.isnative:
+        return None
+    tolerance = SUM_TOLERANCE[probs.dtype.name]
+    sums = kernels.bin_sums_of(probs, labels, n_bins=n_bins, edge=ON_THE_EDGE, tolerance=tolerance)
+    return None if sums is None else BinSums(*sums).error(power)
 
 
 def ece(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:

@@ -42,6 +42,8 @@ class Metric:
     """The state of a batch in fixed memory, for metrics without sums: the value comes with a bound of its error."""
     per_sample: Callable[[Scored], Vector] | None = None
     """What each sample adds, where the metric is a mean."""
+    straight: Callable[..., float | None] | None = None
+    """The figure in one pass over an array of probabilities and its labels, or None where these have to be looked at first."""
     name: str = ""
     """Its name in the table."""
 
@@ -87,6 +89,10 @@ class Metric:
     ) -> float:
         """Check what came and compute the figure."""
         checked = self._checked(options)
+        if self.straight is not None and sample_weight is None and kind == "probs":
+            found = self.straight(probs, labels, **checked)
+            if found is not None:
+                return found
         return self.value(scored(probs, labels, sample_weight, kind), **checked)
 
     def of(
@@ -182,6 +188,7 @@ def streamed(
     *,
     reference: str,
     range: tuple[float, float] = (0.0, 1.0),  # noqa: A002
+    straight: Callable[..., float | None] | None = None,
 ) -> Metric:
     """A metric that is read from sums."""
 
@@ -189,7 +196,7 @@ def streamed(
         return sums(scored, **options).value
 
     value.__doc__, value.__signature__ = sums.__doc__, inspect.signature(sums)  # type: ignore[attr-defined]
-    return Metric(title, better, value, sums, range, reference)
+    return Metric(title, better, value, sums, range, reference, straight=straight)
 
 
 __all__ = ["Metric", "Streamed", "mean", "scored", "streamed"]

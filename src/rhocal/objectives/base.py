@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rhocal.errors import InputError
@@ -43,6 +44,11 @@ class Objective(ABC):
     def on_batch(self) -> Objective:
         """The same objective as the loss of one drawn mini-batch (Algorithm 1)."""
         return self
+
+    @property
+    def gap_weights(self) -> tuple[float, float, float] | None:
+        """(a, b, c) if it is a·mean(d)² + b·mean(d²) + c·NLL with d = correct − confidence, else None."""
+        return None
 
     @abstractmethod
     def terms(self) -> tuple[tuple[float, Objective], ...]:
@@ -108,6 +114,16 @@ class Sum(Objective):
 
     def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
         return Sum(tuple((weight, term.prepared(values, facts)) for weight, term in self.weighted))
+
+    @cached_property
+    def gap_weights(self) -> tuple[float, float, float] | None:
+        total = (0.0, 0.0, 0.0)
+        for weight, term in self.weighted:
+            if term.gap_weights is None:
+                return None
+            a, b, c = (x + weight * y for x, y in zip(total, term.gap_weights, strict=True))
+            total = (a, b, c)
+        return total
 
     def on_batch(self) -> Objective:
         return Sum(tuple((weight, term.on_batch()) for weight, term in self.weighted))

@@ -40,3 +40,7 @@ class TopBrier(Single):
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         d = facts.correct - values["confidence"]
         return float(dot(d**2, facts.weights)), {"confidence": -2 * facts.weights * d}
+
+    @property
+    def gap_weights(self) -> tuple[float, float, float]:
+        return (0.0, 1.0, 0.0)

@@ -29,6 +29,10 @@ class NLL(Single):
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         return -float(dot(values["log_label"], facts.weights)), {"log_label": -facts.weights}
 
+    @property
+    def gap_weights(self) -> tuple[float, float, float]:
+        return (0.0, 0.0, 1.0)
+
 
 @dataclass(frozen=True, repr=False)
 class Focal(Single):

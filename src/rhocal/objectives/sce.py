@@ -40,5 +40,9 @@ class SCE(Single):
         value = mean**2 + float(dot((d - mean) ** 2, facts.weights)) / self.batch_size
         return value, {"confidence": -2 * facts.weights * (mean + (d - mean) / self.batch_size)}
 
+    @property
+    def gap_weights(self) -> tuple[float, float, float]:
+        return (1 - 1 / self.batch_size, 1 / self.batch_size, 0.0)
+
     def on_batch(self) -> Objective:
         return SCE(math.inf)

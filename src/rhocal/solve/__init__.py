@@ -3,14 +3,16 @@
 SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
 """
 
-from rhocal.solve.evidence import CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
+from rhocal.solve.evidence import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
 from rhocal.solve.many import FEW_PARAMETERS, convex_newton, few, polish, smooth
 from rhocal.solve.one import convex, newton, scan
 from rhocal.solve.sampled import sgd
 from rhocal.solve.special_cases import isotonic, logistic, quadratic, studentized_range
+from rhocal.solve.two import two
 
 __all__ = [
     "FEW_PARAMETERS",
+    "Curved",
     "CurvedFunction",
     "Minimum",
     "ScalarFunction",
@@ -28,4 +30,5 @@ __all__ = [
     "sgd",
     "smooth",
     "studentized_range",
+    "two",
 ]

@@ -14,6 +14,9 @@ ScalarFunction = Callable[[float], tuple[float, float]]
 CurvedFunction = Callable[[float], tuple[float, float, float, float, float]]
 """log s → value and first three derivatives in s of a function convex in s, and s."""
 
+Curved = tuple[float, tuple[float, float], tuple[float, float, float]]
+"""Of a function of two variables: value, gradient, and the second derivatives vv, vw, ww."""
+
 VectorFunction = Callable[[Vector], tuple[float, Vector]]
 """x → value, gradient."""
 

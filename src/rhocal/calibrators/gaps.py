@@ -1,0 +1,101 @@
+"""Objectives of the gap between confidence and correctness, as functions of the two numbers of a fixed norm.
+
+SCE, the top-label Brier score, NLL and their sums are a·mean(d)² + b·mean(d²) + c·NLL with d = correct − confidence. So one
+walk through the samples gives their value, gradient and Hessian in (v, w), the coordinates of ``FixedNorm``, and Newton's
+method needs two or three of these where a search by gradients needs five.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import kernels
+from rhocal.curve_table import Table, derivatives
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.scale_fit import ScaleFit
+    from rhocal.objectives import Objective
+    from rhocal.solve import Curved
+    from rhocal.special import Vector
+
+SMALLEST_DENOMINATOR = 1e-150
+"""A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
+
+
+class GapObjective:
+    """Such an objective of the scales e^v / ((1 − w)·r + w), where r is one number a sample (``relative``)."""
+
+    def __init__(self, fit: ScaleFit, objective: Objective, relative: Vector) -> None:
+        assert objective.gap_weights is not None
+        self.fit, self.weights, self.relative = fit, objective.gap_weights, relative
+        self.range = float(relative.min()), float(relative.max())
+        self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
+        self.seen: tuple[tuple[float, float], Vector] | None = None
+
+    def __call__(self, v: float, w: float) -> Curved:
+        """Value, gradient (2) and Hessian (vv, vw, ww)."""
+        curves, middle = self._curves(v, w)
+        found, confidence = sums(curves, self.relative, (v, w), self.samples, middle)
+        self.seen = (v, w), confidence
+        (d, d_v, d_w, d_vv, d_vw, d_ww), square, nll = found.reshape(3, 6).tolist()
+        a, b, c = self.weights
+        rest = [b * x + c * y for x, y in zip(square, nll, strict=True)]
+        return (
+            a * d * d + rest[0],
+            (2 * a * d * d_v + rest[1], 2 * a * d * d_w + rest[2]),
+            (
+                2 * a * (d_v * d_v + d * d_vv) + rest[3],
+                2 * a * (d_v * d_w + d * d_vw) + rest[4],
+                2 * a * (d_w * d_w + d * d_ww) + rest[5],
+            ),
+        )
+
+    def confidence(self, v: float, w: float) -> Vector:
+        """Confidence of every sample; known already where it was the last to be asked about."""
+        if self.seen is None or self.seen[0] != (v, w):
+            self(v, w)
+        assert self.seen is not None
+        return self.seen[1]
+
+    def _curves(self, v: float, w: float) -> tuple[Vector, float | None]:
+        """A ring that holds every scale and its middle; or, where there is none, L and its derivatives at the scales."""
+        low, high = (v - math.log(max((1 - w) * r + w, SMALLEST_DENOMINATOR)) for r in self.range[::-1])
+        table = self.fit.fast
+        if isinstance(table, Table) and (ring := table.ring_around(low, high)) is not None:
+            return ring
+        scale = math.exp(v) / np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
+        return np.stack(table.curve(scale, order=2).orders), None
+
+
+def sums(
+    curves: Vector,
+    relative: Vector,
+    x: tuple[float, float],
+    samples: tuple[Vector, Vector, Vector],
+    middle: float | None,
+) -> tuple[Vector, Vector]:
+    """Weighted sums of d, d² and the negative log-likelihood; of each the value, its slopes in v and w, and in vv, vw, ww.
+
+    ``curves`` are the polynomials of a ring around ``middle``, or L, L′ and L″ at every scale; ``samples`` are label gap,
+    correctness and weight. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and ∂s/∂w = q = (r − 1) / mix,
+    whose own slope in w is q².
+    """
+    if kernels.ready:
+        found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, middle)
+        assert beyond == 0, "the ring holds every scale"
+        return found, confidence
+    (v, w), (label_gap, correct, weights) = x, samples
+    mix = np.maximum((1 - w) * relative + w, SMALLEST_DENOMINATOR)
+    scale, q = math.exp(v) / mix, (relative - 1) / mix
+    value, first, second = curves if middle is None else derivatives(curves, scale, middle, 2)
+    l1, l2 = scale * first, scale * (scale * second + first)  # in log scale
+    confidence = np.exp(-value)
+    d, d1, d2 = correct - confidence, confidence * l1, confidence * (l2 - l1 * l1)
+    pull = scale * label_gap
+    parts: list[float] = []
+    for f, f1, f2 in ((d, d1, d2), (d * d, 2 * d * d1, 2 * (d1 * d1 + d * d2)), (value - pull, l1 - pull, l2 - pull)):
+        parts += [float(weights @ part) for part in (f, f1, f1 * q, f2, f2 * q, (f2 + f1) * q * q)]
+    return np.array(parts), confidence

@@ -1,0 +1,79 @@
+"""Work shared among threads: every item once, in order; errors are raised; nested and forked work neither waits nor fails."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from rhocal.threads import in_threads
+
+
+@pytest.fixture(autouse=True)
+def _three_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+
+def test_every_item_once_and_in_order():
+    seen, lock = [], threading.Lock()
+
+    def work(k):
+        with lock:
+            seen.append((k, threading.current_thread().name))
+        time.sleep(0.002)
+        return k * k
+
+    assert in_threads(work, range(40)) == [k * k for k in range(40)]
+    assert sorted(k for k, _ in seen) == list(range(40))
+    assert len({name for _, name in seen}) == 3
+
+
+def test_an_error_is_raised_and_ends_the_work():
+    done = []
+
+    def work(k):
+        if k == 3:
+            raise ValueError("the third")
+        time.sleep(0.001)
+        done.append(k)
+
+    with pytest.raises(ValueError, match="the third"):
+        in_threads(work, range(1000))
+    assert len(done) < 900
+    assert in_threads(abs, [-1, -2, -3]) == [1, 2, 3]  # and the next work is done as if nothing had been
+
+
+def test_work_inside_of_work_is_not_shared_again():
+    def outer(k):
+        return in_threads(lambda j: (k, j, threading.current_thread().name), range(3))
+
+    for k, found in enumerate(in_threads(outer, range(4))):
+        assert [(a, b) for a, b, _ in found] == [(k, j) for j in range(3)]
+        assert len({name for _, _, name in found}) == 1
+
+
+def test_callers_at_the_same_time_do_not_wait_for_each_other_forever():
+    results = []
+    callers = [threading.Thread(target=lambda: results.append(in_threads(abs, range(50)))) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=30)
+    assert results == [list(range(50))] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_finds_threads_of_its_own():
+    assert in_threads(abs, range(9)) == list(range(9))
+    child = os.fork()
+    if child == 0:  # the parent's threads are not here; waiting for them would never end
+        os._exit(0 if in_threads(abs, range(9)) == list(range(9)) else 1)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        time.sleep(0.02)
+    os.kill(child, 9)
+    pytest.fail("the forked process still waits")
