@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
-SAY_WHAT := pyproject.toml setup.py constraints.txt src/rhocal/_kernels.c src/rhocal/_kernels_rows.h
+SAY_WHAT := pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/_kernels*.[ch])
 
 .PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean

@@ -4,6 +4,7 @@ Without a C compiler the package installs all the same and takes the passes in N
 """
 
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -19,7 +20,7 @@ setup(
         Extension(
             "rhocal._kernels",
             ["src/rhocal/_kernels.c"],
-            depends=["src/rhocal/_kernels_rows.h"],
+            depends=sorted(str(path) for path in Path("src/rhocal").glob("_kernels*.h")),
             extra_compile_args=["/O2"] if sys.platform == "win32" else UNIX,
             py_limited_api=True,
             optional=True,

@@ -1,9 +1,9 @@
-/* Rows of one type: included once for float and once for double, with
+/* Rows of one type: included for double, for float, and for long rows of float, with
  *   REAL       the type of the logits
- *   NAME(x)    the name of a function for that type
+ *   VECTOR     how many columns are taken at a time
+ *   NAME(x)    the name of a function for these
  *   EXP(x)     exp of a number up to 0
  *   SQRT(x)    square root
- *   NEXT(x)    the next larger number
  *   HUGEST     a number whose double is infinite
  *   ALMOST_ONE some roundings below 1
  *
@@ -52,20 +52,22 @@ INLINE void NAME(set_tail)(NAME(Shape) *shape, const REAL *row, REAL filler)
 
 INLINE REAL NAME(added)(const REAL *part)
 {
-    REAL half[VECTOR / 2];
-    for (int l = 0; l < VECTOR / 2; l++)
-        half[l] = part[l] + part[l + VECTOR / 2];
-    return (half[0] + half[2]) + (half[1] + half[3]);
+    REAL half[VECTOR];
+    memcpy(half, part, sizeof half);
+    for (int width = VECTOR / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            half[l] += half[l + width];
+    return half[0];
 }
 
 INLINE REAL NAME(highest)(const REAL *part)
 {
-    REAL half[VECTOR / 2];
-    for (int l = 0; l < VECTOR / 2; l++)
-        half[l] = part[l] > part[l + VECTOR / 2] ? part[l] : part[l + VECTOR / 2];
-    half[0] = half[0] > half[2] ? half[0] : half[2];
-    half[1] = half[1] > half[3] ? half[1] : half[3];
-    return half[0] > half[1] ? half[0] : half[1];
+    REAL half[VECTOR];
+    memcpy(half, part, sizeof half);
+    for (int width = VECTOR / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            half[l] = half[l] > half[l + width] ? half[l] : half[l + width];
+    return half[0];
 }
 
 INLINE void NAME(step_largest)(const REAL *x, REAL high[VECTOR])
@@ -82,62 +84,6 @@ INLINE REAL NAME(largest)(NAME(Shape) *shape, const REAL *row)
     PIECES(*shape)
         WALK(*shape, row, k, NAME(step_largest)(x, high));
     return NAME(highest)(high);
-}
-
-/* Column of the first entry that equals a value which is known to be there. */
-INLINE Py_ssize_t NAME(find)(const REAL *row, Py_ssize_t m, REAL value)
-{
-    Py_ssize_t k = 0;
-    for (; k + 32 <= m; k += 32) {
-        int here = 0;
-#pragma omp simd reduction(| : here)
-        for (int j = 0; j < 32; j++)
-            here |= row[k + j] == value;
-        if (here)
-            break;
-    }
-    while (k < m - 1 && row[k] != value)
-        k++;
-    return k;
-}
-
-/* Whether every entry is finite; the smallest of them. */
-CLONES static int NAME(finite)(const REAL *z, Py_ssize_t start, Py_ssize_t stop, double *least)
-{
-    REAL low = z[start];
-    int odd = 0;
-#pragma omp simd reduction(min : low) reduction(| : odd)
-    for (Py_ssize_t j = start; j < stop; j++) {
-        REAL x = z[j];
-        low = x < low ? x : low;
-        odd |= !(x - x == 0);
-    }
-    *least = low;
-    return !odd;
-}
-
-/* The same as scan below for rows too short to fill a vector: everything in one loop. */
-static double NAME(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t *column, double *top,
-                             double *total)
-{
-    REAL least = z[start * m];
-    for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        REAL high = row[0], sum = row[0];
-        least = row[0] < least ? row[0] : least;
-        Py_ssize_t at = 0;
-        for (Py_ssize_t j = 1; j < m; j++) {
-            REAL v = row[j];
-            at = v > high ? j : at;
-            high = v > high ? v : high;
-            least = v < least ? v : least;
-            sum += v;
-        }
-        column[i] = at;
-        top[i] = high;
-        total[i] = sum;
-    }
-    return least;
 }
 
 /* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
@@ -168,60 +114,14 @@ CLONES static double NAME(scan)(const REAL *z, Py_ssize_t m, Py_ssize_t start, P
             whole += NAME(added)(part);
         }
         const REAL most = NAME(highest)(high);
-        column[i] = NAME(find)(row, m, most);
+        column[i] = TYPED(find)(row, m, most);
         top[i] = most;
         total[i] = whole;
     }
     return -NAME(highest)(low);
 }
 
-/* From probabilities and labels to the bins of confidence (see add_to_bins), without a number a sample in between. Says whether all is as
- * it should be: labels are columns, no entry is negative, every row sums to 1 within the tolerance.
- * First for rows too short to fill a vector: LANES of them side by side. */
-CLONES static int NAME(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
-                                Py_ssize_t n_bins, double edge, double tolerance, double *sums)
-{
-    REAL x[VERY_FEW][LANES];
-    int odd = 0;
-    double confidence[LANES];
-    for (Py_ssize_t i = start; i < stop; i += LANES) {
-        const int n = (int)MIN(stop - i, LANES);
-        const REAL *rows = z + i * m;
-        for (int l = 0; l < LANES; l++) {
-            const REAL *row = rows + (l < n ? l : 0) * m;
-            for (Py_ssize_t j = 0; j < m; j++)
-                x[j][l] = row[j];
-        }
-        REAL high[LANES] = {0}, total[LANES] = {0}, low[LANES] = {0};
-        int at[LANES];
-        for (int l = 0; l < LANES; l++)
-            at[l] = -1; /* where nothing is above 0 */
-        for (int j = 0; j < (int)m; j++) {
-#pragma omp simd
-            for (int l = 0; l < LANES; l++) {
-                const REAL p = x[j][l];
-                at[l] = p > high[l] ? j : at[l];
-                high[l] = p > high[l] ? p : high[l];
-                low[l] = p < low[l] ? p : low[l];
-                total[l] += p;
-            }
-        }
-#pragma omp simd reduction(| : odd)
-        for (int l = 0; l < LANES; l++) {
-            const double sum = total[l];
-            odd |= low[l] < 0 || !(sum >= 1 - tolerance && sum <= 1 + tolerance); /* also if it is not a number */
-            confidence[l] = (double)high[l] / sum;
-        }
-        for (int l = 0; l < n; l++) {
-            odd |= label[i + l] < 0 || label[i + l] >= m;
-            add_to_bins(confidence[l], label[i + l] == at[l], 1, n_bins, edge, sums);
-        }
-        if (odd)
-            return 0;
-    }
-    return 1;
-}
-
+/* The same as bin_few for long rows. */
 CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
                                  Py_ssize_t n_bins, double edge, double tolerance, double *sums)
 {
@@ -241,57 +141,10 @@ CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
         if (label[i] < 0 || label[i] >= m || !(total >= 1 - tolerance && total <= 1 + tolerance))
             return 0;
         const REAL top = NAME(highest)(high);
-        const int right = row[label[i]] == top && NAME(find)(row, m, top) == label[i]; /* of several the first is predicted */
+        const int right = row[label[i]] == top && TYPED(find)(row, m, top) == label[i]; /* of several the first is predicted */
         add_to_bins((double)top / total, right, 1, n_bins, edge, sums);
     }
     return !(NAME(highest)(low) > 0);
-}
-
-/* Put a value among the largest found so far, which stand in falling order. */
-INLINE void NAME(insert)(double *found, Py_ssize_t *n_found, Py_ssize_t k, REAL value)
-{
-    if (*n_found == k && !(value > found[k - 1]))
-        return;
-    Py_ssize_t at = *n_found < k ? (*n_found)++ : k - 1;
-    for (; at > 0 && found[at - 1] < value; at--)
-        found[at] = found[at - 1];
-    found[at] = value;
-}
-
-/* The k largest entries of every row, largest first (n x k). The k-th largest of GROUPS maxima of every GROUPS-th column is a lower
- * bound for them: most pieces of a row hold nothing above it and are passed over. */
-CLONES static void NAME(best)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k, double *out)
-{
-    REAL group[GROUPS];
-    for (Py_ssize_t i = start; i < stop; i++) {
-        const REAL *row = z + i * m;
-        double *found = out + i * k;
-        Py_ssize_t n_found = 0, j = 0;
-        if (k <= GROUPS / 2 && m >= 4 * GROUPS) {
-            memcpy(group, row, sizeof group);
-            for (j = GROUPS; j + GROUPS <= m; j += GROUPS) {
-#pragma omp simd
-                for (Py_ssize_t l = 0; l < GROUPS; l++)
-                    group[l] = row[j + l] > group[l] ? row[j + l] : group[l];
-            }
-            for (Py_ssize_t l = 0; l < GROUPS; l++)
-                NAME(insert)(found, &n_found, k, group[l]);
-            const REAL bound = (REAL)found[k - 1];
-            n_found = 0;
-            for (j = 0; j + GROUPS <= m; j += GROUPS) {
-                int here = 0;
-#pragma omp simd reduction(| : here)
-                for (Py_ssize_t l = 0; l < GROUPS; l++)
-                    here |= row[j + l] >= bound;
-                if (here)
-                    for (Py_ssize_t l = j; l < j + GROUPS; l++)
-                        if (row[l] >= bound)
-                            NAME(insert)(found, &n_found, k, row[l]);
-            }
-        }
-        for (; j < m; j++)
-            NAME(insert)(found, &n_found, k, row[j]);
-    }
 }
 
 /* The norms (sum of |z - centre|^r)^(1/r) for r = 1, 1.25, ..., 3: out is 9 x n. A fourth root is two square roots; the rest are
@@ -497,21 +350,6 @@ CLONES static void NAME(moments_at)(const REAL *z, Py_ssize_t m, Py_ssize_t star
     }
 }
 
-/* Where rounding made another class equal to the first of the largest, lift that one, and those it was tied with, by the smallest
- * step there is. */
-static void NAME(keep_decision)(const REAL *row, REAL *p, Py_ssize_t m, REAL top)
-{
-    Py_ssize_t at = NAME(find)(row, m, top), j = 0;
-    while (j < at && p[j] < p[at])
-        j++;
-    if (j == at) /* what stands after it may be equal, but is not larger */
-        return;
-    const REAL lifted = NEXT(p[at]);
-    for (j = at; j < m; j++)
-        if (row[j] == top)
-            p[j] = lifted;
-}
-
 /* softmax(s z) of every row, s its own scale, or the same for all rows. The first of the largest entries of a row is so afterwards:
  * none before it becomes equal to it by rounding. */
 INLINE void NAME(step_softmax)(const REAL *x, const REAL *kept, REAL t, REAL s, REAL *e, REAL part[VECTOR], REAL near[VECTOR])
@@ -545,7 +383,7 @@ CLONES static void NAME(softmax)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
         for (Py_ssize_t j = shape.whole; j < m; j++)
             p[j] = last[j - shape.whole] * share;
         if (NAME(added)(near) > 1)
-            NAME(keep_decision)(row, p, m, t);
+            TYPED(keep_decision)(row, p, m, t);
     }
 }
 

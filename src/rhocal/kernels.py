@@ -97,7 +97,7 @@ def norms(z: Floats, rhos: list[float], *, center: bool, seen: Scan | None = Non
         seen = scan(z)
     known = (seen.total, seen.top) if center and seen is not None else (None, None)
     _share(HEAVIER * z.size, n, lambda start, stop: _kernels.norms(z, m, start, stop, *known, found, n))
-    return found[[GRID.index(rho) for rho in rhos]].T
+    return found.T if rhos == list(GRID) else found[[GRID.index(rho) for rho in rhos]].T
 
 
 def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
