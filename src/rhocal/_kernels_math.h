@@ -106,11 +106,17 @@ INLINE double log_double(double x)
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define EACH _Pragma("omp simd") for (int l = 0; l < VECTOR; l++)
 
-/* Adds a sample to the weight, confidence and correctness of its bin (3 x n_bins). */
-INLINE void add_to_bins(double confidence, double correct, double weight, Py_ssize_t n_bins, double edge, double *sums)
+/* The bin of a confidence; `edge` is how far above the edge of a bin it may lie and still belong to it. */
+INLINE Py_ssize_t bin_of(double confidence, Py_ssize_t n_bins, double edge)
 {
     double position = ceil((confidence - edge) * (double)n_bins) - 1;
-    Py_ssize_t bin = position < 0 ? 0 : position >= (double)n_bins ? n_bins - 1 : (Py_ssize_t)position;
+    position = position > 0 ? position : 0;
+    return (Py_ssize_t)(position < (double)n_bins ? position : (double)n_bins - 1);
+}
+
+/* Adds a sample to the weight, confidence and correctness of its bin (3 x n_bins). */
+INLINE void add_to_bin(Py_ssize_t bin, double confidence, double correct, double weight, Py_ssize_t n_bins, double *sums)
+{
     sums[bin] += weight;
     sums[n_bins + bin] += weight * confidence;
     sums[2 * n_bins + bin] += weight * correct;

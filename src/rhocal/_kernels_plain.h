@@ -61,7 +61,7 @@ static double TYPED(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
     return least;
 }
 
-/* From probabilities and labels to the bins of confidence (see add_to_bins), without a number a sample in between. Says whether all is as
+/* From probabilities and labels to the bins of confidence (see add_to_bin), without a number a sample in between. Says whether all is as
  * it should be: labels are columns, no entry is negative, every row sums to 1 within the tolerance.
  * For rows too short to fill a vector: LANES of them side by side. */
 CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
@@ -70,6 +70,7 @@ CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
     REAL x[VERY_FEW][LANES];
     int odd = 0;
     double confidence[LANES];
+    Py_ssize_t bins[LANES];
     for (Py_ssize_t i = start; i < stop; i += LANES) {
         const int n = (int)MIN(stop - i, LANES);
         const REAL *rows = z + i * m;
@@ -97,10 +98,11 @@ CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
             const double sum = total[l];
             odd |= low[l] < 0 || !(sum >= 1 - tolerance && sum <= 1 + tolerance); /* also if it is not a number */
             confidence[l] = (double)high[l] / sum;
+            bins[l] = bin_of(confidence[l], n_bins, edge);
         }
         for (int l = 0; l < n; l++) {
             odd |= label[i + l] < 0 || label[i + l] >= m;
-            add_to_bins(confidence[l], label[i + l] == at[l], 1, n_bins, edge, sums);
+            add_to_bin(bins[l], confidence[l], label[i + l] == at[l], 1, n_bins, sums);
         }
         if (odd)
             return 0;

@@ -142,7 +142,7 @@ CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
             return 0;
         const REAL top = NAME(highest)(high);
         const int right = row[label[i]] == top && TYPED(find)(row, m, top) == label[i]; /* of several the first is predicted */
-        add_to_bins((double)top / total, right, 1, n_bins, edge, sums);
+        add_to_bin(bin_of((double)top / total, n_bins, edge), (double)top / total, right, 1, n_bins, sums);
     }
     return !(NAME(highest)(low) > 0);
 }

@@ -173,8 +173,9 @@ INLINE Py_ssize_t gaps_from(const double *c, Py_ssize_t n_powers, Py_ssize_t n, 
     for (int l = 0; l < k; l++) {
         double mix = (1 - w) * r[i + l] + w;
         mix = mix > SMALLEST_MIX ? mix : SMALLEST_MIX;
-        s[l] = whole / mix;
-        q[l] = (r[i + l] - 1) / mix;
+        const double inverse = 1 / mix;
+        s[l] = whole * inverse;
+        q[l] = (r[i + l] - 1) * inverse;
         t[l] = (v - log_double(mix) - middle) * u;
         beyond += t[l] > 1 || t[l] < -1;
         l0[l] = l1[l] = l2[l] = 0;
@@ -242,8 +243,15 @@ CLONES static Py_ssize_t gaps(const double *c, Py_ssize_t n_powers, Py_ssize_t n
 CLONES static void bin(const double *confidence, const double *correct, const double *weight, Py_ssize_t start, Py_ssize_t stop,
                        Py_ssize_t n_bins, double edge, double *sums)
 {
-    for (Py_ssize_t i = start; i < stop; i++)
-        add_to_bins(confidence[i], correct[i], weight ? weight[i] : 1, n_bins, edge, sums);
+    Py_ssize_t at[LANES];
+    for (Py_ssize_t i = start; i < stop; i += LANES) {
+        const int k = (int)MIN(stop - i, LANES);
+#pragma omp simd
+        for (int l = 0; l < k; l++)
+            at[l] = bin_of(confidence[i + l], n_bins, edge);
+        for (int l = 0; l < k; l++)
+            add_to_bin(at[l], confidence[i + l], correct[i + l], weight ? weight[i + l] : 1, n_bins, sums);
+    }
 }
 
 /* Sum of a b. */

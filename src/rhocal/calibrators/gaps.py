@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rhocal.objectives import Objective
     from rhocal.solve import Curved
     from rhocal.special import Vector
+    from rhocal.statistics import HasCurve
 
 SMALLEST_DENOMINATOR = 1e-150
 """A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
@@ -28,9 +29,10 @@ SMALLEST_DENOMINATOR = 1e-150
 class GapObjective:
     """Such an objective of the scales e^v / ((1 − w)·r + w), where r is one number a sample (``relative``)."""
 
-    def __init__(self, fit: ScaleFit, objective: Objective, relative: Vector) -> None:
+    def __init__(self, fit: ScaleFit, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
         assert objective.gap_weights is not None
-        self.fit, self.weights, self.relative = fit, objective.gap_weights, relative
+        self.weights, self.relative = objective.gap_weights, relative
+        self.curves: HasCurve = fit.profile if exact else fit.fast
         self.range = float(relative.min()), float(relative.max())
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
         self.seen: tuple[tuple[float, float], Vector] | None = None
@@ -62,12 +64,14 @@ class GapObjective:
 
     def _curves(self, v: float, w: float) -> tuple[Vector, float | None]:
         """A ring that holds every scale and its middle; or, where there is none, L and its derivatives at the scales."""
-        low, high = (v - math.log(max((1 - w) * r + w, SMALLEST_DENOMINATOR)) for r in self.range[::-1])
-        table = self.fit.fast
-        if isinstance(table, Table) and (ring := table.ring_around(low, high)) is not None:
-            return ring
+        if isinstance(self.curves, Table):
+            least, most = self.range
+            low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
+            high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
+            if (ring := self.curves.ring_around(low, high)) is not None:
+                return ring
         scale = math.exp(v) / np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
-        return np.stack(table.curve(scale, order=2).orders), None
+        return np.stack(self.curves.curve(scale, order=2).orders), None
 
 
 def sums(

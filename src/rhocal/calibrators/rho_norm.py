@@ -174,8 +174,7 @@ class RhoNormScaling(ScaleCalibrator):
             if fit.fast is profile or profile.n_samples >= VERY_MANY:
                 minimum = searches[best.alpha].refined(best.norm, minimum)
             if fit.fast is not profile:
-                hessian = searches[best.alpha].hessian(best.norm)
-                minimum = fit.finish(best.target, best.norm.scales, minimum, best.norm.bounds, hessian)
+                minimum = searches[best.alpha].finished(best.norm, minimum)
         self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
         self.alpha_ = best.alpha
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)

@@ -110,10 +110,6 @@ class Search:
         """The best single scale."""
         return self.fit.near(self.target)
 
-    def hessian(self, norm: Norm) -> NDArray[np.float64] | None:
-        """At the optimum of a norm, where it is exact."""
-        return self.hessians[norm] if norm in self.gaps else None
-
     def minimum(self, norm: Norm) -> solve.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
 
@@ -148,10 +144,18 @@ class Search:
         n_evaluations = minimum.n_evaluations + found.n_evaluations
         return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
 
+    def finished(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
+        """The optimum of this norm on the logits themselves, next to that on the table."""
+        if not isinstance(norm, FixedNorm) or norm not in self.gaps:
+            return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
+        exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
+        found, _ = solve.two(exact, pair(minimum.x), norm.bounds, solve.ROUNDING, last_step=True)
+        return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
+
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
         if norm in self.gaps:
-            return self.gaps[norm].confidence(*x.tolist())
+            return self.gaps[norm].confidence(*pair(x))
         return norm.fit.confidence(norm.scales(x)[0])
 
     def _descend(
@@ -159,7 +163,7 @@ class Search:
     ) -> tuple[solve.Minimum, NDArray[np.float64]]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            found, (_, _, (vv, vw, ww)) = solve.two(gaps, tuple(start.tolist()), norm.bounds, tolerance)
+            found, (_, _, (vv, vw, ww)) = solve.two(gaps, pair(start), norm.bounds, tolerance)
             return found, np.array([[vv, vw], [vw, ww]])
 
         def fun(x: Vector) -> tuple[float, Vector]:
@@ -171,3 +175,9 @@ class Search:
         if hessian is None or reached[0].converged:
             return reached
         return solve.few(fun, reached[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead
+
+
+def pair(x: Vector) -> tuple[float, float]:
+    """Two plain numbers."""
+    v, w = x.tolist()
+    return v, w

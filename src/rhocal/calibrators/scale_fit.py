@@ -177,7 +177,6 @@ class ScaleFit:
         scales: Callable[[Vector], tuple[Vector, Vector]],
         minimum: solve.Minimum,
         bounds: list[tuple[float, float]],
-        hessian: NDArray[np.float64] | None = None,
     ) -> solve.Minimum:
         """Exact optimum next to the fast one. ``scales`` gives the scales and their derivatives (n_params × n)."""
         if self.fast is self.profile and minimum.converged:
@@ -191,7 +190,7 @@ class ScaleFit:
 
             return fun
 
-        return solve.polish(function(exact=True), function(exact=False), minimum, bounds, hessian)
+        return solve.polish(function(exact=True), function(exact=False), minimum, bounds)
 
 
 def spread_out(weights: Vector, n: int) -> NDArray[np.intp]:

@@ -169,16 +169,12 @@ def convex_newton(
 
 
 def polish(
-    exact: VectorFunction,
-    fast: VectorFunction,
-    minimum: Minimum,
-    bounds: Sequence[tuple[float, float]] | None = None,
-    hessian: NDArray[np.float64] | None = None,
+    exact: VectorFunction, fast: VectorFunction, minimum: Minimum, bounds: Sequence[tuple[float, float]] | None = None
 ) -> Minimum:
     """Carry the minimum of a fast approximation over to the exact function with one or two Newton steps.
 
-    The Hessian is given, or comes from the fast function by central differences, the gradient from the exact one: the error
-    left is the product of two small numbers. Where that is not enough, L-BFGS-B goes on with the exact function.
+    The Hessian comes from the fast function by central differences, the gradient from the exact one: the error left is
+    the product of two small numbers. Where that is not enough, L-BFGS-B goes on with the exact function.
     """
     x = minimum.x.copy()
     n = minimum.n_evaluations
@@ -189,12 +185,10 @@ def polish(
     if not free.any():
         return Minimum(x, value, minimum.converged, n)
     steps = 3 if len(x) <= FEW_PARAMETERS else 0
-    if hessian is None and steps:
-        hessian = _hessian(fast, x, bounds=(low, high))
-    inner = np.zeros((0, 0)) if hessian is None else hessian[np.ix_(free, free)]
+    hessian = _hessian(fast, x, bounds=(low, high))[np.ix_(free, free)] if steps else np.zeros((0, 0))
     for _ in range(steps):
         try:
-            step = -np.linalg.solve(inner, gradient[free])
+            step = -np.linalg.solve(hessian, gradient[free])
         except np.linalg.LinAlgError:
             break
         gain = -float(gradient[free] @ step) / 2

@@ -22,12 +22,18 @@ STEPS = (1.0, 0.25, 0.05, 0.01, 1e-3)
 
 
 def two(
-    fun: Callable[[float, float], Curved], start: Pair, bounds: Sequence[Pair], tolerance: float = 1e-9
+    fun: Callable[[float, float], Curved],
+    start: Pair,
+    bounds: Sequence[Pair],
+    tolerance: float = 1e-9,
+    *,
+    last_step: bool = False,
 ) -> tuple[Minimum, Curved]:
     """Minimise between bounds with Newton steps; never ends above its start. Returned is also what ``fun`` gave at the end.
 
-    ``tolerance`` is the relative decrease below which no further step is taken. In plain numbers: with two variables a call
-    of a library for small matrices takes longer than its work.
+    ``tolerance`` is the relative decrease that a step must promise to be looked at; a smaller one is the end, or, with
+    ``last_step``, is taken blindly: what is left after it is far less. In plain numbers: with two variables a call of a
+    library for small matrices takes longer than its work.
     """
     x = _clipped(start, bounds)
     at = fun(*x)
@@ -37,6 +43,8 @@ def two(
         step = _step(x, at, bounds)
         gain = -(gradient[0] * step[0] + gradient[1] * step[1]) / 2
         if gain <= tolerance * abs(value):
+            if last_step:
+                x, value = _clipped((x[0] + step[0], x[1] + step[1]), bounds), value - gain
             return Minimum(np.array(x), value, converged=True, n_evaluations=n), at
         for share in STEPS:
             trial = _clipped((x[0] + share * step[0], x[1] + share * step[1]), bounds)
