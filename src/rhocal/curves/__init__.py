@@ -4,7 +4,7 @@
 >>> from rhocal import curves
 >>> bins = curves.reliability(*rhocal.demo_logits("test"), kind="logits", n_bins=10)
 >>> round(bins.ece, 3)
-0.029
+0.033
 """
 
 from __future__ import annotations
