@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
+    from rhocal.predictions import Predictions
     from rhocal.reading import Source
     from rhocal.sampling import Half
     from rhocal.stored import Chunk
@@ -129,8 +130,7 @@ def block_sums(
         data = predictions(logits[rows], labels[rows], sample_weight=weight, **told)
         found = {}
         for who, cal in calibrators.items():
-            seen = data if cal is None else replace(data, scores=cal.transform_checked(data.logits), kind="logits")
-            samples = Scored.of(seen)
+            samples = Scored.of(under(cal, data))
             found[who] = {name: _state(name, samples) for name in names}
         return found
 
@@ -140,6 +140,13 @@ def block_sums(
         for found in in_threads(part, list(row_blocks(len(labels), np.shape(logits)[-1], SLICE_ENTRIES))):
             total = added(total, found)
     return total
+
+
+def under(calibrator: Calibrator | None, data: Predictions) -> Predictions:
+    """Predictions under a calibrator; None leaves them as they are."""
+    if calibrator is None:
+        return data
+    return replace(data, scores=calibrator.transform_checked(data.logits), kind="logits")
 
 
 def check_names(names: Iterable[str]) -> None:

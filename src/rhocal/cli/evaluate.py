@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
-from rhocal.cli.streaming import TEST, How, measured, opened, skipped
+from rhocal.cli.streaming import TEST, How, evaluated, keeps_numbers, measured, opened, skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rhocal.calibrators import Calibrator
     from rhocal.evaluation import Evaluation
     from rhocal.metrics.paired import Difference
+    from rhocal.streams import Stream
 
 PREDICTED = "predicted"
 
@@ -42,12 +45,12 @@ def evaluate(
 
     Every figure comes with a 95 % interval, with what a perfectly calibrated model scores on as many samples, and with the
     chance (p) that a perfect model looks as bad; a verdict says it in words. If the file has a tune and a test split,
-    the test split is used.
+    the test split is used. Files larger than memory are read block by block; beyond 20,000,000 rows, or with metrics that
+    only add up, the figures come with the floor of ECE alone.
     """
     from rhocal import metrics
     from rhocal.artifact import load
     from rhocal.assess import SHOWN, evaluate_checked
-    from rhocal.measuring import COUNT, FLOOR
     from rhocal.metrics import uncertainty
     from rhocal.metrics.scored import Scored
     from rhocal.predictions import predictions
@@ -58,9 +61,7 @@ def evaluate(
         blocks = opened(source, arrays, TEST, how)
         said = told.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
         who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
-        wanted = list(metrics.CORE) if shown is None else _listed(shown)
-        found_there = measured(blocks, who, said, [*wanted, FLOOR, COUNT], how)
-        _show_stream(source, blocks, found_there, as_json=as_json)
+        _of_stream(source, blocks, who, said, None if shown is None else _listed(shown), seed, how, as_json=as_json)
         return
     named = None if groups == PREDICTED else groups
     contents = arrays.read(source, named)
@@ -86,17 +87,53 @@ def evaluate(
         before, after = (Scored.of(column) for column in columns.values())
         differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     if as_json:
-        print_json(
-            {
-                "n_samples": data.n_samples,
-                "n_classes": data.n_classes,
-                "figures": {name: metrics.figures(column) for name, column in columns.items()},
-                "evaluation": {name: evaluation.to_dict() for name, evaluation in found.items()},
-                "differences": {name: vars(difference) for name, difference in differences.items()},
-            }
-        )
+        figures = {name: metrics.figures(column) for name, column in columns.items()}
+        about = {"n_samples": data.n_samples, "n_classes": data.n_classes}
+        print_json({**about, **_document(figures, found, differences)})
         return
     _show(found, differences, f"{source}: {data.n_samples:,} samples, {data.n_classes} classes")
+
+
+def _of_stream(
+    source: Path,
+    blocks: Stream,
+    who: dict[str, Calibrator | None],
+    said: dict[str, Any],
+    shown: list[str] | None,
+    seed: int,
+    how: How,
+    *,
+    as_json: bool,
+) -> None:
+    """The same, block by block."""
+    from rhocal.assess import SHOWN
+    from rhocal.measuring import COUNT, FLOOR
+    from rhocal.metrics import CORE
+
+    wanted = list(CORE) if shown is None else shown
+    if not keeps_numbers(blocks, wanted):
+        _show_stream(source, blocks, measured(blocks, who, said, [*wanted, FLOOR, COUNT], how), as_json=as_json)
+        return
+    found, differences, figures = evaluated(blocks, who, said, wanted, shown or SHOWN, seed, how)
+    left_out = skipped(blocks)
+    first = next(iter(found.values()))
+    if as_json:
+        about = {"n_rows": blocks.n_rows, "n_samples": first.n_samples, "n_classes": first.n_classes}
+        print_json({**about, **_document(figures, found, differences), **left_out})
+        return
+    _show(found, differences, f"{source}: {first.n_samples:,} samples, {first.n_classes} classes, block by block")
+
+
+def _document(
+    figures: Mapping[str, Mapping[str, float]],
+    found: Mapping[str, Evaluation],
+    differences: Mapping[str, Difference],
+) -> dict[str, Any]:
+    return {
+        "figures": figures,
+        "evaluation": {name: evaluation.to_dict() for name, evaluation in found.items()},
+        "differences": {name: vars(difference) for name, difference in differences.items()},
+    }
 
 
 def _listed(names: str) -> list[str]:
@@ -104,7 +141,7 @@ def _listed(names: str) -> list[str]:
 
 
 def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_json: bool) -> None:
-    """The figures of a file that was read block by block."""
+    """The figures of a file that was read block by block, of more samples than are kept, or with metrics that add up only."""
     from rhocal import tables
     from rhocal.measuring import COUNT, FLOOR
 

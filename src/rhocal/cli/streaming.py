@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.desk import Arrays
+    from rhocal.evaluation import Evaluation
+    from rhocal.metrics.paired import Difference
     from rhocal.reading import Source
     from rhocal.stored import Chunk
     from rhocal.streams import Stream
@@ -169,6 +171,42 @@ def measured(
     check_names(names)  # before processes are started
     with how.cluster(), reading("measuring", source, how) as blocks:
         return figures_on(blocks, [Job(calibrators)], said, names)
+
+
+KEPT_ROWS = 20_000_000
+"""Up to here eight numbers of every row are kept (1.3 GB), so that figures come with intervals and tests."""
+
+
+def keeps_numbers(source: Stream, names: Sequence[str]) -> bool:
+    """Whether a stream is evaluated, or only measured."""
+    from rhocal.assess_streams import ABLE
+
+    return source.n_rows is not None and source.n_rows <= KEPT_ROWS and all(name in ABLE for name in names)
+
+
+def evaluated(
+    source: Stream,
+    calibrators: dict[str, Calibrator | None],
+    said: dict[str, Any],
+    names: Sequence[str],
+    shown: Sequence[str],
+    seed: int,
+    how: How,
+) -> tuple[dict[str, Evaluation], dict[str, Difference], dict[str, dict[str, float]]]:
+    """Evaluations of a stream, here or on workers, the difference that the last calibrator makes, and plain figures."""
+    from rhocal.assess_streams import samples_on
+    from rhocal.metrics import METRICS, uncertainty
+    from rhocal.metrics.floor import N_REPLICATES
+
+    with how.cluster(), reading("measuring", source, how) as blocks:
+        samples = samples_on(blocks, calibrators, said, [*names, *shown])
+    found = {who: kept.evaluation(shown, n_replicates=N_REPLICATES, seed=seed) for who, kept in samples.items()}
+    figures = {who: {name: METRICS[name].value(kept.scored) for name in names} for who, kept in samples.items()}
+    differences: dict[str, Difference] = {}
+    if len(samples) > 1:
+        before, after = (kept.scored for kept in samples.values())
+        differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
+    return found, differences, figures
 
 
 def _about(source: Stream) -> dict[str, Any]:
