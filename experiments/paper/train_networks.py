@@ -2,7 +2,7 @@
 
     python experiments/paper/train_networks.py -o runs --images FOLDER --fashion FOLDER
 
-Each is one `rhocal train` of 8 to 30 minutes on one core; finished ones are skipped, an interrupted one goes on where it was.
+Each is one `rhocal train` of 5 to 45 minutes on one core; finished ones are skipped, an interrupted one goes on where it was.
 The recipe is the paper's but for the number of epochs, so weight decay is also run at 5e-4: 1e-4 has too few steps to act.
 """
 
@@ -23,6 +23,8 @@ RUNS: list[tuple[str, str, int, int, str]] = [
     ("flowers102_64px", "vgg16", 8, 16, "0"),
     ("flowers102_64px", "vgg16", 8, 16, "5e-4"),
     ("cifar10", "vgg16", 8, 16, "1e-4"),
+    ("cifar10", "resnet18", 8, 10, "0"),
+    ("cifar10", "resnet18", 8, 10, "5e-4"),
 ]
 """Images, network, width, epochs, weight decay; the most wanted first."""
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SCALE_RANGE = 1e6
 """Scales are searched from 1/this to this, in units of 1/spread of the logits."""
 
+TYPICAL = 2.0
+"""Log of the scaled distance of the largest logit from the mean: at the NLL optimum 1.6 to 2.5 on most image networks."""
+
 NEIGHBOURHOOD = 1.3
 """How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""
 
@@ -61,7 +64,7 @@ class ScaleFit:
     def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
         """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
         bounds = log_scale_bounds(profile)
-        start = float(np.clip(-np.log(max(profile.spread, 1e-300)), *bounds))
+        start = float(np.clip(TYPICAL - np.log(max(profile.spread, 1e-300)), *bounds))
         n_before = 0
         for share in SUBSAMPLES:
             n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
