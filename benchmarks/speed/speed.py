@@ -2,9 +2,9 @@
 
     make bench
 
-Each cell is the median of several rounds; in a round everybody has a turn, after a pause in which the threads of the one
-before come to rest. Peers fit *temperature scaling* only; ours are temperature and the full ρ-Norm fit (nine ρ, selection,
-exact finish). `README.md` beside this file is written by the run.
+Each cell is the median of several repetitions in a row, after one that does not count and a pause in which the threads of
+whoever came before rest. Peers fit *temperature scaling* only; ours are temperature and the full ρ-Norm fit (nine ρ,
+selection, exact finish). `README.md` beside this file is written by the run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-PAUSE = 0.02
+PAUSE = 0.2
 SMALL = 1_000_000
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
@@ -117,20 +117,22 @@ def data(n: int, m: int) -> tuple[Logits, Labels]:
     return 2.5 * truth, labels
 
 
-def in_rounds(repeats: int, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median seconds of each work, one after the other in every round; the first round, which loads things, does not count."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(repeats + 1):
-        for name, work in works.items():
-            time.sleep(PAUSE)
+def medians(repeats: int, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median seconds of each work, one after the other."""
+    found = {}
+    for name, work in works.items():
+        work()
+        time.sleep(PAUSE)
+        times = []
+        for _ in range(repeats):
             start = time.perf_counter()
             work()
-            if turn:
-                times[name].append(time.perf_counter() - start)
-    return {name: float(np.median(values)) for name, values in times.items()}
+            times.append(time.perf_counter() - start)
+        found[name] = float(np.median(times))
+    return found
 
 
-def rounds(repeats: int, n_entries: int) -> int:
+def repetitions(repeats: int, n_entries: int) -> int:
     """More where one takes milliseconds: there noise is largest."""
     return 5 * repeats if n_entries <= SMALL else repeats
 
@@ -180,8 +182,8 @@ def cost_curves(repeats: int) -> list[dict[str, Any]]:
             path = Path(folder) / "profile.safetensors"
             rhocal.save_profile(rhocal.profile(z, y), path)
             profile = rhocal.load_profile(path)
-        row |= in_rounds(
-            rounds(repeats, n * m),
+        row |= medians(
+            repetitions(repeats, n * m),
             {
                 "temperature": partial(OURS["rhocal temperature"], z, y),
                 "rho_norm": partial(OURS["rhocal rho-norm (all)"], z, y),
@@ -218,12 +220,12 @@ def side_by_side(shapes: list[tuple[int, int]], repeats: int) -> tuple[dict[str,
         z, y = data(n, m)
         works: dict[str, Callable[[], Any]] = {"one logsumexp pass": partial(logsumexp_pass, z)}
         works |= {name: partial(fit, z, y) for name, fit in {**OURS, **PEERS}.items()}
-        for name, value in in_rounds(rounds(repeats, n * m), works).items():
+        for name, value in medians(repetitions(repeats, n * m), works).items():
             seconds[name].append(value)
             print(f"{n} x {m}  {name}: {value:.4f} s", flush=True)
         cal = rhocal.TemperatureScaling().fit(z, y)
         both = {"ours": partial(cal.predict_proba, z), "scipy": partial(scipy_softmax, z, axis=1)}
-        found = in_rounds(3 * rounds(repeats, n * m), both)
+        found = medians(3 * repetitions(repeats, n * m), both)
         softmaxes.append(found["ours"] / found["scipy"])
     return seconds, softmaxes
 
@@ -233,7 +235,7 @@ def ece_times(repeats: int) -> tuple[float, float]:
     probs = scipy_softmax(data(1_000_000, 10)[0], axis=1)
     labels = np.random.default_rng(1).integers(0, 10, len(probs))
     tensors = torch.from_numpy(probs), torch.from_numpy(labels)
-    found = in_rounds(
+    found = medians(
         3 * repeats,
         {
             "ours": lambda: rhocal.metrics.ece(probs, labels),
@@ -263,7 +265,7 @@ def markdown(
             f"NumPy {np.__version__}; {peers}."
         ),
         "",
-        "Seconds to fit, float32, median of several rounds; in brackets: times faster than the fastest peer's temperature fit.",
+        "Seconds to fit, float32, median of several repetitions; in brackets: times faster than the fastest peer.",
         "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation.",
         "",
         *head,
@@ -293,7 +295,7 @@ def markdown(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="rounds for large data; five times as many for small")
+    parser.add_argument("--repeats", type=int, default=3, help="for large data; five times as many for small")
     parser.add_argument("--memory-of", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.simplefilter("ignore")

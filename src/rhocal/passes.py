@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW_CLASSES = 64
-"""Up to here a curve is evaluated directly, in float64: that is as fast as a table."""
+"""Up to here curves are worked out in float64, and what is saved are the logits: they are no more numbers than a table."""
 
 SAFE_EXPONENT = 40.0
 """exp of this, times any number of classes, is far from the ends of single precision."""

@@ -33,6 +33,8 @@ class GapObjective:
         assert objective.gap_weights is not None
         self.weights, self.relative = objective.gap_weights, relative
         self.curves: HasCurve = fit.profile if exact else fit.fast
+        if fit.profile.passes is None and isinstance(fit.profile.table, Table):
+            self.curves = fit.profile.table  # a saved one, which has all there is
         self.range = float(relative.min()), float(relative.max())
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
         self.seen: tuple[tuple[float, float], Vector] | None = None

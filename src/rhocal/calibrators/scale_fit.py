@@ -13,7 +13,6 @@ from rhocal.calibrators.gaps import GapObjective
 from rhocal.curve_table import Table
 from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
 from rhocal.objectives import NLL, Objective
-from rhocal.passes import FEW_CLASSES
 from rhocal.special import dot
 from rhocal.statistics import Facts, HasCurve, nll_by_scale, of_scale
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 SCALE_RANGE = 1e6
 """Scales are searched from 1/this to this, in units of 1/spread of the logits."""
+
+VERY_FEW_CLASSES = 16
+"""Up to here a search evaluates curves directly: a pass over so few logits takes little more than one over their table."""
 
 TYPICAL = 2.0
 """Log of the scaled distance of the largest logit from the mean: at the NLL optimum 1.6 to 2.5 on most image networks."""
@@ -89,7 +91,7 @@ class ScaleFit:
     @cached_property
     def fast(self) -> HasCurve:
         """What a search evaluates: the profile itself with few classes or a saved table, else a table around the optimum."""
-        if self.profile.n_classes <= FEW_CLASSES or self.profile.passes is None:
+        if self.profile.n_classes <= VERY_FEW_CLASSES or self.profile.passes is None:
             return self.profile
         return self.table or Table(self.profile, self.rough)
 
