@@ -1,7 +1,9 @@
 """Laws that every calibrator of the table must keep."""
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -39,6 +41,22 @@ def data():
 
 
 every = pytest.mark.parametrize("name", CALIBRATORS)
+
+
+@every
+def test_a_fit_lets_go_of_the_logits(name):
+    """At once, not when the garbage is collected: they may be most of the memory there is."""
+    logits, labels = synthetic(300, 20, seed=3)
+    gc.collect()
+    gc.disable()
+    try:
+        cal = fitted(name, logits, labels)
+        there = weakref.ref(logits)
+        del logits
+        assert there() is None
+    finally:
+        gc.enable()
+    assert cal.solution_ is not None
 
 
 @every

@@ -103,7 +103,7 @@ class Search:
         self.hessians: dict[Norm, NDArray[np.float64]] = {}
         self.gaps: dict[Norm, GapObjective] = {}
         self.rows: NDArray[np.intp] | None = None
-        self.coarse = self
+        self.coarse: Search | None = None
 
     @cached_property
     def temperature(self) -> solve.Minimum:
@@ -129,7 +129,7 @@ class Search:
         return self.last[0]
 
     def _among_some(self, norm: FixedNorm) -> solve.Minimum:
-        if self.rows is None:
+        if self.rows is None or self.coarse is None:
             p = norm.fit.profile.weights
             self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
             self.coarse = Search(self.target, norm.fit.take(self.rows))

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.solve.evidence import Minimum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rhocal.solve.evidence import CurvedFunction, ScalarFunction
+
+
+def zero(fun: Callable[[float], float], low: float, high: float, **options: Any) -> tuple[float, Any]:
+    """Where a function is zero between two numbers at which its sign differs, by Brent's method; and SciPy's report.
+
+    What SciPy wraps a function in refers to itself, so it would keep the samples of a fit until the next garbage collection.
+    Therefore it is handed a function that lets go of them.
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415
+
+    held = [fun]
+    try:
+        root, report = brentq(lambda x: held[-1](x), low, high, **{"xtol": 1e-13, "full_output": True} | options)  # noqa: PLW0108
+    finally:
+        held.clear()
+    return root, report
 
 
 def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimum:
@@ -18,8 +36,6 @@ def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimu
 
     Steps double away from the start until the slope changes sign; Brent's method finds the zero in between.
     """
-    from scipy.optimize import brentq  # noqa: PLC0415
-
     slopes: dict[float, float] = {}
 
     def slope(x: float) -> float:
@@ -36,7 +52,7 @@ def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimu
         x, other, step = other, other + direction * step, 2 * step
         other = min(max(other, low), high)
     if slope(other) * direction >= 0 and x != other:
-        root = brentq(slope, min(x, other), max(x, other), xtol=1e-13, rtol=4 * np.finfo(float).eps, maxiter=200)
+        root, _ = zero(slope, min(x, other), max(x, other), rtol=4 * np.finfo(float).eps, maxiter=200)
     else:
         root = bound
     return Minimum(np.array([root]), fun(root)[0], converged=True, n_evaluations=len(slopes) + 1)
@@ -72,7 +88,7 @@ def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: flo
 
     While the best point is the edge of the grid, the grid moves on beyond it.
     """
-    from scipy.optimize import brentq, minimize_scalar  # noqa: PLC0415
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415
 
     n_evaluations = 0
     for _ in range(40):
@@ -87,7 +103,7 @@ def scan(fun: ScalarFunction, centre: float, reach: float, low: float, high: flo
     left, right = max(best - 1, 0), min(best + 1, n_points - 1)
     for a, b in ((left, best), (best, right)):  # a zero of the slope from − to + next to the best point
         if seen[a][1] < 0 < seen[b][1]:
-            x, report = brentq(lambda t: fun(t)[1], grid[a], grid[b], xtol=1e-13, full_output=True)
+            x, report = zero(lambda t: fun(t)[1], grid[a], grid[b])
             return Minimum(
                 np.array([x]), fun(x)[0], converged=True, n_evaluations=n_evaluations + report.function_calls + 1
             )
