@@ -142,7 +142,7 @@ def test_sums_in_bins(weighted, in_numpy):
     confidence = np.concatenate([rng.random(10_000), [0.0, 0.1, 0.3, 1.0, 1.0 + 1e-12]])
     correct = (rng.random(len(confidence)) < confidence).astype(np.float64)
     weights = rng.random(len(confidence)) if weighted else None
-    for n_bins in (1, 10, 15):
+    for n_bins in (1, 10, 15, 32, 33, 100):
         ours = BinSums.of(confidence, correct, n_bins=n_bins, weights=weights)
         other = in_numpy(BinSums.of, confidence, correct, n_bins=n_bins, weights=weights)
         for name in ("weight", "confidence", "correct"):
@@ -157,7 +157,7 @@ def test_calibration_errors_straight_from_probabilities(n_classes, dtype, in_num
     labels = np.random.default_rng(1).integers(0, n_classes, len(probs))
     labels[:20] = 0
     for metric in (metrics.ece, metrics.mce, metrics.rmsce):
-        for n_bins in (10, 15):
+        for n_bins in (10, 15, 50):
             one_pass = metric.straight(probs, labels, n_bins=n_bins)
             assert one_pass is not None
             by_border = metric.of(probs, labels, n_bins=n_bins).value

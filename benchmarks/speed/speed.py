@@ -266,7 +266,8 @@ def markdown(
         ),
         "",
         "Seconds to fit, float32, median of several repetitions; in brackets: times faster than the fastest peer.",
-        "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation.",
+        "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation. The two cores are shared with",
+        "others: what takes milliseconds varies from run to run, ours by a third, torch's by a factor of two.",
         "",
         *head,
     ]

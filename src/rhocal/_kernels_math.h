@@ -114,10 +114,41 @@ INLINE Py_ssize_t bin_of(double confidence, Py_ssize_t n_bins, double edge)
     return (Py_ssize_t)(position < (double)n_bins ? position : (double)n_bins - 1);
 }
 
-/* Adds a sample to the weight, confidence and correctness of its bin (3 x n_bins). */
-INLINE void add_to_bin(Py_ssize_t bin, double confidence, double correct, double weight, Py_ssize_t n_bins, double *sums)
+/* Weight, confidence and correctness of each bin, added up in WAYS places in turn: an addition need not wait for the one before it,
+ * which mostly goes to the same bin. With more than FEW_BINS there is one place, which the caller has. */
+#define WAYS 4
+#define FEW_BINS 32
+
+typedef struct {
+    double places[WAYS][FEW_BINS][4];
+    double *sums; /* 3 x n_bins, where they end up */
+    Py_ssize_t n_bins;
+} Bins;
+
+INLINE Bins bins_for(double *sums, Py_ssize_t n_bins)
 {
-    sums[bin] += weight;
-    sums[n_bins + bin] += weight * confidence;
-    sums[2 * n_bins + bin] += weight * correct;
+    Bins bins = {.sums = sums, .n_bins = n_bins};
+    return bins;
+}
+
+INLINE void add_to_bin(Bins *bins, int way, Py_ssize_t bin, double confidence, double correct, double weight)
+{
+    if (bins->n_bins <= FEW_BINS) {
+        double *place = bins->places[way % WAYS][bin];
+        place[0] += weight;
+        place[1] += weight * confidence;
+        place[2] += weight * correct;
+    } else {
+        bins->sums[bin] += weight;
+        bins->sums[bins->n_bins + bin] += weight * confidence;
+        bins->sums[2 * bins->n_bins + bin] += weight * correct;
+    }
+}
+
+INLINE void close_bins(Bins *bins)
+{
+    for (Py_ssize_t bin = 0; bin < bins->n_bins && bins->n_bins <= FEW_BINS; bin++)
+        for (int way = 0; way < WAYS; way++)
+            for (int k = 0; k < 3; k++)
+                bins->sums[k * bins->n_bins + bin] += bins->places[way][bin][k];
 }

@@ -64,13 +64,14 @@ static double TYPED(scan_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_
 /* From probabilities and labels to the bins of confidence (see add_to_bin), without a number a sample in between. Says whether all is as
  * it should be: labels are columns, no entry is negative, every row sums to 1 within the tolerance.
  * For rows too short to fill a vector: LANES of them side by side. */
-CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
-                                Py_ssize_t n_bins, double edge, double tolerance, double *sums)
+INLINE int TYPED(bin_few_of)(const REAL *z, const Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
+                             Py_ssize_t n_bins, double edge, double tolerance, double *sums)
 {
     REAL x[VERY_FEW][LANES];
     int odd = 0;
     double confidence[LANES];
-    Py_ssize_t bins[LANES];
+    Py_ssize_t at_bin[LANES];
+    Bins bins = bins_for(sums, n_bins);
     for (Py_ssize_t i = start; i < stop; i += LANES) {
         const int n = (int)MIN(stop - i, LANES);
         const REAL *rows = z + i * m;
@@ -98,16 +99,25 @@ CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
             const double sum = total[l];
             odd |= low[l] < 0 || !(sum >= 1 - tolerance && sum <= 1 + tolerance); /* also if it is not a number */
             confidence[l] = (double)high[l] / sum;
-            bins[l] = bin_of(confidence[l], n_bins, edge);
+            at_bin[l] = bin_of(confidence[l], n_bins, edge);
         }
         for (int l = 0; l < n; l++) {
             odd |= label[i + l] < 0 || label[i + l] >= m;
-            add_to_bin(bins[l], confidence[l], label[i + l] == at[l], 1, n_bins, sums);
+            add_to_bin(&bins, l, at_bin[l], confidence[l], label[i + l] == at[l], 1);
         }
         if (odd)
             return 0;
     }
+    close_bins(&bins);
     return 1;
+}
+
+CLONES static int TYPED(bin_few)(const REAL *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const int64_t *label,
+                                 Py_ssize_t n_bins, double edge, double tolerance, double *sums)
+{
+    if (m == 10) /* what most networks of few classes have: a loop of known length is unrolled */
+        return TYPED(bin_few_of)(z, 10, start, stop, label, n_bins, edge, tolerance, sums);
+    return TYPED(bin_few_of)(z, m, start, stop, label, n_bins, edge, tolerance, sums);
 }
 
 /* Put a value among the largest found so far, which stand in falling order. */

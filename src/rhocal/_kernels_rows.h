@@ -126,6 +126,7 @@ CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
                                  Py_ssize_t n_bins, double edge, double tolerance, double *sums)
 {
     NAME(Shape) shape = NAME(shape)(m);
+    Bins bins = bins_for(sums, n_bins);
     REAL low[VECTOR] = {0};
     for (Py_ssize_t i = start; i < stop; i++) {
         const REAL *row = z + i * m, first = row[0];
@@ -142,8 +143,10 @@ CLONES static int NAME(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start, 
             return 0;
         const REAL top = NAME(highest)(high);
         const int right = row[label[i]] == top && TYPED(find)(row, m, top) == label[i]; /* of several the first is predicted */
-        add_to_bin(bin_of((double)top / total, n_bins, edge), (double)top / total, right, 1, n_bins, sums);
+        const double confidence = (double)top / total;
+        add_to_bin(&bins, (int)(i % WAYS), bin_of(confidence, n_bins, edge), confidence, right, 1);
     }
+    close_bins(&bins);
     return !(NAME(highest)(low) > 0);
 }
 

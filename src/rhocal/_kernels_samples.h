@@ -244,14 +244,16 @@ CLONES static void bin(const double *confidence, const double *correct, const do
                        Py_ssize_t n_bins, double edge, double *sums)
 {
     Py_ssize_t at[LANES];
+    Bins bins = bins_for(sums, n_bins);
     for (Py_ssize_t i = start; i < stop; i += LANES) {
         const int k = (int)MIN(stop - i, LANES);
 #pragma omp simd
         for (int l = 0; l < k; l++)
             at[l] = bin_of(confidence[i + l], n_bins, edge);
         for (int l = 0; l < k; l++)
-            add_to_bin(at[l], confidence[i + l], correct[i + l], weight ? weight[i + l] : 1, n_bins, sums);
+            add_to_bin(&bins, l, at[l], confidence[i + l], correct[i + l], weight ? weight[i + l] : 1);
     }
+    close_bins(&bins);
 }
 
 /* Sum of a b. */
