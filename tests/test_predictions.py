@@ -195,3 +195,10 @@ def test_what_the_border_saw_belongs_to_the_scores():
     assert data.seen.column.tolist() == [1, 0]
     assert data.take(np.array([1])).seen.top.tolist() == [5.0]
     assert replace(data, scores=-data.scores).seen.column.tolist() == [0, 2]
+
+
+def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
+    by_columns = np.asfortranarray(np.arange(12.0).reshape(4, 3) - 5)
+    assert predictions(by_columns).scores.flags.c_contiguous
+    monkeypatch.setattr("rhocal.predictions.SMALL", 11)
+    assert np.shares_memory(predictions(by_columns).scores, by_columns)

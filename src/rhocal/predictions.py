@@ -25,6 +25,9 @@ Kind = Literal["logits", "probs", "log_probs"]
 SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
 
+SMALL = 1 << 24
+"""Entries (64 MB in single precision) up to which scores are put in order row by row."""
+
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 
 # How far a row of probabilities may be from 1: what rounding each of many entries to that type can add up to.
@@ -132,7 +135,7 @@ def predictions(
     if kind not in get_args(Kind):
         raise InputError(f"kind is one of {', '.join(get_args(Kind))}; got {kind!r}")
     scores, stored = _floats(values, name)
-    table = _as_table(scores, class_axis, kind, name)
+    table = _in_rows(_as_table(scores, class_axis, kind, name))
     names = None if classes is None else _class_names(classes, table.shape[1])
     flat = None if labels is None else _flat(labels, "labels", len(table), name)
     weights = None if sample_weight is None else _weights(sample_weight, len(table), name)
@@ -212,6 +215,14 @@ def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
     if n_classes < 2:
         raise InputError(f"{name} of shape {scores.shape} has {n_classes} classes on axis {class_axis}; need 2 or more")
     return np.moveaxis(scores, class_axis, -1).reshape(-1, n_classes)
+
+
+def _in_rows(table: Floats) -> Floats:
+    """Rows one after the other in memory, which is how passes over them are quick; a data frame has columns so.
+
+    Large arrays stay as they are: a copy might not find room.
+    """
+    return np.ascontiguousarray(table) if table.size <= SMALL else table
 
 
 def _from_binary(score: Floats, kind: Kind) -> Floats:
