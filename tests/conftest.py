@@ -9,6 +9,8 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 # The same cases every time, so that a red build is always about the change. To look further: EXPLORE=50 make pytest
@@ -33,6 +35,19 @@ def synthetic(n=400, m=5, *, scale=2.5, seed=0, dtype=np.float64):
     p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     return (scale * truth).astype(dtype), labels
+
+
+def uneven(n, m, dtype):
+    """The same with logits that are larger for some samples than for others, as a norm sees them."""
+    logits, labels = synthetic(n, m, dtype=np.float32)
+    size = np.exp(0.3 * np.random.default_rng(1).normal(size=(n, 1)))
+    return (logits * size).astype(dtype), labels
+
+
+def as_parquet(path, logits, labels, rows=300):
+    """A Parquet file with a list of logits in each row."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), logits.shape[1])
+    pq.write_table(pa.table({"logits": lists, "labels": labels}), path, row_group_size=rows)
 
 
 def real(name, seed=0):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rhocal
-from conftest import run, synthetic
+from conftest import run, uneven
 from rhocal import compare_streams, sampling, stored
 from rhocal.calibrators import calibrator
 from rhocal.compare import FAILED, TunedOn, compare, halves, read_rows, summary
@@ -32,9 +32,7 @@ def small_blocks(monkeypatch):
 
 @pytest.fixture(scope="module")
 def data():
-    logits, labels = synthetic(1501, 90, dtype=np.float32)
-    size = np.exp(0.3 * np.random.default_rng(1).normal(size=(1501, 1)))
-    return (logits * size).astype(np.float16), labels
+    return uneven(1501, 90, np.float16)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rhocal
-from conftest import run, synthetic
+from conftest import run, synthetic, uneven
 from rhocal import dask as many
 from rhocal import measuring, out_of_core, sampling
 from rhocal.errors import FileError, InputError, SubsampleWarning
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 @pytest.fixture(scope="module")
 def data():
-    logits, labels = synthetic(1200, 80, dtype=np.float32)
-    size = np.exp(0.3 * np.random.default_rng(1).normal(size=(1200, 1)))
-    return (logits * size).astype(np.float32), labels
+    return uneven(1200, 80, np.float32)
 
 
 @pytest.fixture(scope="module")

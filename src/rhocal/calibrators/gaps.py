@@ -89,7 +89,7 @@ def sums(
     correctness and weight. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and ∂s/∂w = q = (r − 1) / mix,
     whose own slope in w is q².
     """
-    if kernels.ready:
+    if all(kernels.adds(part, relative) for part in (curves, *samples)):
         found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, middle)
         assert beyond == 0, "the ring holds every scale"
         return found, confidence

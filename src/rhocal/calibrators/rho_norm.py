@@ -160,7 +160,7 @@ class RhoNormScaling(ScaleCalibrator):
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
             searches[alpha] = search = Search(ready, fit)
-            found = (
+            found = (  # one after the other: what a search saw last are the confidences that are asked for next
                 iter(self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready))
                 if self.solver == "sgd"
                 else (search.minimum(norm) for norm in norms)

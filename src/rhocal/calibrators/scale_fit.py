@@ -32,7 +32,7 @@ VERY_FEW_CLASSES = 16
 """Up to here a search evaluates curves directly: a pass over so few logits takes little more than one over their table."""
 
 TYPICAL = 2.0
-"""Log of the scaled distance of the largest logit from the mean: at the NLL optimum 1.6 to 2.5 on most image networks."""
+"""Where a search begins: log of the scaled distance of the largest logit from the mean, on most networks about that."""
 
 NEIGHBOURHOOD = 1.3
 """How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""

@@ -25,6 +25,9 @@ FEW_PARAMETERS = 10
 LONGEST_STEP = 0.5
 """Of ``few``, in any variable."""
 
+STEPS = (1.0, 0.25, 0.05, 0.01, 1e-3)
+"""Shares of a step that ``few`` and ``two`` try until the value falls."""
+
 DAMPED = 0.2
 """Share of the curvature expected along a step that ``few`` believes in at least."""
 
@@ -96,7 +99,7 @@ def few(
         step /= max(1, np.abs(step).max() / LONGEST_STEP)
         if -float(gradient @ step) / 2 <= tolerance * abs(value):
             return Minimum(x, value, converged=True, n_evaluations=n), hessian
-        for shrink in (1, 0.25, 0.05, 0.01, 1e-3):
+        for shrink in STEPS:
             trial = np.clip(x + shrink * step, low, high)
             trial_value, trial_gradient = fun(trial)
             n += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.solve.evidence import Minimum
-from rhocal.solve.many import LONGEST_STEP, ROUNDING
+from rhocal.solve.many import LONGEST_STEP, ROUNDING, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from rhocal.solve.evidence import Curved
 
 Pair = tuple[float, float]
-
-STEPS = (1.0, 0.25, 0.05, 0.01, 1e-3)
-"""Shares of a step that are tried until the value falls."""
 
 
 def two(
