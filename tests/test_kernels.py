@@ -15,7 +15,7 @@ from rhocal.calibrators.rho_search import FixedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import objective
-from rhocal.passes import ArrayPasses
+from rhocal.passes import FIVE, ArrayPasses
 
 pytestmark = pytest.mark.skipif(not kernels.ready, reason="the compiled passes were not built: no C compiler was there")
 
@@ -56,7 +56,7 @@ def test_every_pass_is_that_of_numpy(shape, dtype, in_numpy):
             # The third derivative is a difference of large numbers; all it does is shorten a Newton step.
             slack = 1000 if k == 3 else 10
             np.testing.assert_allclose(ours, other, rtol=10 * near["rtol"], atol=slack * near["atol"])
-    five = 0.2 * 2 ** (np.arange(5) / 2)
+    five = 0.05 * np.array(FIVE)
     np.testing.assert_allclose(passes.moments(top, five), in_numpy(passes.moments, top, five), **near)
     np.testing.assert_allclose(passes.moments_at(top, scale), in_numpy(passes.moments_at, top, scale), **near)
     np.testing.assert_array_equal(passes.largest(10), in_numpy(passes.largest, 10))

@@ -7,6 +7,7 @@ import pytest
 
 import rhocal
 from conftest import real, run, synthetic
+from rhocal import saved_profile
 from rhocal.errors import FileError, InputError
 
 METHODS = ["temperature", "temperature-avuc", "rho-norm", "field", "smart", "pts"]
@@ -73,6 +74,16 @@ def test_what_a_profile_does_not_hold_is_a_clear_error(tmp_path):
         rhocal.load_profile(cal)
     with pytest.raises(InputError, match="labels are missing"):
         rhocal.profile(logits, None)
+
+
+@pytest.mark.parametrize(("schema", "said"), [(1, "Make the profile again"), (99, "Upgrade rhocal")])
+def test_a_profile_of_another_schema_is_refused(tmp_path, monkeypatch, schema, said):
+    path = tmp_path / "profile.safetensors"
+    monkeypatch.setattr(saved_profile, "SCHEMA", schema)
+    rhocal.save_profile(rhocal.profile(*synthetic(200, 100)), path)
+    monkeypatch.undo()
+    with pytest.raises(FileError, match=said):
+        rhocal.load_profile(path)
 
 
 def test_command_line(tmp_path):

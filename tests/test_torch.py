@@ -16,7 +16,7 @@ from conftest import synthetic
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
-from rhocal.passes import ArrayPasses
+from rhocal.passes import FIVE, ArrayPasses
 from rhocal.torch import CalibrationLoss, calibrate, collect
 from rhocal.torch.metrics import CalibrationMetric
 from rhocal.torch.passes import TensorPasses, profile_of
@@ -174,7 +174,7 @@ def test_passes_over_tensors_read_what_passes_over_arrays_read(data):
             tensors.norm_slope(1.7, center=center), arrays.norm_slope(1.7, center=center), atol=1e-5
         )
     np.testing.assert_allclose(tensors.curve(top, scale, 3), arrays.curve(top, scale, 3), atol=1e-6)
-    scales = 0.3 * 2 ** (np.arange(5) / 2)
+    scales = 0.1 * np.array(FIVE)
     np.testing.assert_allclose(tensors.moments(top, scales), arrays.moments(top, scales), rtol=1e-4, atol=1e-5)
 
 
@@ -380,5 +380,5 @@ def test_moments_of_tensors_are_those_of_arrays():
     scale = np.random.default_rng(0).uniform(0.2, 0.8, 200)
     there = TensorPasses(torch.from_numpy(logits))
     np.testing.assert_allclose(there.moments_at(profile.top, scale), profile.moments_at(scale), rtol=1e-9)
-    scales = 0.3 * 2 ** (np.arange(5) / 2)
+    scales = 0.1 * np.array(FIVE)
     np.testing.assert_allclose(there.moments(profile.top, scales), profile.moments(scales), rtol=1e-9)

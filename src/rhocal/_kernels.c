@@ -16,41 +16,35 @@
 #include "_kernels_math.h"
 
 #define REAL float
+#define WIDTH 16
+#define TYPED(x) x##_float
 #define EXP exp_float
-#define SQRT sqrtf
+#define QUARTER(x) sqrtf(sqrtf(x))
 #define NEXT(x) nextafterf(x, INFINITY)
 #define HUGEST 3e38f
 #define ALMOST_ONE 0.999999f
-#define TYPED(x) x##_float
 #include "_kernels_plain.h"
-#define NAME(x) x##_float
-#define VECTOR 8
+#include "_kernels_blocks.h"
 #include "_kernels_rows.h"
-#undef NAME
-#undef VECTOR
-#define NAME(x) x##_long_float
-#define VECTOR 16
-#include "_kernels_rows.h"
-#undef NAME
-#undef VECTOR
 #undef REAL
+#undef WIDTH
 #undef TYPED
 #undef EXP
-#undef SQRT
+#undef QUARTER
 #undef NEXT
 #undef HUGEST
 #undef ALMOST_ONE
 
 #define REAL double
+#define WIDTH 8
+#define TYPED(x) x##_double
 #define EXP exp_double
-#define SQRT sqrt
+#define QUARTER(x) sqrt(sqrt(x))
 #define NEXT(x) nextafter(x, INFINITY)
 #define HUGEST 1e308
 #define ALMOST_ONE 0.99999999999999
-#define TYPED(x) x##_double
 #include "_kernels_plain.h"
-#define NAME(x) x##_double
-#define VECTOR 8
+#include "_kernels_blocks.h"
 #include "_kernels_rows.h"
 
 #include "_kernels_samples.h"
@@ -92,17 +86,8 @@ static void *hold(Held *held, PyObject *array, int writable)
 
 #define IS_DOUBLE(held) ((held).buffers[0].itemsize == 8)
 
-/* The loop for the type and the length of the rows. */
-#define ON_ROWS(function, ...)                                                                                             \
-    (IS_DOUBLE(held) ? function##_double(__VA_ARGS__)                                                                      \
-     : m < LONG      ? function##_float(__VA_ARGS__)                                                                       \
-                     : function##_long_float(__VA_ARGS__))
-
-/* The same with a loop of its own for few columns. */
-#define ON_FEW_OR_ROWS(few, short_rows, function, ...)                                                                     \
-    (m > (few)         ? ON_ROWS(function, __VA_ARGS__)                                                                    \
-     : IS_DOUBLE(held) ? short_rows##_double(__VA_ARGS__)                                                                  \
-                       : short_rows##_float(__VA_ARGS__))
+/* The loop for the type of the rows. */
+#define ON_ROWS(function, ...) (IS_DOUBLE(held) ? function##_double(__VA_ARGS__) : function##_float(__VA_ARGS__))
 
 static PyObject *done(Held *held, int ok)
 {
@@ -123,7 +108,7 @@ static PyObject *py_finite(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Onn", &z, &start, &stop) || !(a = hold(&held, z, 0)))
         return NULL;
     BEGIN
-    finite = IS_DOUBLE(held) ? finite_double(a, start, stop, &least) : finite_float(a, start, stop, &least);
+    finite = ON_ROWS(finite, a, start, stop, &least);
     END
     release(&held);
     return Py_BuildValue("Nd", PyBool_FromLong(finite), least);
@@ -141,7 +126,7 @@ static PyObject *py_scan(PyObject *self, PyObject *args)
     int ok = (a = hold(&held, z, 0)) && (b = hold(&held, column, 1)) && (c = hold(&held, top, 1)) && (d = hold(&held, total, 1));
     if (ok) {
         BEGIN
-        least = ON_FEW_OR_ROWS(VERY_FEW, scan_few, scan, a, m, start, stop, b, c, d);
+        least = ON_ROWS(scan, a, m, start, stop, b, c, d);
         END
     }
     release(&held);
@@ -159,10 +144,7 @@ static PyObject *py_best(PyObject *self, PyObject *args)
     int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1));
     if (ok) {
         BEGIN
-        if (IS_DOUBLE(held))
-            best_double(a, m, start, stop, k, b);
-        else
-            best_float(a, m, start, stop, k, b);
+        ON_ROWS(best, a, m, start, stop, k, b);
         END
     }
     return done(&held, ok);
@@ -198,7 +180,7 @@ static PyObject *py_curve(PyObject *self, PyObject *args)
     int ok = (a = hold(&held, z, 0)) && (b = hold(&held, top, 0)) && (c = hold(&held, scale, 0)) && (d = hold(&held, out, 1));
     if (ok) {
         BEGIN
-        ON_FEW_OR_ROWS(FEW, few_curve, curve, a, m, start, stop, b, c, order, d, n);
+        ON_ROWS(curve, a, m, start, stop, b, c, order, d, n);
         END
     }
     return done(&held, ok);
@@ -351,7 +333,7 @@ static PyObject *py_bin_rows(PyObject *self, PyObject *args)
     int ok = (a = hold(&held, z, 0)) && (b = hold(&held, label, 0)) && (c = hold(&held, sums, 1));
     if (ok) {
         BEGIN
-        fine = ON_FEW_OR_ROWS(VERY_FEW, bin_few, bin_rows, a, m, start, stop, b, n_bins, edge, tolerance, c);
+        fine = ON_ROWS(bin_rows, a, m, start, stop, b, n_bins, edge, tolerance, c);
         END
     }
     release(&held);

@@ -22,6 +22,12 @@
 #include <xmmintrin.h>
 #endif
 
+/* Eight numbers of a row, in the order that is wanted. */
+#if defined(__x86_64__) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
+#define WITH_SHUFFLES
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+#endif
+
 /* exp(x) for x <= 0: 2^n exp(r) with |r| <= log(2) / 2. (exp(r) - 1 - r) / r^2 is the Chebyshev fit of degree 4 (9 in double), with a
  * relative error of 8e-9 (2e-17). n is rounded by adding 1.5 * 2^23 (2^52), whose low bits then hold it. Below the clamp the result
  * would not be a normal number. */
@@ -97,14 +103,11 @@ INLINE double log_double(double x)
 #define LANES 16
 #define SMALLEST_MIX 1e-150 /* `gaps.py` says why */
 #define FEW 64
-#define VERY_FEW 16
 #define LONG 256
-#define PIECE 2048
+#define PIECE 64
 #define GROUPS 64
-#define BLOCK 64
 #define MANY_COLUMNS 1000000 /* the cube of that is far from the ends of single precision */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define EACH _Pragma("omp simd") for (int l = 0; l < VECTOR; l++)
 
 /* The bin of a confidence; `edge` is how far above the edge of a bin it may lie and still belong to it. */
 INLINE Py_ssize_t bin_of(double confidence, Py_ssize_t n_bins, double edge)

@@ -1,44 +1,4 @@
-/* Loops over samples rather than over the columns of a row: curves of few classes, polynomials, sums. */
-
-/* The curve for few classes, in double: LANES rows at a time, side by side, because short rows fill no vector. */
-#define FEW_CURVE(TYPE)                                                                                                    \
-    CLONES static void few_curve_##TYPE(const TYPE *z, Py_ssize_t m, Py_ssize_t start, Py_ssize_t stop, const double *top, \
-                                        const double *scale, int order, double *out, Py_ssize_t n_rows)                    \
-    {                                                                                                                      \
-        double d[FEW][LANES], s[LANES], e0[LANES], e1[LANES], e2[LANES], e3[LANES];                                        \
-        for (Py_ssize_t i = start; i < stop; i += LANES) {                                                                 \
-            Py_ssize_t n = stop - i < LANES ? stop - i : LANES;                                                            \
-            for (Py_ssize_t l = 0; l < LANES; l++) {                                                                       \
-                Py_ssize_t row = i + (l < n ? l : 0);                                                                      \
-                s[l] = scale[row];                                                                                         \
-                e0[l] = e1[l] = e2[l] = e3[l] = 0;                                                                         \
-                for (Py_ssize_t j = 0; j < m; j++)                                                                         \
-                    d[j][l] = (double)z[row * m + j] - top[row];                                                           \
-            }                                                                                                              \
-            for (Py_ssize_t j = 0; j < m; j++) {                                                                           \
-                _Pragma("omp simd") for (Py_ssize_t l = 0; l < LANES; l++)                                                 \
-                {                                                                                                          \
-                    double x = d[j][l], e = exp_double(s[l] * x);                                                          \
-                    e0[l] += e;                                                                                            \
-                    e1[l] += e * x;                                                                                        \
-                    e2[l] += e * x * x;                                                                                    \
-                    e3[l] += e * x * x * x;                                                                                \
-                }                                                                                                          \
-            }                                                                                                              \
-            for (Py_ssize_t l = 0; l < n; l++) {                                                                           \
-                double mean = e1[l] / e0[l], square = e2[l] / e0[l];                                                       \
-                out[i + l] = log(e0[l]);                                                                                   \
-                out[n_rows + i + l] = mean;                                                                                \
-                if (order > 1)                                                                                             \
-                    out[2 * n_rows + i + l] = square > mean * mean ? square - mean * mean : 0;                             \
-                if (order > 2)                                                                                             \
-                    out[3 * n_rows + i + l] = e3[l] / e0[l] - 3 * mean * square + 2 * mean * mean * mean;                  \
-            }                                                                                                              \
-        }                                                                                                                  \
-    }
-
-FEW_CURVE(float)
-FEW_CURVE(double)
+/* Loops over samples rather than over the columns of a row: polynomials, sums. */
 
 /* L and its derivatives in the scale from polynomials c (n_powers x n, lowest power first) of t = (log scale - centre) / log 2; the
  * centre is middle, plus each sample's own where there is one. Horner's rule on all derivatives at once. out is (order + 1) x n.

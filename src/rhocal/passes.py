@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FEW_CLASSES = 64
 """Up to here curves are worked out in float64, and what is saved are the logits: they are no more numbers than a table."""
 
+FIVE = (3, 4, 6, 9, 12)
+"""Scales two octaves wide, spaced as is best for a polynomial through them. Their exponentials are products of one."""
+
 SAFE_EXPONENT = 40.0
 """exp of this, times any number of classes, is far from the ends of single precision."""
 
@@ -77,7 +80,7 @@ class Passes(Protocol):
         """L and its derivatives up to an order (1, 2 or 3) at every sample's scale."""
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
-        """Σe, Σe·z, Σe·z² with e = exp(σ z) for five scales, each √2 times the last (3 × 5 × n_samples)."""
+        """Σe, Σe·z, Σe·z² with e = exp(σ z) for five scales, which are to each other as ``FIVE`` (3 × 5 × n_samples)."""
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
         """Around every sample's own scale: Σe and Σe·z at half of it, Σe·z⁰ to Σe·z⁴ there, Σe and Σe·z at twice that.
@@ -157,21 +160,27 @@ class ArrayPasses:
             return kernels.moments(self.logits, top, scales)
         found = np.empty((3, 5, len(top)))
         high = top.astype(self.logits.dtype)
+        tiny = np.finfo(high.dtype).tiny * high.dtype.type(1.1)
+
+        def add(k: int, rows: slice, e: Floats, z: Floats, squares: Floats) -> None:
+            found[0, k, rows], found[1, k, rows], found[2, k, rows] = row_sum(e), row_dot(e, z), row_dot(e, squares)
 
         def work(rows: slice) -> None:
             z = self.logits[rows] - high[rows, None]
-            squares, lowest = z * z, float(z.min())
-            smallest = np.sqrt(np.finfo(z.dtype).tiny) * z.dtype.type(1.01)
-            for first in (0, 1):
-                e = exp_normal(z * z.dtype.type(scales[first]))
-                for k in range(first, 5, 2):
-                    if k > first:
-                        if lowest * scales[k - 2] < np.log(smallest):  # its square would be subnormal
-                            np.maximum(e, smallest, out=e)
-                        np.multiply(e, e, out=e)
-                    found[0, k, rows] = row_sum(e)
-                    found[1, k, rows] = np.vecdot(e, z)
-                    found[2, k, rows] = np.vecdot(e, squares)
+            squares = z * z
+            e = exp_normal(z * z.dtype.type(scales[0] / FIVE[0]))
+            np.maximum(e, tiny ** (1 / 3), out=e)  # no power is subnormal: steps on such numbers are ten times slower
+            second = e * e
+            third = second * e
+            add(0, rows, third, z, squares)
+            np.maximum(second, tiny**0.5, out=second)
+            add(1, rows, np.multiply(second, second, out=second), z, squares)
+            np.maximum(third, tiny**0.5, out=third)
+            sixth = np.multiply(third, third, out=e)
+            add(2, rows, sixth, z, squares)
+            np.maximum(sixth, tiny**0.5, out=sixth)
+            add(3, rows, np.multiply(sixth, third, out=third), z, squares)
+            add(4, rows, np.multiply(sixth, sixth, out=sixth), z, squares)
 
         over_blocks(self.logits.shape, work)
         return found

@@ -210,7 +210,7 @@ class Profile:
         return Curve(self._passes("the curve").curve(self.top, scale, order))
 
     def moments(self, scales: Vector) -> Vector:
-        """Sums of exp(σ z), times 1, z and z², at five scales, each √2 times the last."""
+        """Sums of exp(σ z), times 1, z and z², at five scales, which are to each other as ``FIVE``."""
         return self._passes("the curve at other scales").moments(self.top, scales)
 
     def moments_at(self, scale: Vector) -> Vector:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
 FORMAT = "rhocal-profile"
-SCHEMA = 1
+SCHEMA = 2
+"""The table of 1 had its nodes elsewhere."""
+
 RINGS = (-1, 0, 1)
 """Rings of the table that are saved: scales from 1/8 to 8 times the NLL-optimal one."""
 
@@ -73,7 +75,7 @@ def profile(logits: Any, labels: Any = None, sample_weight: Any = None, **said: 
 
 def load_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it."""
-    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile")
+    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile", oldest=SCHEMA)
     try:
         weights = tensors["weights"]
         profile = Profile(

@@ -1,6 +1,6 @@
 """Our own ``.safetensors`` files: numbers as tensors, the rest as JSON in the header.
 
-Nothing is unpickled, ever. A file is refused if its schema is newer than this library knows.
+Nothing is unpickled, ever. A file is refused if its schema is newer than this library knows, or older than it can read.
 """
 
 from __future__ import annotations
@@ -40,16 +40,21 @@ def write_tensors(
         )
 
 
-def read_tensors(path: Path, form: str, schema: int, what: str) -> tuple[dict[str, Any], Tensors]:
+def read_tensors(path: Path, form: str, schema: int, what: str, oldest: int = 1) -> tuple[dict[str, Any], Tensors]:
     """The card and the tensors of a file that ``write_tensors`` wrote in that format."""
     card, tensors = _read(path, what)
+    if card.get("format") != form:
+        raise FileError(f"{path}: damaged, or not a {what} (it says {card.get('format')!r})")
     if int(card["schema"]) > schema:
         raise FileError(
             f"{path}: written by rhocal {card.get('version')} with schema {card['schema']}; this version ({__version__}) "
             f"reads up to schema {schema}. Upgrade rhocal"
         )
-    if card.get("format") != form:
-        raise FileError(f"{path}: damaged, or not a {what} (it says {card.get('format')!r})")
+    if int(card["schema"]) < oldest:
+        raise FileError(
+            f"{path}: written by an earlier rhocal ({card.get('version')}) with schema {card['schema']}; this version "
+            f"({__version__}) reads from schema {oldest} on. Make the {what} again"
+        )
     return card, tensors
 
 
