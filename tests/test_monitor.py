@@ -234,7 +234,8 @@ def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
     while json.loads(state.read_text())["n"] < 400 and time.monotonic() < deadline:
         time.sleep(0.02)
     (folder / "0.parquet").unlink()  # cleaned up by somebody; what it said stays counted
-    time.sleep(0.2)
+    while "0.parquet" in json.loads(state.read_text())["seen"] and time.monotonic() < deadline:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -86,25 +86,24 @@ def dent(a, b):
 @pytest.mark.parametrize("start", [(0.0, 0.0), (-1.0, 1.0), (2.0, -1.0)])
 def test_two_in_a_bent_valley(start):
     fun = curved(rosenbrock, bend)
-    found, (value, _, hessian) = solve.two(fun, start, FREE)
+    found = solve.two(fun, start, FREE)
     np.testing.assert_allclose(found.x, [1, 1], atol=1e-4)
     assert found.converged
     assert found.n_evaluations == fun.n < 30
-    assert value == found.value
-    np.testing.assert_allclose(hessian, bend(*found.x))
+    assert found.value == rosenbrock(found.x)[0]
 
 
 @pytest.mark.parametrize("start", [(2.5, 1.0), (0.0, 1.5), (1.0, -0.5), (3.0, -0.5)])
 def test_two_from_where_the_function_curves_down(start):
-    found, _ = solve.two(curved(dented, dent), start, FREE)
+    found = solve.two(curved(dented, dent), start, FREE)
     np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-4)
     assert found.converged
 
 
 def test_two_stops_at_bounds_and_leaves_what_is_held():
-    found, _ = solve.two(curved(rosenbrock, bend), (0.0, 0.0), [(-1.0, 0.5), (-1.0, 1.0)])
+    found = solve.two(curved(rosenbrock, bend), (0.0, 0.0), [(-1.0, 0.5), (-1.0, 1.0)])
     np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-6)
-    held, _ = solve.two(curved(rosenbrock, bend), (0.0, 0.3), [(-5.0, 5.0), (0.3, 0.3)])
+    held = solve.two(curved(rosenbrock, bend), (0.0, 0.3), [(-5.0, 5.0), (0.3, 0.3)])
     assert held.x[1] == 0.3
     np.testing.assert_allclose(rosenbrock(held.x)[1][0], 0, atol=1e-4)
     assert held.converged
@@ -112,7 +111,7 @@ def test_two_stops_at_bounds_and_leaves_what_is_held():
 
 def test_two_never_ends_above_its_start():
     wrong = curved(lambda x: (float(x @ x), -2 * x), lambda _a, _b: (2.0, 0.0, 2.0))  # a slope that leads up
-    found, _ = solve.two(wrong, (1.0, 1.0), FREE)
+    found = solve.two(wrong, (1.0, 1.0), FREE)
     assert found.value <= 2
     assert not found.converged
 

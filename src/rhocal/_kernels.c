@@ -48,6 +48,7 @@
 #include "_kernels_rows.h"
 
 #include "_kernels_samples.h"
+#include "_kernels_descent.h"
 
 /* ---- Arrays come as buffers ------------------------------------------------------------------------------------------- */
 
@@ -97,21 +98,21 @@ static PyObject *done(Held *held, int ok)
     Py_RETURN_NONE;
 }
 
-static PyObject *py_finite(PyObject *self, PyObject *args)
+static PyObject *py_ends(PyObject *self, PyObject *args)
 {
     PyObject *z;
     Py_ssize_t start, stop;
-    double least = 0;
+    double least = 0, most = 0;
     int finite = 0;
     Held held = {.n = 0};
     void *a;
     if (!PyArg_ParseTuple(args, "Onn", &z, &start, &stop) || !(a = hold(&held, z, 0)))
         return NULL;
     BEGIN
-    finite = ON_ROWS(finite, a, start, stop, &least);
+    finite = ON_ROWS(ends, a, start, stop, &least, &most);
     END
     release(&held);
-    return Py_BuildValue("Nd", PyBool_FromLong(finite), least);
+    return Py_BuildValue("Ndd", PyBool_FromLong(finite), least, most);
 }
 
 static PyObject *py_scan(PyObject *self, PyObject *args)
@@ -285,6 +286,34 @@ static PyObject *py_gaps(PyObject *self, PyObject *args)
     return ok ? PyLong_FromSsize_t(beyond) : NULL;
 }
 
+static PyObject *py_descend(PyObject *self, PyObject *args)
+{
+    PyObject *c, *r, *label_gap, *correct, *weight, *confidence, *steps;
+    double x[2], bounds[4], tolerance, longest, rounding;
+    int converged = 0;
+    Curved at = {0};
+    Gaps f = {.n_evaluations = 0};
+    Held held = {.n = 0};
+    const double *share_of_step = NULL;
+    if (!PyArg_ParseTuple(args, "OnnO(dddd)(OOO)(ddd)(dd)(dddd)d(Odd)O", &c, &f.n_powers, &f.n, &r, &f.middle, &f.reach, &f.least,
+                          &f.most, &label_gap, &correct, &weight, &f.shares[0], &f.shares[1], &f.shares[2], &x[0], &x[1], &bounds[0], &bounds[1], &bounds[2],
+                          &bounds[3], &tolerance, &steps, &longest, &rounding, &confidence))
+        return NULL;
+    int ok = (f.c = hold(&held, c, 0)) && (f.r = hold(&held, r, 0)) && (f.label_gap = hold(&held, label_gap, 0)) &&
+             (f.correct = hold(&held, correct, 0)) && (f.weight = hold(&held, weight, 0)) &&
+             (f.confidence = hold(&held, confidence, 1)) && (share_of_step = hold(&held, steps, 0));
+    if (ok) {
+        const Py_ssize_t n_shares = held.buffers[held.n - 1].len / 8;
+        BEGIN
+        converged = descend(&f, x, &at, bounds, tolerance, share_of_step, n_shares, longest, rounding);
+        END
+    }
+    release(&held);
+    if (!ok)
+        return NULL;
+    return Py_BuildValue("in(dd)d(dd)", converged, f.n_evaluations, x[0], x[1], at.value, f.seen[0], f.seen[1]);
+}
+
 static PyObject *py_dot(PyObject *self, PyObject *args)
 {
     PyObject *first, *second;
@@ -366,8 +395,8 @@ static PyMethodDef methods[] = {
     {"ring", py_ring, METH_VARARGS, NULL},       {"widen", py_widen, METH_VARARGS, NULL},
     {"bin_rows", py_bin_rows, METH_VARARGS, NULL},
     {"interpolate", py_interpolate, METH_VARARGS, NULL},
-    {"gaps", py_gaps, METH_VARARGS, NULL},
-    {"finite", py_finite, METH_VARARGS, NULL},
+    {"gaps", py_gaps, METH_VARARGS, NULL},       {"descend", py_descend, METH_VARARGS, NULL},
+    {"ends", py_ends, METH_VARARGS, NULL},
     {"bins", py_bins, METH_VARARGS, NULL},       {"dot", py_dot, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -21,18 +21,20 @@ INLINE Py_ssize_t TYPED(find)(const REAL *row, Py_ssize_t m, REAL value)
     return k;
 }
 
-/* Whether every entry is finite; the smallest of them. */
-CLONES static int TYPED(finite)(const REAL *z, Py_ssize_t start, Py_ssize_t stop, double *least)
+/* Whether every entry is finite; the smallest and the largest of them. */
+CLONES static int TYPED(ends)(const REAL *z, Py_ssize_t start, Py_ssize_t stop, double *least, double *most)
 {
-    REAL low = z[start];
+    REAL low = z[start], high = z[start];
     int odd = 0;
-#pragma omp simd reduction(min : low) reduction(| : odd)
+#pragma omp simd reduction(min : low) reduction(max : high) reduction(| : odd)
     for (Py_ssize_t j = start; j < stop; j++) {
         REAL x = z[j];
         low = x < low ? x : low;
+        high = x > high ? x : high;
         odd |= !(x - x == 0);
     }
     *least = low;
+    *most = high;
     return !odd;
 }
 

@@ -125,6 +125,8 @@ class BinSums:
         """(Σ_b share_b · gap_b^power)^(1/power); with power = inf the largest gap."""
         if power == np.inf:
             return float(self.gap.max())
+        if power == 1:  # weights of bins cancel
+            return float(np.abs(self.correct - self.confidence).sum() / self.weight.sum())
         share = self.weight / self.weight.sum()
         return float((share @ self.gap**power) ** (1 / power))
 

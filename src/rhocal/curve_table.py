@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 RING = 2 * np.log(2)
 """Width of a ring in log σ: two octaves."""
 
+REACH = 0.999 * RING / 2
+"""How far around its middle a ring is asked: not to the last digit."""
+
 NODES = np.array(FIVE) / FIVE[2]
 """Scales at the nodes of a ring, in units of its middle."""
 
@@ -93,8 +96,7 @@ class Table:
             return None
         ring = round(((low + high) / 2 - self.log_centre) / RING)
         middle = self.log_centre + ring * RING
-        reach = 0.999 * RING / 2  # not to the last digit
-        if not middle - reach <= low <= high <= middle + reach or (
+        if not middle - REACH <= low <= high <= middle + REACH or (
             self.profile.passes is None and ring not in self.rings
         ):
             return None

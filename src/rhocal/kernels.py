@@ -146,8 +146,14 @@ def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats:
 def least(z: Floats) -> float | None:
     """The smallest entry; None if not every entry is finite."""
     flat = z.reshape(-1)
-    found = _share(flat.size, flat.size, lambda start, stop: _kernels.finite(flat, start, stop))
+    found = _share(flat.size, flat.size, lambda start, stop: _kernels.ends(flat, start, stop))
     return min(part[1] for part in found) if all(part[0] for part in found) else None
+
+
+def ends(x: Vector) -> tuple[float, float]:
+    """The smallest and the largest of some numbers."""
+    _, low, high = _kernels.ends(x, 0, len(x))
+    return low, high
 
 
 def bin_sums(
@@ -161,7 +167,7 @@ def bin_sums(
         return sums
 
     n = len(confidence)
-    return np.sum(_share(8 * n, n, work), axis=0)
+    return _added(_share(8 * n, n, work))
 
 
 def bin_sums_of(
@@ -177,7 +183,7 @@ def bin_sums_of(
 
     parts = _share(HEAVY * probs.size, n, work)
     found = [part for part in parts if part is not None]
-    return np.sum(found, axis=0) if len(found) == len(parts) else None
+    return _added(found) if len(found) == len(parts) else None
 
 
 def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int, edge: float = np.inf) -> tuple[Vector, ...]:
@@ -218,6 +224,30 @@ def gap_sums(
     return sums, confidence, beyond
 
 
+def descend(
+    curves: Vector,
+    relative: Vector,
+    ring: tuple[float, float, float, float],
+    samples: tuple[Vector, Vector, Vector],
+    shares: tuple[float, float, float],
+    start: tuple[float, float],
+    bounds: tuple[float, float, float, float],
+    tolerance: float,
+    rules: tuple[Vector, float, float],
+) -> tuple[Any, ...] | None:
+    """``solve.two`` for the objective of ``gaps.py``: None if the ring does not hold every scale on the way.
+
+    ``ring`` is the middle of the ring and how far it reaches, the least and the most of ``relative``; ``shares`` are those
+    of the objective's three parts; ``rules`` those that ``solve.two`` goes by. Found are: whether it converged, the number of
+    evaluations, where it ended and with what value, confidences, and before them the point that they belong to.
+    """
+    confidence = np.empty(len(relative))
+    converged, *found = _kernels.descend(
+        curves, len(curves), len(relative), relative, ring, samples, shares, start, bounds, tolerance, rules, confidence
+    )
+    return None if converged < 0 else (converged == 1, *found, confidence)
+
+
 def dot(a: Vector, b: Vector) -> float:
     """Σ a·b of two vectors."""
     total: float = _kernels.dot(a, b, len(b))
@@ -230,6 +260,10 @@ def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
     bits, wide = half.reshape(-1).view(np.uint16), found.reshape(-1)
     finite = _share(bits.size, bits.size, lambda start, stop: _kernels.widen(bits, start, stop, wide))
     return found if all(finite) else None
+
+
+def _added(parts: list[Vector]) -> Vector:
+    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
 def _share(n_steps: int, n_rows: int, work: Callable[[int, int], Any]) -> list[Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rhocal.kernels import Scan
 
 Kind = Literal["logits", "probs", "log_probs"]
+KINDS = get_args(Kind)
 
 SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
@@ -132,8 +133,8 @@ def predictions(
     name
         How messages call ``values``.
     """
-    if kind not in get_args(Kind):
-        raise InputError(f"kind is one of {', '.join(get_args(Kind))}; got {kind!r}")
+    if kind not in KINDS:
+        raise InputError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
     scores, stored = _floats(values, name)
     table = _in_rows(_as_table(scores, class_axis, kind, name))
     names = None if classes is None else _class_names(classes, table.shape[1])

@@ -101,14 +101,14 @@ def of_scale(
 
 def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
     """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
+    w = profile.weights
+    pull = float(dot(profile.label_gap, w))
 
     def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
         at = profile.curve(np.full(profile.n_samples, scale), order=3)
-        w, gap = profile.weights, profile.label_gap
-        parts = (at.value - scale * gap, at.first - gap, at.second, at.third)
-        value, slope, second, third = (float(dot(part, w)) for part in parts)
-        return value, slope, second, third, scale
+        value, slope, second, third = (float(dot(part, w)) for part in at.orders)
+        return value - scale * pull, slope - pull, second, third, scale
 
     return fun
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import kernels
-from rhocal.curve_table import Table, derivatives
+from rhocal import kernels, solve
+from rhocal.curve_table import REACH, Table, derivatives
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rhocal.calibrators.scale_fit import ScaleFit
     from rhocal.objectives import Objective
     from rhocal.solve import Curved
@@ -35,14 +37,15 @@ class GapObjective:
         self.curves: HasCurve = fit.profile if exact else fit.fast
         if fit.profile.passes is None and isinstance(fit.profile.table, Table):
             self.curves = fit.profile.table  # a saved one, which has all there is
-        self.range = float(relative.min()), float(relative.max())
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
+        self.compiled = all(kernels.adds(part, relative) for part in self.samples)
+        self.range = kernels.ends(relative) if self.compiled else (float(relative.min()), float(relative.max()))
         self.seen: tuple[tuple[float, float], Vector] | None = None
 
     def __call__(self, v: float, w: float) -> Curved:
         """Value, gradient (2) and Hessian (vv, vw, ww)."""
         curves, middle = self._curves(v, w)
-        found, confidence = sums(curves, self.relative, (v, w), self.samples, middle)
+        found, confidence = sums(curves, self.relative, (v, w), self.samples, middle, compiled=self.compiled)
         self.seen = (v, w), confidence
         (d, d_v, d_w, d_vv, d_vw, d_ww), square, nll = found.reshape(3, 6).tolist()
         a, b, c = self.weights
@@ -57,6 +60,24 @@ class GapObjective:
             ),
         )
 
+    def descend(
+        self, start: tuple[float, float], bounds: Sequence[tuple[float, float]], tolerance: float = 1e-9
+    ) -> solve.Minimum:
+        """The minimum next to a start: ``solve.two``, compiled where one ring is enough."""
+        ring = self._ring(*start) if self.compiled else None
+        if ring is not None:
+            curves, middle = ring
+            where = (middle, REACH, *self.range)
+            found = kernels.descend(
+                curves, self.relative, where, self.samples, self.weights, start, (*bounds[0], *bounds[1]), tolerance,
+                solve.RULES_OF_TWO,
+            )  # fmt: skip
+            if found is not None:
+                converged, n, x, value, seen, confidence = found
+                self.seen = seen, confidence
+                return solve.Minimum(np.array(x), value, converged=converged, n_evaluations=n)
+        return solve.two(self, start, bounds, tolerance)
+
     def confidence(self, v: float, w: float) -> Vector:
         """Confidence of every sample; known already where it was the last to be asked about."""
         if self.seen is None or self.seen[0] != (v, w):
@@ -66,14 +87,19 @@ class GapObjective:
 
     def _curves(self, v: float, w: float) -> tuple[Vector, float | None]:
         """A ring that holds every scale and its middle; or, where there is none, L and its derivatives at the scales."""
-        if isinstance(self.curves, Table):
-            least, most = self.range
-            low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
-            high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
-            if (ring := self.curves.ring_around(low, high)) is not None:
-                return ring
+        ring = self._ring(v, w)
+        if ring is not None:
+            return ring
         scale = math.exp(v) / np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
         return np.stack(self.curves.curve(scale, order=2).orders), None
+
+    def _ring(self, v: float, w: float) -> tuple[Vector, float] | None:
+        if not isinstance(self.curves, Table):
+            return None
+        least, most = self.range
+        low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
+        high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
+        return self.curves.ring_around(low, high)
 
 
 def sums(
@@ -82,6 +108,8 @@ def sums(
     x: tuple[float, float],
     samples: tuple[Vector, Vector, Vector],
     middle: float | None,
+    *,
+    compiled: bool,
 ) -> tuple[Vector, Vector]:
     """Weighted sums of d, d² and the negative log-likelihood; of each the value, its slopes in v and w, and in vv, vw, ww.
 
@@ -89,7 +117,7 @@ def sums(
     correctness and weight. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and ∂s/∂w = q = (r − 1) / mix,
     whose own slope in w is q².
     """
-    if all(kernels.adds(part, relative) for part in (curves, *samples)):
+    if compiled and kernels.adds(curves, relative):
         found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, middle)
         assert beyond == 0, "the ring holds every scale"
         return found, confidence

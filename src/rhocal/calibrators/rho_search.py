@@ -99,8 +99,8 @@ class Search:
 
     def __init__(self, target: Objective, fit: ScaleFit) -> None:
         self.target, self.fit = target, fit
-        self.last: tuple[solve.Minimum, NDArray[np.float64]] | None = None
-        self.hessians: dict[Norm, NDArray[np.float64]] = {}
+        self.last: tuple[solve.Minimum, NDArray[np.float64] | None] | None = None
+        self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
         self.gaps: dict[Norm, GapObjective] = {}
         self.rows: NDArray[np.intp] | None = None
         self.coarse: Search | None = None
@@ -117,12 +117,13 @@ class Search:
         """
         if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
             return self._among_some(norm)
-        cold = norm.starts(float(self.temperature.x[0]))
         found = []
         if self.last is not None:
             found.append(self._descend(norm, self.last[0].x, self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
-            for start in cold:  # the next one need not begin its Hessian with differences again
+            for start in norm.starts(
+                float(self.temperature.x[0])
+            ):  # the next one need not begin its Hessian with differences again
                 found.append(self._descend(norm, start, found[-1][1] if found else None))
         self.last = min(found, key=lambda pair: pair[0].value)
         self.hessians[norm] = self.last[1]
@@ -149,7 +150,7 @@ class Search:
         if not isinstance(norm, FixedNorm) or norm not in self.gaps:
             return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
         exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
-        found, _ = solve.two(exact, pair(minimum.x), norm.bounds, solve.ROUNDING, last_step=True)
+        found = solve.two(exact, pair(minimum.x), norm.bounds, solve.ROUNDING, last_step=True)
         return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
 
     def confidence(self, norm: Norm, x: Vector) -> Vector:
@@ -160,11 +161,10 @@ class Search:
 
     def _descend(
         self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = 1e-9
-    ) -> tuple[solve.Minimum, NDArray[np.float64]]:
+    ) -> tuple[solve.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            found, (_, _, (vv, vw, ww)) = solve.two(gaps, pair(start), norm.bounds, tolerance)
-            return found, np.array([[vv, vw], [vw, ww]])
+            return gaps.descend(pair(start), norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)

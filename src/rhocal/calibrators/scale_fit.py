@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 SCALE_RANGE = 1e6
 """Scales are searched from 1/this to this, in units of 1/spread of the logits."""
 
-VERY_FEW_CLASSES = 16
-"""Up to here a search evaluates curves directly: a pass over so few logits takes little more than one over their table."""
+VERY_FEW_CLASSES = 2
+"""Up to here a search evaluates curves directly: a pass takes less than one over their table, and norms spread too wide for
+one ring of it."""
 
 TYPICAL = 2.0
 """Where a search begins: log of the scaled distance of the largest logit from the mean, on most networks about that."""
@@ -66,7 +68,7 @@ class ScaleFit:
     def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
         """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
         bounds = log_scale_bounds(profile)
-        start = float(np.clip(TYPICAL - np.log(max(profile.spread, 1e-300)), *bounds))
+        start = min(max(TYPICAL - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
         n_before = 0
         for share in SUBSAMPLES:
             n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
@@ -163,7 +165,7 @@ class ScaleFit:
         """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
         if self.sees_gaps(objective):
             gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
-            found, _ = solve.two(gaps, (self.rough, 1.0), [self.bounds, (1.0, 1.0)])
+            found = gaps.descend((self.rough, 1.0), [self.bounds, (1.0, 1.0)])
             return replace(found, x=found.x[:1])
 
         def fun(x: Vector) -> tuple[float, Vector]:
@@ -210,8 +212,8 @@ def log_scale_bounds(profile: Profile) -> tuple[float, float]:
     If no sample is wrong, every proper objective wants an infinite scale. Then the largest scale allowed is the one whose
     mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
     """
-    unit = -np.log(max(profile.spread, 1e-300))
-    low, high = unit - np.log(SCALE_RANGE), unit + np.log(SCALE_RANGE)
+    unit = -math.log(max(profile.spread, 1e-300))
+    low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
     if profile.spread > 0 and (profile.label_gap >= 0).all():
         wanted = (profile.total_weight + 1) / (profile.total_weight + 2)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import lru_cache
 
 from rhocal.errors import InputError
 from rhocal.objectives.avuc import AvUC
@@ -53,6 +54,11 @@ def objective(text: str | Objective) -> Objective:
         return text
     if not isinstance(text, str):
         raise InputError(f"objective must be a text or an Objective; got {type(text).__name__}")
+    return _read(text)
+
+
+@lru_cache
+def _read(text: str) -> Objective:
     total: Objective | None = None
     for part in re.split(r"(?<![0-9.][eE])\+(?![^(]*\))", text):
         match = _TERM.fullmatch(part.strip())

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Pair = tuple[float, float]
 
+RULES_OF_TWO = (np.array(STEPS), LONGEST_STEP, ROUNDING)
+"""What ``two`` goes by, for those who do the same in another language."""
+
 
 def two(
     fun: Callable[[float, float], Curved],
@@ -25,8 +28,8 @@ def two(
     tolerance: float = 1e-9,
     *,
     last_step: bool = False,
-) -> tuple[Minimum, Curved]:
-    """Minimise between bounds with Newton steps; never ends above its start. Returned is also what ``fun`` gave at the end.
+) -> Minimum:
+    """Minimise between bounds with Newton steps; never ends above its start.
 
     ``tolerance`` is the relative decrease that a step must promise to be looked at; a smaller one is the end, or, with
     ``last_step``, is taken blindly: what is left after it is far less. In plain numbers: with two variables a call of a
@@ -42,7 +45,7 @@ def two(
         if gain <= tolerance * abs(value):
             if last_step:
                 x, value = _clipped((x[0] + step[0], x[1] + step[1]), bounds), value - gain
-            return Minimum(np.array(x), value, converged=True, n_evaluations=n), at
+            return Minimum(np.array(x), value, converged=True, n_evaluations=n)
         for share in STEPS:
             trial = _clipped((x[0] + share * step[0], x[1] + share * step[1]), bounds)
             there = fun(*trial)
@@ -51,9 +54,9 @@ def two(
                 break
         else:  # nothing lower along the step: as low as rounding lets us see, or the slope is wrong
             small = gain <= ROUNDING * abs(value)
-            return Minimum(np.array(x), value, converged=small, n_evaluations=n), at
+            return Minimum(np.array(x), value, converged=small, n_evaluations=n)
         x, at = trial, there
-    return Minimum(np.array(x), at[0], converged=False, n_evaluations=n), at
+    return Minimum(np.array(x), at[0], converged=False, n_evaluations=n)
 
 
 def _clipped(x: Pair, bounds: Sequence[Pair]) -> Pair:
