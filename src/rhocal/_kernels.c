@@ -268,18 +268,18 @@ static PyObject *py_gaps(PyObject *self, PyObject *args)
 {
     PyObject *c, *r, *label_gap, *correct, *weight, *sums, *confidence;
     Py_ssize_t n_powers, n, start, stop, beyond = 0;
-    double v, w, middle;
+    double v, w, middle, of_square, of_nll;
     Held held = {.n = 0};
     void *a, *b, *d, *e, *f, *g, *h;
-    if (!PyArg_ParseTuple(args, "OnnnnOdddOOOOO", &c, &n_powers, &n, &start, &stop, &r, &v, &w, &middle, &label_gap, &correct,
-                          &weight, &sums, &confidence))
+    if (!PyArg_ParseTuple(args, "OnnnnOdddOOOddOO", &c, &n_powers, &n, &start, &stop, &r, &v, &w, &middle, &label_gap, &correct,
+                          &weight, &of_square, &of_nll, &sums, &confidence))
         return NULL;
     int ok = (a = hold(&held, c, 0)) && (b = hold(&held, r, 0)) && (d = hold(&held, label_gap, 0)) &&
              (e = hold(&held, correct, 0)) && (f = hold(&held, weight, 0)) && (g = hold(&held, sums, 1)) &&
              (h = hold(&held, confidence, 1));
     if (ok) {
         BEGIN
-        beyond = gaps(a, n_powers, n, start, stop, b, v, w, middle, d, e, f, g, h);
+        beyond = gaps(a, n_powers, n, start, stop, b, v, w, middle, d, e, f, of_square, of_nll, g, h);
         END
     }
     release(&held);

@@ -21,13 +21,11 @@ static int curved_at(Gaps *f, const double x[2], Curved *at)
     const double high = x[0] - log(least > SMALLEST_MIX ? least : SMALLEST_MIX);
     if (!(f->middle - f->reach <= low && high <= f->middle + f->reach))
         return 0;
-    gaps(f->c, f->n_powers, f->n, 0, f->n, f->r, x[0], x[1], f->middle, f->label_gap, f->correct, f->weight, s, f->confidence);
+    gaps(f->c, f->n_powers, f->n, 0, f->n, f->r, x[0], x[1], f->middle, f->label_gap, f->correct, f->weight, f->shares[1], f->shares[2],
+         s, f->confidence);
     f->seen[0] = x[0], f->seen[1] = x[1];
     f->n_evaluations++;
-    const double a = 2 * f->shares[0], *square = s + 6, *nll = s + 12;
-    double rest[6];
-    for (int k = 0; k < 6; k++)
-        rest[k] = f->shares[1] * square[k] + f->shares[2] * nll[k];
+    const double a = 2 * f->shares[0], *rest = s + 6;
     at->value = f->shares[0] * s[0] * s[0] + rest[0];
     at->g[0] = a * s[0] * s[1] + rest[1];
     at->g[1] = a * s[0] * s[2] + rest[2];

@@ -77,12 +77,14 @@ CLONES static int TYPED(bin_rows)(const REAL *z, Py_ssize_t m, Py_ssize_t start,
     for (Py_ssize_t i = start; i < stop; i += WIDTH) {
         TYPED(open)(&block, z, m, i, stop);
         TYPED(look)(&block, low, column, high, total);
-        EACH {
+#pragma omp simd reduction(| : odd)
+        for (int l = 0; l < WIDTH; l++) {
+            odd |= !(total[l] >= 1 - tolerance && total[l] <= 1 + tolerance); /* also if it is not a number */
             confidence[l] = (double)high[l] / total[l];
             at_bin[l] = bin_of(confidence[l], n_bins, edge);
         }
         for (int l = 0; l < block.n; l++) {
-            odd |= label[i + l] < 0 || label[i + l] >= m || !(total[l] >= 1 - tolerance && total[l] <= 1 + tolerance);
+            odd |= label[i + l] < 0 || label[i + l] >= m;
             add_to_bin(&bins, l, at_bin[l], confidence[l], label[i + l] == column[l], 1);
         }
         if (odd)

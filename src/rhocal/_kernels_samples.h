@@ -115,16 +115,16 @@ CLONES static void interpolate(const double *matrix, const double *scales, Py_ss
     }
 }
 
-/* Sums for an objective of the scales s = exp(v) / mix with mix = (1 - w) r + w, of three numbers of every sample: the gap d = correct -
- * confidence, its square, and the negative log-likelihood; of each the value, the derivatives in v and w, and the second ones in
- * vv, vw and ww (18 numbers, times the sample's weight). In x = log s these are f, f_x, f_x q, f_xx, f_xx q and (f_xx + f_x) q^2, with
- * q = (r - 1) / mix. L comes from a ring (see above), or is given with its derivatives in s (n_powers = 0, c is 3 x n).
- * Returned is how many samples lie outside the ring: their sums mean nothing. */
-#define GAP_SUMS 18
+/* Sums for an objective of the scales s = exp(v) / mix with mix = (1 - w) r + w, of two numbers of every sample: the gap d = correct -
+ * confidence, and its square plus the negative log-likelihood, with the shares of both; of each the value, the derivatives in v and w, and
+ * the second ones in vv, vw and ww (12 numbers, times the sample's weight). In x = log s these are f, f_x, f_x q, f_xx, f_xx q and
+ * (f_xx + f_x) q^2, with q = (r - 1) / mix. L comes from a ring (see above), or is given with its derivatives in s (n_powers = 0, c is
+ * 3 x n). Returned is how many samples lie outside the ring: their sums mean nothing. */
+#define GAP_SUMS 12
 
 INLINE Py_ssize_t gaps_from(const double *c, Py_ssize_t n_powers, Py_ssize_t n, Py_ssize_t i, Py_ssize_t k, const double *r, double v,
                             double w, double middle, const double *label_gap, const double *correct, const double *weight,
-                            double acc[GAP_SUMS][LANES], double *confidence)
+                            double of_square, double of_nll, double acc[GAP_SUMS][LANES], double *confidence)
 {
     const double u = 1.442695040888963407, whole = exp(v);
     double t[LANES], s[LANES], q[LANES], l0[LANES], l1[LANES], l2[LANES];
@@ -168,29 +168,30 @@ INLINE Py_ssize_t gaps_from(const double *c, Py_ssize_t n_powers, Py_ssize_t n, 
     for (int l = 0; l < k; l++) {
         const double p = exp_double(-l0[l]), d = correct[i + l] - p, dx = p * l1[l], dxx = p * (l2[l] - l1[l] * l1[l]);
         const double pull = s[l] * label_gap[i + l], o = weight[i + l], one = q[l], two = q[l] * q[l];
-        const double x1 = o * dx, x2 = o * dxx, y1 = 2 * d * x1, y2 = 2 * (dx * x1 + d * x2);
-        const double z1 = o * (l1[l] - pull), z2 = o * (l2[l] - pull);
+        const double x1 = o * dx, x2 = o * dxx, square = o * of_square * 2, nll = o * of_nll;
+        const double y1 = square * d * dx + nll * (l1[l] - pull), y2 = square * (dx * dx + d * dxx) + nll * (l2[l] - pull);
         confidence[i + l] = p;
         acc[0][l] += o * d, acc[1][l] += x1, acc[2][l] += x1 * one;
         acc[3][l] += x2, acc[4][l] += x2 * one, acc[5][l] += (x2 + x1) * two;
-        acc[6][l] += o * d * d, acc[7][l] += y1, acc[8][l] += y1 * one;
+        acc[6][l] += square / 2 * d * d + nll * (l0[l] - pull), acc[7][l] += y1, acc[8][l] += y1 * one;
         acc[9][l] += y2, acc[10][l] += y2 * one, acc[11][l] += (y2 + y1) * two;
-        acc[12][l] += o * (l0[l] - pull), acc[13][l] += z1, acc[14][l] += z1 * one;
-        acc[15][l] += z2, acc[16][l] += z2 * one, acc[17][l] += (z2 + z1) * two;
     }
     return n_powers ? beyond : 0;
 }
 
 CLONES static Py_ssize_t gaps(const double *c, Py_ssize_t n_powers, Py_ssize_t n, Py_ssize_t start, Py_ssize_t stop,
                               const double *r, double v, double w, double middle, const double *label_gap,
-                              const double *correct, const double *weight, double *sums, double *confidence)
+                              const double *correct, const double *weight, double of_square, double of_nll, double *sums,
+                              double *confidence)
 {
     double acc[GAP_SUMS][LANES] = {{0}};
     Py_ssize_t i = start, beyond = 0;
     for (; i + LANES <= stop; i += LANES)
-        beyond += gaps_from(c, n_powers, n, i, LANES, r, v, w, middle, label_gap, correct, weight, acc, confidence);
+        beyond += gaps_from(c, n_powers, n, i, LANES, r, v, w, middle, label_gap, correct, weight, of_square, of_nll, acc,
+                            confidence);
     if (i < stop)
-        beyond += gaps_from(c, n_powers, n, i, stop - i, r, v, w, middle, label_gap, correct, weight, acc, confidence);
+        beyond += gaps_from(c, n_powers, n, i, stop - i, r, v, w, middle, label_gap, correct, weight, of_square, of_nll, acc,
+                            confidence);
     for (int q = 0; q < GAP_SUMS; q++) {
         sums[q] = 0;
         for (int l = 0; l < LANES; l++)

@@ -208,18 +208,19 @@ def gap_sums(
     relative: Vector,
     x: tuple[float, float],
     samples: tuple[Vector, Vector, Vector],
+    shares: tuple[float, float],
     middle: float | None,
 ) -> tuple[Vector, Vector, int]:
     """The sums of ``gaps.sums``, confidences, and how many samples lie outside the ring.
 
     ``curves`` are the coefficients of a ring around ``middle``, or, where that is None, L and two derivatives in the scale;
-    ``samples`` are label gap, correctness and weight.
+    ``samples`` are label gap, correctness and weight; ``shares`` those of the squared gap and of NLL.
     """
     n_powers = 0 if middle is None else len(curves)
     n = len(relative)
-    sums, confidence = np.empty(18), np.empty(n)
+    sums, confidence = np.empty(12), np.empty(n)
     beyond: int = _kernels.gaps(
-        curves, n_powers, n, 0, n, relative, *x, middle or 0.0, *samples, sums, confidence
+        curves, n_powers, n, 0, n, relative, *x, middle or 0.0, *samples, *shares, sums, confidence
     )  # fmt: skip
     return sums, confidence, beyond
 

@@ -45,11 +45,12 @@ class GapObjective:
     def __call__(self, v: float, w: float) -> Curved:
         """Value, gradient (2) and Hessian (vv, vw, ww)."""
         curves, middle = self._curves(v, w)
-        found, confidence = sums(curves, self.relative, (v, w), self.samples, middle, compiled=self.compiled)
+        a, *shares = self.weights
+        found, confidence = sums(
+            curves, self.relative, (v, w), self.samples, (shares[0], shares[1]), middle, compiled=self.compiled
+        )
         self.seen = (v, w), confidence
-        (d, d_v, d_w, d_vv, d_vw, d_ww), square, nll = found.reshape(3, 6).tolist()
-        a, b, c = self.weights
-        rest = [b * x + c * y for x, y in zip(square, nll, strict=True)]
+        (d, d_v, d_w, d_vv, d_vw, d_ww), rest = found.reshape(2, 6).tolist()
         return (
             a * d * d + rest[0],
             (2 * a * d * d_v + rest[1], 2 * a * d * d_w + rest[2]),
@@ -107,18 +108,19 @@ def sums(
     relative: Vector,
     x: tuple[float, float],
     samples: tuple[Vector, Vector, Vector],
+    shares: tuple[float, float],
     middle: float | None,
     *,
     compiled: bool,
 ) -> tuple[Vector, Vector]:
-    """Weighted sums of d, d² and the negative log-likelihood; of each the value, its slopes in v and w, and in vv, vw, ww.
+    """Weighted sums of d, and of b·d² + c·NLL; of each the value, its slopes in v and w, and in vv, vw, ww.
 
     ``curves`` are the polynomials of a ring around ``middle``, or L, L′ and L″ at every scale; ``samples`` are label gap,
-    correctness and weight. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and ∂s/∂w = q = (r − 1) / mix,
-    whose own slope in w is q².
+    correctness and weight, ``shares`` b and c. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and
+    ∂s/∂w = q = (r − 1) / mix, whose own slope in w is q².
     """
     if compiled and kernels.adds(curves, relative):
-        found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, middle)
+        found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, shares, middle)
         assert beyond == 0, "the ring holds every scale"
         return found, confidence
     (v, w), (label_gap, correct, weights) = x, samples
@@ -128,8 +130,10 @@ def sums(
     l1, l2 = scale * first, scale * (scale * second + first)  # in log scale
     confidence = np.exp(-value)
     d, d1, d2 = correct - confidence, confidence * l1, confidence * (l2 - l1 * l1)
-    pull = scale * label_gap
+    pull, (b, c) = scale * label_gap, shares
+    rest = b * d * d + c * (value - pull)
+    rest1, rest2 = 2 * b * d * d1 + c * (l1 - pull), 2 * b * (d1 * d1 + d * d2) + c * (l2 - pull)
     parts: list[float] = []
-    for f, f1, f2 in ((d, d1, d2), (d * d, 2 * d * d1, 2 * (d1 * d1 + d * d2)), (value - pull, l1 - pull, l2 - pull)):
+    for f, f1, f2 in ((d, d1, d2), (rest, rest1, rest2)):
         parts += [float(weights @ part) for part in (f, f1, f1 * q, f2, f2 * q, (f2 + f1) * q * q)]
     return np.array(parts), confidence
