@@ -12,7 +12,7 @@ from conftest import synthetic
 from rhocal import curve_table, kernels, metrics, solve, special
 from rhocal.bins import BinSums
 from rhocal.calibrators.gaps import GapObjective
-from rhocal.calibrators.rho_search import FixedNorm
+from rhocal.calibrators.rho_search import FixedNorm, Search
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import objective
@@ -257,6 +257,20 @@ def test_the_compiled_descent_is_that_of_python(text, held, in_numpy, monkeypatc
         np.testing.assert_allclose(ours.x, other.x, atol=1e-7)
         scale, _ = norm.scales(ours.x)
         np.testing.assert_allclose(gaps.confidence(*ours.x), fit.confidence(scale), rtol=1e-9)
+
+
+@pytest.mark.parametrize("objective", ["sce + 0.03*nll", "top-brier"])
+@pytest.mark.parametrize(("n_classes", "scale"), [(100, 2.0), (10, 0.3), (3, 1.0)])
+def test_the_compiled_search_over_norms_is_that_of_python(n_classes, scale, objective, monkeypatch):
+    data = synthetic(700, n_classes, scale=scale)
+    ours = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
+    monkeypatch.setattr(Search, "down", None)
+    other = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
+    assert ours.value == pytest.approx(other.value, rel=1e-9)
+    for mine, theirs in zip(ours.trials, other.trials, strict=True):
+        assert mine["converged"] == theirs["converged"]
+        for name in ("rho", "gamma", "beta", "ece", "objective"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-6, abs=1e-9), name
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 200])

@@ -13,6 +13,13 @@ typedef struct {
     double value, g[2], vv, vw, ww;
 } Curved;
 
+/* What a descent goes by: bounds of v and of w, the decrease that a step must promise, and the rules of `solve/two.py`. */
+typedef struct {
+    double bounds[4], tolerance, longest, rounding;
+    const double *shares_of_step;
+    Py_ssize_t n_shares;
+} Rules;
+
 /* Says whether the ring holds every scale. */
 static int curved_at(Gaps *f, const double x[2], Curved *at)
 {
@@ -53,12 +60,11 @@ static void step_in_both(const Curved *at, double step[2])
     step[1] = sine * along + cosine * across;
 }
 
-/* `bounds` are those of v and of w. */
-static void newton_step(const double x[2], const Curved *at, const double bounds[4], double longest, double step[2])
+static void newton_step(const double x[2], const Curved *at, const Rules *rules, double step[2])
 {
     int is_free[2];
     for (int k = 0; k < 2; k++) {
-        const double low = bounds[2 * k], high = bounds[2 * k + 1];
+        const double low = rules->bounds[2 * k], high = rules->bounds[2 * k + 1];
         is_free[k] = !((x[k] <= low && at->g[k] > 0) || (x[k] >= high && at->g[k] < 0) || low == high);
     }
     step[0] = step[1] = 0;
@@ -68,7 +74,7 @@ static void newton_step(const double x[2], const Curved *at, const double bounds
         step[0] = -at->g[0] / fmax(fabs(at->vv), 1e-300);
     else if (is_free[1])
         step[1] = -at->g[1] / fmax(fabs(at->ww), 1e-300);
-    const double shorten = fmax(1, fmax(fabs(step[0]), fabs(step[1])) / longest);
+    const double shorten = fmax(1, fmax(fabs(step[0]), fabs(step[1])) / rules->longest);
     step[0] /= shorten, step[1] /= shorten;
 }
 
@@ -79,32 +85,82 @@ static void between(const double bounds[4], double x[2])
 }
 
 /* From x to the minimum next to it. Returned is 1 if it converged, 0 if not, -1 if the ring did not hold every scale on the way. */
-static int descend(Gaps *f, double x[2], Curved *at, const double bounds[4], double tolerance, const double *shares_of_step,
-                   Py_ssize_t n_shares, double longest, double rounding)
+static int descend(Gaps *f, const Rules *rules, double x[2], Curved *at)
 {
-    between(bounds, x);
+    f->n_evaluations = 0;
+    between(rules->bounds, x);
     if (!curved_at(f, x, at))
         return -1;
     for (int round = 0; round < 100; round++) {
         double step[2], trial[2];
         Curved there;
-        newton_step(x, at, bounds, longest, step);
+        newton_step(x, at, rules, step);
         const double gain = -(at->g[0] * step[0] + at->g[1] * step[1]) / 2;
-        if (gain <= tolerance * fabs(at->value))
+        if (gain <= rules->tolerance * fabs(at->value))
             return 1;
         Py_ssize_t k = 0;
-        for (; k < n_shares; k++) {
+        for (; k < rules->n_shares; k++) {
             for (int j = 0; j < 2; j++)
-                trial[j] = x[j] + shares_of_step[k] * step[j];
-            between(bounds, trial);
+                trial[j] = x[j] + rules->shares_of_step[k] * step[j];
+            between(rules->bounds, trial);
             if (!curved_at(f, trial, &there))
                 return -1;
             if (there.value < at->value)
                 break;
         }
-        if (k == n_shares)
-            return gain <= rounding * fabs(at->value);
+        if (k == rules->n_shares)
+            return gain <= rules->rounding * fabs(at->value);
         x[0] = trial[0], x[1] = trial[1], *at = there;
     }
     return 0;
+}
+
+/* The minimum of one norm, its mean and the ECE there: what `Search.minimum` does, which says why. `start` is where the norm before ended,
+ * NULL for the first one; `temperature` is the best log scale of w = 1 and the objective there. */
+typedef struct {
+    double x[2], value, mean, ece;
+    Py_ssize_t n_evaluations;
+    int converged;
+} NormMinimum;
+
+static int keep_lower(Gaps *f, const Rules *rules, const double start[2], NormMinimum *best, int is_first)
+{
+    double x[2] = {start[0], start[1]};
+    Curved at;
+    const int converged = descend(f, rules, x, &at);
+    if (converged >= 0 && (is_first || at.value < best->value)) {
+        best->x[0] = x[0], best->x[1] = x[1], best->value = at.value;
+        best->n_evaluations = f->n_evaluations, best->converged = converged;
+    }
+    return converged >= 0;
+}
+
+/* `relative` has room for n numbers, `sums` for 3 x n_bins. Says whether the ring held every scale on the way. */
+static int norm_minimum(Gaps *f, const Rules *rules, const double *norm, const double *start, const double temperature[2],
+                        const double *cold_shares, Py_ssize_t n_cold, Py_ssize_t n_bins, double edge, double *relative, double *sums,
+                        NormMinimum *best)
+{
+    const double mean = dot(f->weight, norm, f->n);
+    best->mean = mean != 0 ? mean : 1;
+    divide(norm, best->mean, f->n, relative);
+    ends_double(relative, 0, f->n, &f->least, &f->most);
+    f->r = relative;
+    if (start && !keep_lower(f, rules, start, best, 1))
+        return 0;
+    const int from_cold = !start || best->value > temperature[1];
+    for (Py_ssize_t k = 0; from_cold && k < n_cold; k++) {
+        const double cold[2] = {temperature[0], cold_shares[k]};
+        if (!keep_lower(f, rules, cold, best, !start && k == 0))
+            return 0;
+    }
+    Curved at;
+    if ((f->seen[0] != best->x[0] || f->seen[1] != best->x[1]) && !curved_at(f, best->x, &at))
+        return 0;
+    memset(sums, 0, 3 * n_bins * sizeof *sums);
+    bin(f->confidence, f->correct, f->weight, 0, f->n, n_bins, edge, sums);
+    double gap = 0, weight = 0;
+    for (Py_ssize_t b = 0; b < n_bins; b++)
+        gap += fabs(sums[2 * n_bins + b] - sums[n_bins + b]), weight += sums[b];
+    best->ece = gap / weight;
+    return 1;
 }

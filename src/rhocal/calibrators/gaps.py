@@ -8,7 +8,7 @@ method needs two or three of these where a search by gradients needs five.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,13 +34,13 @@ class GapObjective:
     def __init__(self, fit: ScaleFit, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
         assert objective.gap_weights is not None
         self.weights, self.relative = objective.gap_weights, relative
-        self.curves: HasCurve = fit.profile if exact else fit.fast
-        if fit.profile.passes is None and isinstance(fit.profile.table, Table):
-            self.curves = fit.profile.table  # a saved one, which has all there is
+        direct = exact and fit.profile.passes is not None  # a saved profile has nothing but its table
+        self.curves: HasCurve = fit.profile if direct else fit.tabled or fit.profile
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
         self.compiled = all(kernels.adds(part, relative) for part in self.samples)
         self.range = kernels.ends(relative) if self.compiled else (float(relative.min()), float(relative.max()))
-        self.seen: tuple[tuple[float, float], Vector] | None = None
+        self.seen: Sequence[Any] | None = None
+        """A point, and the confidences there."""
 
     def __call__(self, v: float, w: float) -> Curved:
         """Value, gradient (2) and Hessian (vv, vw, ww)."""
@@ -67,15 +67,10 @@ class GapObjective:
         """The minimum next to a start: ``solve.two``, compiled where one ring is enough."""
         ring = self._ring(*start) if self.compiled else None
         if ring is not None:
-            curves, middle = ring
-            where = (middle, REACH, *self.range)
-            found = kernels.descend(
-                curves, self.relative, where, self.samples, self.weights, start, (*bounds[0], *bounds[1]), tolerance,
-                solve.RULES_OF_TWO,
-            )  # fmt: skip
+            down = descent(ring, self.samples, self.weights, bounds, tolerance)
+            found = down.minimum(self.relative, self.range, start)
             if found is not None:
-                converged, n, x, value, seen, confidence = found
-                self.seen = seen, confidence
+                converged, n, x, value, *self.seen = found
                 return solve.Minimum(np.array(x), value, converged=converged, n_evaluations=n)
         return solve.two(self, start, bounds, tolerance)
 
@@ -101,6 +96,22 @@ class GapObjective:
         low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
         high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
         return self.curves.ring_around(low, high)
+
+
+def descent(
+    ring: tuple[Vector, float],
+    samples: tuple[Vector, Vector, Vector],
+    weights: tuple[float, float, float],
+    bounds: Sequence[tuple[float, float]],
+    tolerance: float = 1e-9,
+) -> kernels.Descent:
+    """The compiled way down, for all norms whose scales one ring holds."""
+    curves, middle = ring
+    n_powers, n_samples = curves.shape
+    both = (*bounds[0], *bounds[1])
+    return kernels.Descent(
+        curves, n_powers, n_samples, (middle, REACH), samples, weights, both, tolerance, solve.RULES_OF_TWO
+    )
 
 
 def sums(

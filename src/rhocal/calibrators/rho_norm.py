@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from rhocal import solve
-from rhocal.bins import BinSums
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR
 from rhocal.calibrators.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, Search
@@ -160,14 +159,15 @@ class RhoNormScaling(ScaleCalibrator):
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
             searches[alpha] = search = Search(ready, fit)
-            found = (  # one after the other: what a search saw last are the confidences that are asked for next
-                iter(self._descend([norm for norm in norms if isinstance(norm, FixedNorm)], ready))
+            found = (
+                (
+                    (minimum, search.ece(norm, minimum.x, self.n_bins))
+                    for norm, minimum in zip(norms, self._descend(norms, ready), strict=True)
+                )
                 if self.solver == "sgd"
-                else (search.minimum(norm) for norm in norms)
+                else (search.minimum_and_ece(norm, self.n_bins) for norm in norms)
             )
-            for norm, minimum in zip(norms, found, strict=True):
-                ece = self._ece(search.confidence(norm, minimum.x), profile)
-                tried.append(Trial(alpha, ready, norm, minimum, ece))
+            tried += [Trial(alpha, ready, norm, *pair) for norm, pair in zip(norms, found, strict=True)]
         best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
         if self.solver == "expected":
@@ -239,15 +239,13 @@ class RhoNormScaling(ScaleCalibrator):
             )
         return [float(rho) for rho in rhos]
 
-    def _ece(self, confidence: Vector, profile: Profile) -> float:
-        return BinSums.of(confidence, profile.correct, n_bins=self.n_bins, weights=profile.weights).error(1)
-
-    def _descend(self, norms: list[FixedNorm], target: Objective) -> list[solve.Minimum]:
+    def _descend(self, tried: list[Norm], target: Objective) -> list[solve.Minimum]:
         """Algorithm 1 for every ρ: gradient descent on mini-batches with γ² and β² as parameters.
 
         They are counted in units in which the NLL-optimal temperature is 1 and the mean norm is 1, so that one learning
         rate serves networks of every scale; γ² = β² = 1/2 is the start.
         """
+        norms = [norm for norm in tried if isinstance(norm, FixedNorm)]
         fit, batch_target = norms[0].fit, target.on_batch()
         unit = np.exp(fit.log_scale)
         relative = np.stack([norm.relative for norm in norms])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import solve
-from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR, GapObjective
+from rhocal import kernels, solve
+from rhocal.bins import ON_THE_EDGE, BinSums
+from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR, GapObjective, descent
 from rhocal.special import Vector, dot
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale_fit import ScaleFit
+    from rhocal.kernels import Descent
     from rhocal.objectives import Objective
 
 VERY_MANY = 100_000
@@ -26,6 +27,10 @@ VERY_MANY = 100_000
 
 SOME = 20_000
 """How many that are."""
+
+
+COLD = np.array([1.0, 0.2])
+"""Shares of β where a search begins that knows nothing."""
 
 
 class FixedNorm:
@@ -36,15 +41,23 @@ class FixedNorm:
     """
 
     def __init__(self, fit: ScaleFit, rho: float, norm: Vector) -> None:
-        self.fit, self.rho = fit, rho
-        self.mean = float(fit.profile.weights @ norm) or 1.0
-        self.relative = norm / self.mean
+        self.fit, self.rho, self.norm = fit, rho, norm
         self.bounds = [fit.bounds, (0.0, 1.0)]
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean norm of a sample."""
+        return float(self.fit.profile.weights @ self.norm) or 1.0
+
+    @cached_property
+    def relative(self) -> Vector:
+        """The norm of every sample over their mean."""
+        return self.norm / self.mean
 
     def take(self, rows: NDArray[np.intp]) -> FixedNorm:
         """The same coordinates for some of the samples, with equal weights."""
-        part = copy(self)
-        part.fit, part.relative = self.fit.take(rows), self.relative[rows]
+        part = FixedNorm(self.fit.take(rows), self.rho, self.norm[rows])
+        part.mean = self.mean
         return part
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
@@ -61,7 +74,7 @@ class FixedNorm:
 
     def starts(self, log_scale: float) -> list[Vector]:
         """Temperature scaling, and (almost) pure normalisation."""
-        return [np.array([log_scale, 1.0]), np.array([log_scale, 0.2])]
+        return [np.array([log_scale, share]) for share in COLD]
 
 
 class LearnedNorm:
@@ -129,6 +142,41 @@ class Search:
         self.hessians[norm] = self.last[1]
         return self.last[0]
 
+    def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[solve.Minimum, float]:
+        """The optimum of this norm, and the ECE there of all samples."""
+        if self.down is not None and isinstance(norm, FixedNorm):  # compiled, from the mean of the norm to the bins
+            temperature, n = self.temperature, norm.fit.profile.n_samples
+            last = None if self.last is None else pair(self.last[0].x)
+            found = self.down.minimum_of_norm(
+                norm.norm, last, (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
+                (np.empty(n), np.empty(3 * n_bins), np.empty(n)),
+            )  # fmt: skip
+            if found is not None:
+                converged, n_evaluations, x, value, norm.mean, ece = found
+                minimum = solve.Minimum(np.array(x), value, converged=converged, n_evaluations=n_evaluations)
+                self.last, self.hessians[norm] = (minimum, None), None
+                return minimum, ece
+        minimum = self.minimum(norm)
+        return minimum, self.ece(norm, minimum.x, n_bins)
+
+    def ece(self, norm: Norm, x: Vector, n_bins: int) -> float:
+        """The ECE of all samples at a point."""
+        facts = self.fit.facts
+        return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
+
+    @cached_property
+    def down(self) -> Descent | None:
+        """The compiled way down, in the ring of the best single scale."""
+        profile, table, weights = self.fit.profile, self.fit.tabled, self.target.gap_weights
+        samples = profile.label_gap, profile.correct, profile.weights
+        if (
+            table is None or weights is None or not self.fit.sees_gaps(self.target) or profile.n_samples >= VERY_MANY
+            or not all(kernels.adds(part, profile.top) for part in samples)
+        ):  # fmt: skip
+            return None
+        ring = table.ring_around(*2 * (float(self.temperature.x[0]),))
+        return None if ring is None else descent(ring, samples, weights, [self.fit.bounds, (0.0, 1.0)])
+
     def _among_some(self, norm: FixedNorm) -> solve.Minimum:
         if self.rows is None or self.coarse is None:
             p = norm.fit.profile.weights
@@ -147,7 +195,7 @@ class Search:
 
     def finished(self, norm: Norm, minimum: solve.Minimum) -> solve.Minimum:
         """The optimum of this norm on the logits themselves, next to that on the table."""
-        if not isinstance(norm, FixedNorm) or norm not in self.gaps:
+        if not isinstance(norm, FixedNorm) or not norm.fit.sees_gaps(self.target):
             return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
         exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
         found = solve.two(exact, pair(minimum.x), norm.bounds, solve.ROUNDING, last_step=True)

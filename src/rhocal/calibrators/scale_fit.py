@@ -97,6 +97,12 @@ class ScaleFit:
             return self.profile
         return self.table or Table(self.profile, self.rough)
 
+    @property
+    def tabled(self) -> Table | None:
+        """The table that a search goes over, be it a saved one; None where it evaluates curves directly."""
+        found = self.profile.table if self.profile.passes is None else self.fast
+        return found if isinstance(found, Table) else None
+
     def take(self, rows: NDArray[np.intp]) -> ScaleFit:
         """Some of the samples, with equal weights."""
         profile = self.profile.take(rows)
