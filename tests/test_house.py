@@ -48,6 +48,7 @@ ROOMS = {
     "typer": {"cli"},
     "rich": {"tables", "cli"},
     "scipy": {"solve", "special", "train"},
+    "threadpoolctl": {"solve"},
     "matplotlib": {"plots"},
     "plotly": {"report_page"},
     "jinja2": {"report_page"},

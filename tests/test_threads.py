@@ -7,7 +7,9 @@ import threading
 import time
 
 import pytest
+import threadpoolctl
 
+from rhocal.solve.blas import on_one_thread
 from rhocal.threads import in_threads
 
 
@@ -76,3 +78,26 @@ def test_a_forked_process_finds_threads_of_its_own():
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_blas_has_one_thread_while_any_fit_runs_and_gets_the_others_back():
+    """Fits that overlap, in whichever order they end."""
+
+    def threads_of_blas():
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        before = threads_of_blas()
+        assert before
+        for first_out in (0, 1):
+            fits = [on_one_thread(), on_one_thread()]
+            for fit in fits:
+                fit.__enter__()
+            assert set(threads_of_blas()) == {1}
+            fits[first_out].__exit__(None, None, None)
+            assert set(threads_of_blas()) == {1}
+            fits[1 - first_out].__exit__(None, None, None)
+            assert threads_of_blas() == before
+        with pytest.raises(ZeroDivisionError), on_one_thread():
+            raise ZeroDivisionError
+        assert threads_of_blas() == before

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.solve.blas import on_one_thread
 from rhocal.solve.evidence import Minimum
 
 if TYPE_CHECKING:
@@ -48,20 +49,21 @@ def smooth(
     """
     from scipy.optimize import minimize  # noqa: PLC0415
 
-    unit = max(abs(fun(start)[0]), 1e-300)  # tolerances below are relative to the value at the start
+    with on_one_thread():
+        unit = max(abs(fun(start)[0]), 1e-300)  # tolerances below are relative to the value at the start
 
-    def relative(x: Vector) -> tuple[float, Vector]:
-        value, gradient = fun(x)
-        return value / unit, gradient / unit
+        def relative(x: Vector) -> tuple[float, Vector]:
+            value, gradient = fun(x)
+            return value / unit, gradient / unit
 
-    result = minimize(
-        relative,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": max_steps, "maxfun": 20 * max_steps, "ftol": tolerance, "gtol": 1e-9, "maxcor": 20},
-    )
+        result = minimize(
+            relative,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": max_steps, "maxfun": 20 * max_steps, "ftol": tolerance, "gtol": 1e-9, "maxcor": 20},
+        )
     # A line search that finds nothing lower ends as "abnormal"; that is convergence if the slope is gone as well.
     gradient = np.array(result.jac)
     for i, (low, high) in enumerate(bounds or ()):
@@ -136,6 +138,7 @@ def _updated(hessian: NDArray[np.float64], step: Vector, change: Vector) -> NDAr
     return np.asarray(hessian + np.outer(change, change) / (step @ change) - np.outer(along, along) / expected)
 
 
+@on_one_thread()
 def convex_newton(
     fun: VectorFunction, hessian: Callable[[Vector], Vector], start: Vector, tolerance: float = 1e-12
 ) -> Minimum:
