@@ -7,6 +7,7 @@ A profile asks for these and nothing else, so logits may lie in memory or come f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -93,12 +94,20 @@ class Passes(Protocol):
 class ArrayPasses:
     """Passes over an array in memory: compiled where they can be (``kernels.py``), else in cache-sized blocks of rows."""
 
-    logits: Floats
+    source: Floats
     seen: kernels.Scan | None = None
     """What a scan of the logits found, where there has been one."""
+    rows: NDArray[np.intp] | None = None
+    """Which rows of the source; None for all of them."""
+
+    @cached_property
+    def logits(self) -> Floats:
+        """The rows themselves, copied when first asked for: a search on a table never asks for those of a mini-batch."""
+        return self.source if self.rows is None else self.source[self.rows]
 
     def take(self, rows: NDArray[np.intp]) -> ArrayPasses:
-        return ArrayPasses(self.logits[rows], None if self.seen is None else self.seen.take(rows))
+        seen = None if self.seen is None else self.seen.take(rows)
+        return ArrayPasses(self.source, seen, rows if self.rows is None else self.rows[rows])
 
     def means(self) -> Vector:
         return (self.seen or scan(self.logits)).total / self.logits.shape[1]

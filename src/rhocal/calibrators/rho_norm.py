@@ -249,6 +249,8 @@ class RhoNormScaling(ScaleCalibrator):
         fit, batch_target = norms[0].fit, target.on_batch()
         unit = np.exp(fit.log_scale)
         relative = np.stack([norm.relative for norm in norms])
+        # What a mini-batch will ask for is read of all samples now, once: a table, and whatever the objective needs.
+        fit.evaluate(target, unit / np.maximum((relative[0] + 1) / 2, SMALLEST_DENOMINATOR))
 
         def gradient(theta: Vector, rows: NDArray[np.intp]) -> Vector:
             r = relative[:, rows]
