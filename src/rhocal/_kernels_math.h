@@ -76,7 +76,8 @@ INLINE double exp_double(double x)
     return p;
 }
 
-/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172; log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). */
+/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172; log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). log(2) is
+ * the sum of two numbers, the first of which times k is exact. */
 INLINE double log_double(double x)
 {
     uint64_t bits;
@@ -97,7 +98,7 @@ INLINE double log_double(double x)
     p = p * q + 1.0 / 5;
     p = p * q + 1.0 / 3;
     p = p * q + 1.0;
-    return k * 0.693147180559945309 + 2 * s * p;
+    return k * 0.693147180369123816490 + (k * 1.90821492927058770002e-10 + 2 * s * p);
 }
 
 #define LANES 16
