@@ -134,9 +134,8 @@ class Search:
         if self.last is not None:
             found.append(self._descend(norm, self.last[0].x, self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
-            for start in norm.starts(
-                float(self.temperature.x[0])
-            ):  # the next one need not begin its Hessian with differences again
+            cold = norm.starts(float(self.temperature.x[0]))
+            for start in cold:  # the next one need not begin its Hessian with differences again
                 found.append(self._descend(norm, start, found[-1][1] if found else None))
         self.last = min(found, key=lambda pair: pair[0].value)
         self.hessians[norm] = self.last[1]
@@ -144,8 +143,11 @@ class Search:
 
     def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[solve.Minimum, float]:
         """The optimum of this norm, and the ECE there of all samples."""
-        if self.down is not None and isinstance(norm, FixedNorm):  # compiled, from the mean of the norm to the bins
-            temperature, n = self.temperature, norm.fit.profile.n_samples
+        if self.down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, norm.fit.profile.top):
+            temperature, n = (
+                self.temperature,
+                norm.fit.profile.n_samples,
+            )  # compiled, from the mean of the norm to the bins
             last = None if self.last is None else pair(self.last[0].x)
             found = self.down.minimum_of_norm(
                 norm.norm, last, (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
