@@ -108,11 +108,12 @@ Norm = FixedNorm | LearnedNorm
 
 
 class Search:
-    """Descents for one norm after the other: each begins where the last one ended, with the Hessian it had there."""
+    """Descents for one norm after the other: each begins where the last ones lead to, with the Hessian that the last had."""
 
     def __init__(self, target: Objective, fit: ScaleFit) -> None:
         self.target, self.fit = target, fit
         self.last: tuple[solve.Minimum, NDArray[np.float64] | None] | None = None
+        self.before: solve.Minimum | None = None
         self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
         self.gaps: dict[Norm, GapObjective] = {}
         self.rows: NDArray[np.intp] | None = None
@@ -132,31 +133,37 @@ class Search:
             return self._among_some(norm)
         found = []
         if self.last is not None:
-            found.append(self._descend(norm, self.last[0].x, self.last[1]))
+            found.append(self._descend(norm, self._start(self.last[0]), self.last[1]))
         if not found or found[0][0].value > self.temperature.value:
             cold = norm.starts(float(self.temperature.x[0]))
             for start in cold:  # the next one need not begin its Hessian with differences again
                 found.append(self._descend(norm, start, found[-1][1] if found else None))
-        self.last = min(found, key=lambda pair: pair[0].value)
-        self.hessians[norm] = self.last[1]
-        return self.last[0]
+        lowest, hessian = min(found, key=lambda pair: pair[0].value)
+        self._remember(norm, lowest, hessian)
+        return lowest
+
+    def _start(self, last: solve.Minimum) -> Vector:
+        """Where the next optimum may be: from one ρ to the next they move evenly."""
+        return last.x if self.before is None else 2 * last.x - self.before.x
+
+    def _remember(self, norm: Norm, minimum: solve.Minimum, hessian: NDArray[np.float64] | None) -> None:
+        self.before = None if self.last is None else self.last[0]
+        self.last, self.hessians[norm] = (minimum, hessian), hessian
 
     def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[solve.Minimum, float]:
         """The optimum of this norm, and the ECE there of all samples."""
-        if self.down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, norm.fit.profile.top):
-            temperature, n = (
-                self.temperature,
-                norm.fit.profile.n_samples,
-            )  # compiled, from the mean of the norm to the bins
-            last = None if self.last is None else pair(self.last[0].x)
-            found = self.down.minimum_of_norm(
-                norm.norm, last, (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
-                (np.empty(n), np.empty(3 * n_bins), np.empty(n)),
+        down, profile, temperature = self.down, self.fit.profile, self.temperature
+        if down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, profile.top):
+            # compiled, from the mean of the norm to the bins
+            found = down.minimum_of_norm(
+                norm.norm, None if self.last is None else pair(self._start(self.last[0])),
+                (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
+                (np.empty(profile.n_samples), np.empty(3 * n_bins), np.empty(profile.n_samples)),
             )  # fmt: skip
             if found is not None:
                 converged, n_evaluations, x, value, norm.mean, ece = found
                 minimum = solve.Minimum(np.array(x), value, converged=converged, n_evaluations=n_evaluations)
-                self.last, self.hessians[norm] = (minimum, None), None
+                self._remember(norm, minimum, None)
                 return minimum, ece
         minimum = self.minimum(norm)
         return minimum, self.ece(norm, minimum.x, n_bins)
@@ -214,7 +221,7 @@ class Search:
     ) -> tuple[solve.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            return gaps.descend(pair(start), norm.bounds, tolerance), None
+            return gaps.descend(pair(np.clip(start, *np.transpose(norm.bounds))), norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
