@@ -83,6 +83,14 @@ class HoldBack:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A minimum, and the Hessian of the objective (without the ridge) there: a similar problem can begin with both."""
+
+    minimum: solve.Minimum
+    hessian: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
 class Choice:
     """What cross-validation settled on."""
 
@@ -91,6 +99,8 @@ class Choice:
     trials: tuple[dict[str, Any], ...]
     score: tuple[float, float] = (np.inf, np.inf)
     """How much NLL the guard asked for, and the held-out objective: what maps are compared by, lower is better."""
+    near: Found | None = None
+    """Where a fit without one of the folds ended."""
 
 
 def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
@@ -122,7 +132,7 @@ def fitted(
     target = fit.prepared(target)
     if choice is None:
         choice = settled(fit, scale_map, target, tried, hold)
-    found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale).minimum
+    found = minimum(fit, scale_map, choice.target, choice.ridge, fit.log_scale, choice.near).minimum
     found = finish(fit, scale_map, choice.target, choice.ridge, found)
     at_bound = bound_reached(float(found.x[0]), fit.bounds)
     warn_unless(converged=found.converged, what=what)
@@ -137,14 +147,6 @@ def settled(fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequen
     if isinstance(hold.ridge, str):
         return choose(fit, scale_map, target, tried, hold)
     return Choice(target, float(hold.ridge), ())
-
-
-@dataclass(frozen=True)
-class Found:
-    """A minimum, and the Hessian of the objective (without the ridge) there: a similar problem can begin with both."""
-
-    minimum: solve.Minimum
-    hessian: NDArray[np.float64] | None = None
 
 
 def minimum(
@@ -197,11 +199,13 @@ def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequen
     trials: list[dict[str, Any]] = []
     for share in SHARES:
         mixed = target + share * NLL() if share else target
-        rows = _cross_validate(fit, scale_map, mixed, ridges, folds)
+        ended: dict[float, Found] = {}
+        rows = _cross_validate(fit, scale_map, mixed, ridges, folds, ended)
         trials += [{"nll_share": share, **row} for row in rows]
         best = next(row for row in rows if row["above_lowest"] <= hold.caution * row["standard_error"])
         if best["nll_above"] + SURENESS * best["nll_error"] <= hold.guard * best["nll_temperature"]:
-            return Choice(mixed, best["ridge"], tuple(trials), (share, best.get("held_out", 0.0)))
+            score = share, best.get("held_out", 0.0)
+            return Choice(mixed, best["ridge"], tuple(trials), score, ended.get(best["ridge"]))
     return Choice(NLL(), np.inf, tuple(trials))
 
 
@@ -219,9 +223,14 @@ def stratified_folds(fit: ScaleFit, n_folds: int) -> Vector:
 
 
 def _cross_validate(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], folds: Vector
+    fit: ScaleFit,
+    scale_map: ScaleMap,
+    target: Objective,
+    ridges: Sequence[float],
+    folds: Vector,
+    ended: dict[float, Found],
 ) -> list[dict[str, float]]:
-    """Held-out figures of every ridge, from the strongest to the weakest."""
+    """Held-out figures of every ridge, from the strongest to the weakest. ``ended`` takes where the fits of each ended."""
     weights = fit.profile.weights
     present = np.unique(folds[weights > 0])
     held_out, nll = np.zeros((2, len(present), len(ridges)))
@@ -244,8 +253,9 @@ def _cross_validate(
         anchor = float(tune.single(NLL()).x[0])
         nll_temperature[k] = test.evaluate(NLL(), scale_map.scales(scale_map.start(anchor))[0])[0]
         near: Found | None = None
-        for i, ridge in enumerate(ridges):  # each starts where the one before it ended
-            near = minimum(tune, scale_map, target, ridge, anchor, near, CHOOSING)
+        for i, ridge in enumerate(ridges):  # each starts where that of the fold before ended, or else the ridge before
+            near = minimum(tune, scale_map, target, ridge, anchor, ended.get(ridge, near), CHOOSING)
+            ended[ridge] = near
             scale = scale_map.scales(near.minimum.x)[0]
             held_out[k, i] = test.evaluate(target, scale)[0]
             nll[k, i] = test.evaluate(NLL(), scale)[0]
