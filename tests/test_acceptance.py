@@ -38,7 +38,6 @@ def test_rows_far_from_zero_mean_do_no_harm(name):
     assert table[1, 1] <= 1.005 * table[0, 1]
 
 
-@pytest.mark.filterwarnings("ignore:the logits are no better than chance")  # mnli_lm_zeroshot is not: 32 % of 3 classes
 def test_sms_then_field_beats_probmetrics_sms_on_language_models():
     """probmetrics 1.3.0. Two of five halvings; the image classifiers take longer and are in benchmarks/quality."""
     with warnings.catch_warnings():

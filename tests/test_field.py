@@ -124,6 +124,15 @@ def test_folds_do_not_depend_on_order_or_copies():
     assert np.bincount(folds(logits, labels)).tolist() == [40] * 5
 
 
+def test_folds_of_logits_at_chance_are_equal():
+    """NLL wants no scale there: at its optimum all confidences would be one, and so would the folds."""
+    logits, _ = synthetic(500, 3)
+    labels = (logits.argmax(axis=1) + 1 + np.arange(500) % 2) % 3  # always wrong
+    fit = ScaleFit.of(Profile.of(predictions(logits, labels)))
+    assert np.bincount(stratified_folds(fit, 5)).tolist() == [100] * 5
+
+
+
 def test_weighted_quantiles_are_those_of_copies():
     rng = np.random.default_rng(0)
     raw, times = rng.normal(size=(500, 2)), rng.integers(0, 4, 500)

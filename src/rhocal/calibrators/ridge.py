@@ -213,9 +213,10 @@ def stratified_folds(fit: ScaleFit, n_folds: int) -> Vector:
     """The fold of every sample: its rank by confidence, counted round.
 
     So every fold sees every level of confidence, and neither the order of the samples nor repeating one (both copies share
-    a rank) changes anything.
+    a rank) changes anything. Where logits are no better than chance, NLL wants no scale at all; one that tells samples apart
+    is taken then.
     """
-    scale = np.full(fit.profile.n_samples, np.exp(fit.log_scale))
+    scale = np.full(fit.profile.n_samples, max(np.exp(fit.log_scale), 1 / max(fit.profile.spread, 1e-300)))
     key = np.round(fit.confidence(scale), 9) + 2 * fit.profile.correct
     present = fit.profile.weights > 0
     ranks = np.searchsorted(np.unique(key[present]), key)
