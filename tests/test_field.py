@@ -132,7 +132,6 @@ def test_folds_of_logits_at_chance_are_equal():
     assert np.bincount(stratified_folds(fit, 5)).tolist() == [100] * 5
 
 
-
 def test_weighted_quantiles_are_those_of_copies():
     rng = np.random.default_rng(0)
     raw, times = rng.normal(size=(500, 2)), rng.integers(0, 4, 500)
