@@ -111,6 +111,14 @@ INLINE void TYPED(open)(TYPED(Block) *block, const REAL *z, Py_ssize_t m, Py_ssi
         TYPED(lay_side_by_side)(block);
 }
 
+/* Numbers of each row of a block (some x WIDTH) to their places: `out` is the first of them, n_rows lie between two of a row. */
+INLINE void TYPED(put)(const TYPED(Block) *block, double numbers[][WIDTH], int n_numbers, double *out, Py_ssize_t n_rows)
+{
+    for (int q = 0; q < n_numbers; q++)
+        for (int l = 0; l < block->n; l++)
+            out[q * n_rows + l] = numbers[q][l];
+}
+
 INLINE REAL TYPED(added)(const REAL *part)
 {
     REAL half[WIDTH];

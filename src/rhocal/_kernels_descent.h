@@ -5,7 +5,7 @@ typedef struct {
     const double *c, *r, *label_gap, *correct, *weight; /* the ring; numbers of every sample */
     Py_ssize_t n_powers, n;
     double middle, reach, least, most, shares[3]; /* of the ring in log scale; of r; a, b and c */
-    double *confidence, seen[2];       /* what was found last, and where */
+    double *confidence, seen[2];                  /* what was found last, and where */
     Py_ssize_t n_evaluations;
 } Gaps;
 
@@ -115,8 +115,8 @@ static int descend(Gaps *f, const Rules *rules, double x[2], Curved *at)
     return 0;
 }
 
-/* The minimum of one norm, its mean and the ECE there: what `Search.minimum` does, which says why. `start` is where the norm before ended,
- * NULL for the first one; `temperature` is the best log scale of w = 1 and the objective there. */
+/* The minimum of one norm, its mean and the ECE there: what `Search.minimum` does, which says why. `start` is where the norms before lead
+ * to, NULL for the first one; `temperature` is the best log scale of w = 1 and the objective there. */
 typedef struct {
     double x[2], value, mean, ece;
     Py_ssize_t n_evaluations;

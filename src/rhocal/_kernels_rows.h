@@ -171,9 +171,8 @@ CLONES static void TYPED(norms)(const REAL *z, Py_ssize_t m, Py_ssize_t start, P
                 const double root = exp_double(log_double(sums[q][l]) * power);
                 sums[q][l] = unit[l] > 0 ? unit[l] * root : 0;
             }
-            for (int l = 0; l < block.n; l++)
-                out[q * n_rows + i + l] = sums[q][l];
         }
+        TYPED(put)(&block, sums, 9, out + i, n_rows);
     }
 }
 
@@ -242,9 +241,7 @@ CLONES static void TYPED(curve)(const REAL *z, Py_ssize_t m, Py_ssize_t start, P
             e[2][l] = spread > 0 ? spread : 0;
             e[3][l] = e[3][l] * whole - 3 * mean * square + 2 * mean * mean * mean;
         }
-        for (int q = 0; q <= order; q++)
-            for (int l = 0; l < block.n; l++)
-                out[q * n_rows + i + l] = e[q][l];
+        TYPED(put)(&block, e, order + 1, out + i, n_rows);
     }
 }
 
@@ -275,9 +272,7 @@ CLONES static void TYPED(moments)(const REAL *z, Py_ssize_t m, Py_ssize_t start,
         for (int l = 0; l < WIDTH; l++)
             both.t[l] = (REAL)top[i + MIN(l, block.n - 1)], both.s[l] = (REAL)(scales[0] / 3);
         SUMS(15, sums, block, both, TYPED(step_moments)(x, kept, pairs, a));
-        for (int q = 0; q < 15; q++)
-            for (int l = 0; l < block.n; l++)
-                out[q * n_rows + i + l] = sums[q][l];
+        TYPED(put)(&block, sums, 15, out + i, n_rows);
     }
 }
 
@@ -309,9 +304,7 @@ CLONES static void TYPED(moments_at)(const REAL *z, Py_ssize_t m, Py_ssize_t sta
             both.t[l] = (REAL)top[row], both.s[l] = (REAL)(scale[row] / 2);
         }
         SUMS(9, sums, block, both, TYPED(step_moments_at)(x, kept, pairs, a));
-        for (int q = 0; q < 9; q++)
-            for (int l = 0; l < block.n; l++)
-                out[q * n_rows + i + l] = sums[q][l];
+        TYPED(put)(&block, sums, 9, out + i, n_rows);
     }
 }
 

@@ -219,10 +219,7 @@ def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
 
 
 def _in_rows(table: Floats) -> Floats:
-    """Rows one after the other in memory, which is how passes over them are quick; a data frame has columns so.
-
-    Large arrays stay as they are: a copy might not find room.
-    """
+    """Rows one after the other in memory, as passes want them; large arrays stay as they are: a copy might not find room."""
     return np.ascontiguousarray(table) if table.size <= SMALL else table
 
 

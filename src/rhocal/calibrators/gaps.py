@@ -62,7 +62,7 @@ class GapObjective:
         )
 
     def descend(
-        self, start: tuple[float, float], bounds: Sequence[tuple[float, float]], tolerance: float = 1e-9
+        self, start: tuple[float, float], bounds: Sequence[tuple[float, float]], tolerance: float = solve.TOLERANCE
     ) -> solve.Minimum:
         """The minimum next to a start: ``solve.two``, compiled where one ring is enough."""
         ring = self._ring(*start) if self.compiled else None
@@ -103,7 +103,7 @@ def descent(
     samples: tuple[Vector, Vector, Vector],
     weights: tuple[float, float, float],
     bounds: Sequence[tuple[float, float]],
-    tolerance: float = 1e-9,
+    tolerance: float = solve.TOLERANCE,
 ) -> kernels.Descent:
     """The compiled way down, for all norms whose scales one ring holds."""
     curves, middle = ring

@@ -217,7 +217,7 @@ class Search:
         return norm.fit.confidence(norm.scales(x)[0])
 
     def _descend(
-        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = 1e-9
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = solve.TOLERANCE
     ) -> tuple[solve.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))

@@ -4,7 +4,7 @@ SciPy is imported when a fit begins, so that `rhocal --help` and applying a save
 """
 
 from rhocal.solve.evidence import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
-from rhocal.solve.many import FEW_PARAMETERS, ROUNDING, convex_newton, few, polish, smooth
+from rhocal.solve.many import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, few, polish, smooth
 from rhocal.solve.one import convex, newton, scan
 from rhocal.solve.sampled import sgd
 from rhocal.solve.special_cases import isotonic, logistic, quadratic, studentized_range
@@ -14,6 +14,7 @@ __all__ = [
     "FEW_PARAMETERS",
     "ROUNDING",
     "RULES_OF_TWO",
+    "TOLERANCE",
     "Curved",
     "CurvedFunction",
     "Minimum",

@@ -26,6 +26,9 @@ FEW_PARAMETERS = 10
 LONGEST_STEP = 0.5
 """Of ``few``, in any variable."""
 
+TOLERANCE = 1e-9
+"""Relative decrease that a step of ``few`` or ``two`` must promise to be taken."""
+
 STEPS = (1.0, 0.25, 0.05, 0.01, 1e-3)
 """Shares of a step that ``few`` and ``two`` try until the value falls."""
 
@@ -78,7 +81,7 @@ def few(
     start: Vector,
     bounds: Sequence[tuple[float, float]],
     hessian: NDArray[np.float64] | None = None,
-    tolerance: float = 1e-9,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Minimum, NDArray[np.float64]]:
     """Minimise a smooth function of two or three variables between bounds in as few evaluations as possible.
 

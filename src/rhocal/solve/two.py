@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.solve.evidence import Minimum
-from rhocal.solve.many import LONGEST_STEP, ROUNDING, STEPS
+from rhocal.solve.many import LONGEST_STEP, ROUNDING, STEPS, TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ def two(
     fun: Callable[[float, float], Curved],
     start: Pair,
     bounds: Sequence[Pair],
-    tolerance: float = 1e-9,
+    tolerance: float = TOLERANCE,
     *,
     last_step: bool = False,
 ) -> Minimum:
