@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
-SAY_WHAT := pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/_kernels*.[ch])
+SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean
@@ -36,7 +36,7 @@ $(VENV)/.installed: $(SAY_WHAT) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(SAY_WHAT) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e reproduction
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
@@ -75,8 +75,8 @@ comparison: $(VENV)/.installed-dev
 	$(BIN)/python experiments/comparison/render.py
 
 paper: $(VENV)/.installed-dev
-	$(BIN)/python experiments/paper/paper_rows.py --logits $(LOGITS)
-	$(BIN)/python experiments/paper/paper_pages.py
+	$(BIN)/python reproduction/pages/paper_rows.py --logits $(LOGITS)
+	$(BIN)/python reproduction/pages/paper_pages.py
 
 chains: $(VENV)/.installed-dev
 	$(BIN)/python experiments/chains/chains.py --logits $(LOGITS)
@@ -97,4 +97,4 @@ scale: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/scale/scale.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/numerics/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """The one thing that pyproject.toml cannot say: the compiled passes are optional.
 
-Without a C compiler the package installs all the same and takes the passes in NumPy (`rhocal.kernels` says which).
+Without a C compiler the package installs all the same and takes the passes in NumPy (`rhocal.numerics.kernels` says which).
 """
 
 import sys
@@ -18,9 +18,9 @@ UNIX = [
 setup(
     ext_modules=[
         Extension(
-            "rhocal._kernels",
-            ["src/rhocal/_kernels.c"],
-            depends=sorted(str(path) for path in Path("src/rhocal").glob("_kernels*.h")),
+            "rhocal.numerics._kernels",
+            ["src/rhocal/numerics/_kernels.c"],
+            depends=sorted(str(path) for path in Path("src/rhocal/numerics").glob("_kernels*.h")),
             extra_compile_args=["/O2"] if sys.platform == "win32" else UNIX,
             py_limited_api=True,
             optional=True,

@@ -32,7 +32,7 @@ def sums(block: Any, calibrator: Any) -> Any:
     return rhocal.metrics.ece.of(calibrator.transform(logits), labels, kind="logits")
 
 
-pilot = rhocal.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
+pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
 plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot, {"kind": "logits"})
 parts = ray.get([profile.remote(block, plan) for block in there])
 calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.profile_of(parts))

@@ -17,7 +17,7 @@ blocks = [(2 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1)) for z in truth]
 spark = SparkContext("local[2]")
 there = spark.parallelize(blocks, 3)
 
-pilot = rhocal.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
+pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
 plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot, {"kind": "logits"})
 parts = there.map(lambda block: rhocal.profile_block(*block, plan)).collect()
 calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.profile_of(parts))

@@ -14,8 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 
 import numpy as np
 
-from rhocal.compare import compare, splits, write_rows
-from rhocal.files import read
+from rhocal.data.files import read
+from rhocal.evaluation.compare import compare, splits, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

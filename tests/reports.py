@@ -4,9 +4,9 @@ import numpy as np
 
 import rhocal
 from conftest import synthetic
-from rhocal.predictions import predictions
-from rhocal.report import about, document
-from rhocal.report.provenance import Input
+from rhocal.data.predictions import predictions
+from rhocal.reporting.report import about, document
+from rhocal.reporting.report.provenance import Input
 
 HOSTILE = [
     "<script>window.hacked=1</script>",

@@ -14,8 +14,9 @@ from safetensors.numpy import load_file
 
 import rhocal
 from conftest import run, synthetic
-from rhocal import applying, stored
-from rhocal.applying import apply
+from rhocal.calibrators import applying
+from rhocal.calibrators.applying import apply
+from rhocal.data import stored
 from rhocal.errors import FileError, InputError
 
 ONE_BLOCK_AT_A_TIME = """
@@ -23,7 +24,7 @@ import sys, time
 from pathlib import Path
 import rhocal
 from rhocal import stored
-from rhocal.applying import apply
+from rhocal.calibrators.applying import apply
 stored.CHUNK_ENTRIES = 2_000
 source, artifact, output, pause = sys.argv[1:]
 stream = rhocal.stream(source)

@@ -12,13 +12,13 @@ from sklearn.isotonic import IsotonicRegression as SklearnIsotonic
 
 import rhocal
 from conftest import examples, synthetic
-from rhocal.calibrators.binary_map import OneSided, Outcomes, smoothed
-from rhocal.calibrators.class_scores import ClassScores
-from rhocal.calibrators.one_vs_rest import SCOPES
-from rhocal.calibrators.spline import natural_spline
-from rhocal.calibrators.venn_abers import with_a_hit
+from rhocal.calibrators.binary.binary_map import OneSided, Outcomes, smoothed
+from rhocal.calibrators.binary.class_scores import ClassScores
+from rhocal.calibrators.binary.one_vs_rest import SCOPES
+from rhocal.calibrators.binary.spline import natural_spline
+from rhocal.calibrators.binary.venn_abers import with_a_hit
 from rhocal.errors import FewSamplesWarning, InputError
-from rhocal.special import expit, log_gamma, softmax
+from rhocal.numerics.special import expit, log_gamma, softmax
 
 BINARY = ["platt", "beta", "isotonic", "centered-isotonic", "histogram-binning", "bbq", "spline", "venn-abers"]
 each = pytest.mark.parametrize("name", BINARY)

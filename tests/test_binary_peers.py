@@ -30,8 +30,8 @@ from venn_abers import VennAbers as PeerVennAbers
 
 import rhocal
 from conftest import real
-from rhocal.calibrators.class_scores import ClassScores
-from rhocal.special import softmax
+from rhocal.calibrators.binary.class_scores import ClassScores
+from rhocal.numerics.special import softmax
 
 pytestmark = pytest.mark.filterwarnings("ignore:::sklearn", "ignore:::netcal", "ignore:::venn_abers")
 

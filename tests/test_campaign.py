@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from conftest import run, synthetic
-from rhocal.compare import FAILED, Row, complete, read_rows, summary
-from rhocal.ranking import critical_difference, ranking, ranks, ratios
+from rhocal.evaluation.compare import FAILED, Row, complete, read_rows, summary
+from rhocal.evaluation.ranking import critical_difference, ranking, ranks, ratios
 
 
 @pytest.fixture(scope="module")

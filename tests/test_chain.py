@@ -7,10 +7,10 @@ import sklearn.base
 import rhocal
 from conftest import real, synthetic
 from rhocal import Chain, FieldScaling, TemperatureScaling, VectorScaling, metrics
-from rhocal.calibrators.folds import fold_models, out_of_fold
+from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.predictions import predictions
-from rhocal.special import softmax
+from rhocal.numerics.special import softmax
 
 
 def skewed(n=1500, seed=0):

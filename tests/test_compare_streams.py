@@ -10,15 +10,16 @@ import pytest
 
 import rhocal
 from conftest import run, uneven
-from rhocal import compare_streams, sampling, stored
 from rhocal.calibrators import calibrator
-from rhocal.compare import FAILED, TunedOn, compare, halves, read_rows, summary
-from rhocal.compare_streams import OWN
-from rhocal.compare_streams import compare_streams as compared
+from rhocal.calibrators.fitting import SUBSAMPLED
+from rhocal.data import sampling, stored
+from rhocal.data.predictions import predictions
+from rhocal.data.sampling import Half
 from rhocal.errors import InputError
-from rhocal.out_of_core import SUBSAMPLED
-from rhocal.predictions import predictions
-from rhocal.sampling import Half
+from rhocal.evaluation import compare_streams
+from rhocal.evaluation.compare import FAILED, TunedOn, compare, halves, read_rows, summary
+from rhocal.evaluation.compare_streams import OWN
+from rhocal.evaluation.compare_streams import compare_streams as compared
 
 SCALES = ("identity", "temperature", "rho-norm", "field")
 OTHERS = ("vector", "histogram-binning")

@@ -7,11 +7,12 @@ from hypothesis import given
 
 import rhocal
 from conftest import examples, synthetic
-from rhocal import curves, metrics
-from rhocal.bins import perfect_error
+from rhocal import metrics
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics.scored import Scored
-from rhocal.predictions import predictions
+from rhocal.numerics.bins import perfect_error
+from rhocal.reporting import curves
 
 LOGITS = {"kind": "logits"}
 

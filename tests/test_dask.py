@@ -16,11 +16,13 @@ import pytest
 import rhocal
 from conftest import run, synthetic, uneven
 from rhocal import dask as many
-from rhocal import measuring, out_of_core, sampling
+from rhocal.calibrators import fitting as out_of_core
+from rhocal.data import sampling
+from rhocal.data.predictions import predictions
+from rhocal.data.stored import Chunk
 from rhocal.errors import FileError, InputError, SubsampleWarning
+from rhocal.evaluation import measure
 from rhocal.metrics import METRICS
-from rhocal.predictions import predictions
-from rhocal.stored import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -120,14 +122,14 @@ def slow_sums(k, chunk, *arguments):
     return SUMS(k, chunk, *arguments)
 
 
-LEAVE_BEHIND, SUMS = out_of_core.leave_behind, measuring.chunk_sums
+LEAVE_BEHIND, SUMS = out_of_core.leave_behind, measure.chunk_sums
 
 
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
     monkeypatch.setattr(out_of_core, "leave_behind", slow)
-    monkeypatch.setattr(measuring, "chunk_sums", slow_sums)
+    monkeypatch.setattr(measure, "chunk_sums", slow_sums)
     with many.cluster(None, 2) as client:
 
         def kill_one():
@@ -143,7 +145,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
         victim, killer = kill_one()
-        (there,) = measuring.figures_on(many.Blocks.of(rhocal.stream(folder)), [measuring.Job({"": alone})])[0].values()
+        (there,) = measure.figures_on(many.Blocks.of(rhocal.stream(folder)), [measure.Job({"": alone})])[0].values()
         killer.join()
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
@@ -199,7 +201,7 @@ def test_sums_are_merged_by_the_workers(folder, monkeypatch):
         return found
 
     monkeypatch.setattr(many.engine, "compute", counted)
-    there = measuring.figures_on(blocks, [measuring.Job({"": None})])[0][""]
+    there = measure.figures_on(blocks, [measure.Job({"": None})])[0][""]
     assert arrived == [1]
     here = rhocal.measure(rhocal.stream(folder))  # twelve times the same
     assert there == pytest.approx(here, rel=1e-12)

@@ -7,11 +7,11 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rhocal.bins import equal_width
-from rhocal.metrics import sizes
-from rhocal.metrics.inverted import bin_moments, chances, ece_interval, invert, statistic, unseen
+from rhocal.metrics.inference import sizes
+from rhocal.metrics.inference.inverted import bin_moments, chances, ece_interval, invert, statistic, unseen
+from rhocal.metrics.inference.shares import FADE, ONE_SIGN, SPARSE, STEPS, Sums, expect
 from rhocal.metrics.scored import Scored
-from rhocal.metrics.shares import FADE, ONE_SIGN, SPARSE, STEPS, Sums, expect
+from rhocal.numerics.bins import equal_width
 
 
 def draw(n, rng, accuracy):

@@ -6,12 +6,12 @@ from scipy.optimize import minimize
 
 import rhocal
 from conftest import real, synthetic
-from rhocal.calibrators.ets import Mixture
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.order.ets import Mixture
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.predictions import predictions
+from rhocal.numerics.special import softmax
 from rhocal.objectives import OBJECTIVES, objective
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
-from rhocal.special import softmax
+from rhocal.profile.profile import Profile
 from test_objectives import slope_error
 
 
@@ -91,9 +91,9 @@ def test_the_second_step_of_the_original_is_ours_at_its_temperature():
     fit = ScaleFit.of(Profile.of(data))
     fun = Mixture(data, fit, objective("nll"))
     x = -np.log(peer.t_)
-    best = rhocal.solve.smooth(fun, np.array([x, 0.1, 0.1]), [(x, x), (0, 1), (0, 0.999)])
+    best = rhocal.optimize.smooth(fun, np.array([x, 0.1, 0.1]), [(x, x), (0, 1), (0, 0.999)])
     cal = rhocal.EnsembleTemperatureScaling()
-    cal.temperature_, cal.weights_ = peer.t_, rhocal.calibrators.ets.shares(best.x)
+    cal.temperature_, cal.weights_ = peer.t_, rhocal.calibrators.order.ets.shares(best.x)
     p, theirs = cal._probs(logits), peer._predict_proba_impl(softmax(logits))
     np.testing.assert_allclose(p, theirs, atol=1e-3)
 

@@ -9,8 +9,8 @@ import rhocal
 from conftest import real, synthetic
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics import uncertainty as un
-from rhocal.special import softmax
+from rhocal.metrics.inference import uncertainty as un
+from rhocal.numerics.special import softmax
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +195,9 @@ def test_a_real_network_before_and_after():
 
 def test_a_comparison_shows_the_floor(tmp_path):
     """The mean ECE of a perfect model with the same confidences; rows of older files, without it, can stand beside."""
-    from rhocal import compare
+    from rhocal.evaluation import compare
 
-    pair = compare.halves(rhocal.predictions.predictions(*synthetic(1000, 4)), 0)
+    pair = compare.halves(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
     rows = list(compare.compare("net", pair, {"temperature": rhocal.TemperatureScaling()}))
     probs = rhocal.TemperatureScaling().fit(pair.tune.logits, pair.tune.labels).predict_proba(pair.test.logits)
     drawn = un.floor("ece", probs, pair.test.labels).mean

@@ -6,16 +6,16 @@ import pytest
 import rhocal
 from conftest import real, synthetic
 from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling, TemperatureScaling, metrics
-from rhocal.bins import BinSums, perfect_error
-from rhocal.calibrators import auto
-from rhocal.calibrators.features import Standard
-from rhocal.calibrators.field import Linear
-from rhocal.calibrators.pts import WIDTHS, Network
-from rhocal.calibrators.ridge import stratified_folds
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.compose import auto
+from rhocal.calibrators.scale.features import Standard
+from rhocal.calibrators.scale.field import Linear
+from rhocal.calibrators.scale.pts import WIDTHS, Network
+from rhocal.calibrators.scale.ridge import stratified_folds
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
+from rhocal.numerics.bins import BinSums, perfect_error
+from rhocal.profile.profile import Profile
 
 
 def two_kinds(n=4000, seed=0):

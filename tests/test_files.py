@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 import rhocal
 from conftest import synthetic
-from rhocal import artifact, files
-from rhocal.atomic import writing
-from rhocal.calibrators import CALIBRATORS
+from rhocal.calibrators import CALIBRATORS, artifact
+from rhocal.data import files
+from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
 
 Z, Y = synthetic(30, 3, dtype=np.float32)

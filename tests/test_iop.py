@@ -6,13 +6,13 @@ from scipy.optimize import minimize
 
 import rhocal
 from conftest import real, synthetic
-from rhocal.calibrators.iop import KNOTS, Pieces, height, pieces_of
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.order.iop import KNOTS, Pieces, height, pieces_of
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
+from rhocal.numerics.special import log_softmax
 from rhocal.objectives import OBJECTIVES, objective
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
-from rhocal.special import log_softmax
+from rhocal.profile.profile import Profile
 from test_objectives import slope_error
 
 

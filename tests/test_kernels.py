@@ -9,14 +9,16 @@ import pytest
 
 import rhocal
 from conftest import synthetic
-from rhocal import curve_table, kernels, metrics, solve, special
-from rhocal.bins import BinSums
-from rhocal.calibrators.gaps import GapObjective
-from rhocal.calibrators.rho_search import FixedNorm, Search
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal import metrics, optimize
+from rhocal.calibrators.scale.gaps import GapObjective
+from rhocal.calibrators.scale.rho_search import FixedNorm, Search
+from rhocal.calibrators.scale.scale_fit import ScaleFit
 from rhocal.errors import InputError
+from rhocal.numerics import kernels, special
+from rhocal.numerics.bins import BinSums
 from rhocal.objectives import objective
-from rhocal.passes import FIVE, ArrayPasses
+from rhocal.profile import curve_table
+from rhocal.profile.passes import FIVE, ArrayPasses
 
 pytestmark = pytest.mark.skipif(not kernels.ready, reason="the compiled passes were not built: no C compiler was there")
 
@@ -216,7 +218,7 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
     """Compiled and in NumPy, from curves and from a ring; value as the objective itself has it; slopes by differences."""
     z, labels = logits((501, n_classes), np.float64), np.random.default_rng(1).integers(0, n_classes, 501)
     labels[:300] = z[:300].argmax(axis=1)
-    profile = rhocal.profile(z, labels)
+    profile = rhocal.profile_logits(z, labels)
     fit, target = ScaleFit.of(profile), objective(text)
     norm = FixedNorm(fit, 2.0, profile.norms([2.0], center=True)[0])
     gaps = GapObjective(fit, target, norm.relative)
@@ -238,17 +240,17 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
 @pytest.mark.parametrize("held", [None, 1.0])
 def test_the_compiled_descent_is_that_of_python(text, held, in_numpy, monkeypatch):
     """From far and near, inside and along the bounds; the last start lies rings away from the minimum."""
-    profile = rhocal.profile(*synthetic(501, 100))
+    profile = rhocal.profile_logits(*synthetic(501, 100))
     fit = ScaleFit.of(profile)
     norm = FixedNorm(fit, 1.5, profile.norms([1.5], center=True)[0])
     gaps = GapObjective(fit, objective(text), norm.relative)
     bounds = [fit.bounds, (0.0, 1.0) if held is None else (held, held)]
     for away, w in ((0.0, 1.0), (0.0, 0.2), (-0.3, 0.0), (0.3, 0.5), (4.0, 0.7)):
         start = fit.rough + away, w
-        other = in_numpy(solve.two, gaps, start, bounds)
+        other = in_numpy(optimize.two, gaps, start, bounds)
         with monkeypatch.context() as patch:
             if away == 0:
-                patch.setattr(solve, "two", None)  # not needed
+                patch.setattr(optimize, "two", None)  # not needed
             ours = gaps.descend(start, bounds)
         assert ours.converged
         assert other.converged
@@ -276,7 +278,7 @@ def test_the_compiled_search_over_norms_is_that_of_python(n_classes, scale, obje
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 200])
 def test_rings_from_sums(n, in_numpy):
     """The compiled way from sums at five nodes to polynomials is that of NumPy."""
-    profile = rhocal.profile(logits((n, 90), np.float64), np.arange(n) % 90)
+    profile = rhocal.profile_logits(logits((n, 90), np.float64), np.arange(n) % 90)
     ours, other = (curve_table.Table(profile, -1.0) for _ in range(2))
     ours.build(0)
     in_numpy(other.build, 0)
@@ -314,7 +316,7 @@ def test_fits_are_the_same_without_the_compiled_passes(network):
     program = (
         f"import rhocal; z, y = rhocal.demo_logits('tune', {network!r}); "
         "t = rhocal.TemperatureScaling().fit(z, y); r = rhocal.RhoNormScaling().fit(z, y); "
-        "print(rhocal.kernels.ready, t.temperature_, r.rho_, r.gamma_, r.beta_)"
+        "print(rhocal.numerics.kernels.ready, t.temperature_, r.rho_, r.gamma_, r.beta_)"
     )
     found = []
     for said in ("0", "1"):

@@ -11,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 import rhocal
 from conftest import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
-from rhocal.calibrators.linear import LinearProblem, Ridge
-from rhocal.calibrators.odir import INTERCEPT, OFF_DIAGONAL, Walk
+from rhocal.calibrators.linear.linear import LinearProblem, Ridge
+from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, Walk
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
-from rhocal.special import log_softmax, softmax
+from rhocal.numerics.special import log_softmax, softmax
+from rhocal.profile.profile import Profile
 
 SIX = [
     "cifar100_resnet56", "cifar10_resnet56", "fashionmnist_densenet", "emotion6_Qwen-14B_task", "mmbench6_llava-v1.5-7b",
@@ -98,7 +98,7 @@ def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
 def test_newton_and_lbfgs_agree(monkeypatch):
     logits, labels = synthetic(500, 5)
     newton = StructuredScaling().fit(logits, labels)
-    monkeypatch.setattr("rhocal.calibrators.linear.FEW_PARAMETERS", 0)
+    monkeypatch.setattr("rhocal.calibrators.linear.linear.FEW_PARAMETERS", 0)
     lbfgs = StructuredScaling().fit(logits, labels)
     assert newton.solution_.n_evaluations < 15 < lbfgs.solution_.n_evaluations
     np.testing.assert_allclose(newton.predict_proba(logits), lbfgs.predict_proba(logits), atol=2e-6)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from conftest import examples, real, synthetic
 from rhocal import metrics
-from rhocal.bins import TIE, equal_mass, equal_width, tied
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
-from rhocal.predictions import predictions
-from rhocal.special import softmax
+from rhocal.numerics.bins import TIE, equal_mass, equal_width, tied
+from rhocal.numerics.special import softmax
 
 # By hand: two samples, ten bins. Both confidences lie in the last bin, (.9, 1].
 P = [[0.05, 0.95], [0.0, 1.0]]

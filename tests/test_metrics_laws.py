@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, examples, synthetic
 from rhocal import metrics
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, OTHERS, Scored, kernel
 from rhocal.metrics.decompositions import isotonic
-from rhocal.predictions import predictions
-from rhocal.special import log_gamma, softmax
+from rhocal.numerics.special import log_gamma, softmax
 
 NEEDS_PAIRS = {"top_skce", "skce", "kde_ce", "debiased_rmsce"}
 every = pytest.mark.parametrize("name", METRICS)

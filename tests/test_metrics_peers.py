@@ -29,9 +29,9 @@ import torchmetrics.functional.classification as tm
 
 from conftest import real, synthetic
 from rhocal import metrics
+from rhocal.data.predictions import predictions
 from rhocal.metrics import METRICS, Scored
-from rhocal.predictions import predictions
-from rhocal.special import softmax
+from rhocal.numerics.special import softmax
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from conftest import examples, real, synthetic
 from rhocal import metrics
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.sums import N_CELLS, Sketch, cell_widths, cells
-from rhocal.predictions import predictions
 
 EXACT = [name for name, metric in METRICS.items() if metric.sums is not None]
 SKETCHED = [name for name, metric in METRICS.items() if metric.sketch is not None]

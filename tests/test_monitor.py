@@ -16,7 +16,7 @@ import pytest
 import rhocal
 from conftest import run, synthetic
 from rhocal.errors import FileError, InputError
-from rhocal.monitor import STAKES, Monitor, log_of_all
+from rhocal.evaluation.monitor import STAKES, Monitor, log_of_all
 
 
 def streams(n_streams, n, seed, *, off=0.0):

@@ -9,7 +9,7 @@ import rhocal
 from conftest import real, synthetic
 from rhocal import MultiDomainTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.multi_domain import Domains
+from rhocal.calibrators.scale.multi_domain import Domains
 from rhocal.errors import BoundaryWarning, InputError
 
 SCALES = {"attic": 1.0, "cellar": 2.0, "garden": 4.0}

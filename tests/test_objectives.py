@@ -22,15 +22,15 @@ from rhocal import (
     calibrator,
     objective,
 )
-from rhocal.calibrators.linear import LinearProblem, Ridge
-from rhocal.calibrators.rho_search import FixedNorm, LearnedNorm
-from rhocal.calibrators.scale_fit import ScaleFit
+from rhocal.calibrators.linear.linear import LinearProblem, Ridge
+from rhocal.calibrators.scale.rho_search import FixedNorm, LearnedNorm
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
+from rhocal.numerics.special import log_softmax
 from rhocal.objectives import OBJECTIVES, with_batch_size
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
-from rhocal.special import log_softmax
-from rhocal.statistics import Facts, of_logits, of_scale
+from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import Facts, of_logits, of_scale
 
 TEXTS = [
     *OBJECTIVES,

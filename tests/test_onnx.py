@@ -18,9 +18,9 @@ from torch import nn
 import rhocal
 from conftest import run, synthetic
 from rhocal.errors import FileError, InputError, RhocalWarning
+from rhocal.numerics.special import softmax
 from rhocal.onnx import attach, export, proof, save_model
-from rhocal.special import softmax
-from rhocal.train.networks import network
+from rhocal_paper.train.networks import network
 
 M = 5
 

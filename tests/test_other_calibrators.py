@@ -9,8 +9,8 @@ from conftest import real, synthetic
 from rhocal import HistogramBinning, TemperatureScaling, VectorScaling
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError
-from rhocal.solve import sampled
-from rhocal.special import log_softmax, softmax
+from rhocal.numerics.special import log_softmax, softmax
+from rhocal.optimize import sampled
 
 
 def test_vector_scaling_is_the_minimum_of_its_objective():

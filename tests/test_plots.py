@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import rhocal
 from conftest import ROOT, synthetic
-from rhocal import curves, plots
 from rhocal.cli import app
 from rhocal.cli.plot import KINDS
 from rhocal.errors import FileError, InputError, MissingExtraError
-from rhocal.plots.ink import COLOURS, LINES, MARKS, plain, style
+from rhocal.reporting import curves, plots
+from rhocal.reporting.plots.style import COLOURS, LINES, MARKS, plain, style
 
 plt = pytest.importorskip("matplotlib.pyplot")
 plt.switch_backend("agg")

@@ -9,10 +9,10 @@ from sklearn.isotonic import IsotonicRegression
 
 import rhocal
 from conftest import examples, real, synthetic
-from rhocal import solve
-from rhocal.calibrators.polynomial import bernstein, elevation, regress
+from rhocal import optimize
+from rhocal.calibrators.order.polynomial import bernstein, elevation, regress
 from rhocal.errors import InputError
-from rhocal.special import log_softmax, softmax
+from rhocal.numerics.special import log_softmax, softmax
 
 
 def nll(cal, logits, labels):
@@ -29,7 +29,7 @@ def test_the_quadratic_program_against_a_general_optimiser(seed, total):
     def value(x):
         return x @ gram @ x / 2 - linear @ x
 
-    x = solve.quadratic(gram, linear, low, total)
+    x = optimize.quadratic(gram, linear, low, total)
     bound = {"type": "ineq", "fun": lambda x: total - x.sum()}
     peer = minimize(value, low + 0.01, bounds=[(v, None) for v in low], constraints=bound, method="SLSQP", tol=1e-12)
     assert (x >= low - 1e-12).all()

@@ -9,10 +9,11 @@ import pytest
 import rhocal
 from conftest import ROOT, synthetic
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.features import FEATURES, PORTABLE
+from rhocal.calibrators.map import Portable, calibrated, chained, log_mean
+from rhocal.calibrators.scale.features import FEATURES, PORTABLE
 from rhocal.errors import InputError, NotFittedError, RhocalWarning
-from rhocal.portable import ArrayOps, Portable, calibrated, chained, log_mean
-from rhocal.special import softmax
+from rhocal.numerics.portable import ArrayOps
+from rhocal.numerics.special import softmax
 
 SPEC = importlib.util.spec_from_file_location("parity", ROOT / "benchmarks" / "parity" / "parity.py")
 parity = importlib.util.module_from_spec(SPEC)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import examples
+from rhocal.data.predictions import SMALLEST_PROB, predictions
 from rhocal.errors import InputError, RhocalError, SuspiciousInputWarning
-from rhocal.predictions import SMALLEST_PROB, predictions
 
 Z = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
 
@@ -200,5 +200,5 @@ def test_what_the_border_saw_belongs_to_the_scores():
 def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
     by_columns = np.asfortranarray(np.arange(12.0).reshape(4, 3) - 5)
     assert predictions(by_columns).scores.flags.c_contiguous
-    monkeypatch.setattr("rhocal.predictions.SMALL", 11)
+    monkeypatch.setattr("rhocal.data.predictions.SMALL", 11)
     assert np.shares_memory(predictions(by_columns).scores, by_columns)

@@ -5,11 +5,11 @@ import pytest
 
 from conftest import real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, objective
-from rhocal.calibrators.scale_fit import ScaleFit
-from rhocal.curve_table import Table
-from rhocal.predictions import predictions
-from rhocal.profile import Profile
-from rhocal.special import softmax
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.predictions import predictions
+from rhocal.numerics.special import softmax
+from rhocal.profile.curve_table import Table
+from rhocal.profile.profile import Profile
 
 
 def profile_of(m, dtype=np.float64, n=300):

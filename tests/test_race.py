@@ -8,11 +8,11 @@ import pytest
 import rhocal
 from conftest import synthetic
 from rhocal import AutoCalibrator
-from rhocal.calibrators import race
-from rhocal.calibrators.race import GUARD, HeldOut, Race
-from rhocal.calibrators.structured import StructuredScaling
+from rhocal.calibrators.compose import race
+from rhocal.calibrators.compose.race import GUARD, HeldOut, Race
+from rhocal.calibrators.linear.structured import StructuredScaling
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.predictions import predictions
 
 
 def biased(n=1200, m=4, seed=0):

@@ -13,11 +13,11 @@ import reports
 import rhocal
 from conftest import run, synthetic
 from rhocal import metrics
+from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, MissingExtraError
-from rhocal.metrics import paired
-from rhocal.predictions import predictions
-from rhocal.report import BEFORE, about, document, to_json
-from rhocal.report_page import embedded, page
+from rhocal.metrics.inference import paired
+from rhocal.reporting.page import embedded, page
+from rhocal.reporting.report import BEFORE, about, document, to_json
 
 
 @pytest.fixture(scope="module")

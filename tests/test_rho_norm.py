@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as hnp
 
 from conftest import examples, real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, calibrator, confidence_bounds
-from rhocal.bins import BinSums
-from rhocal.calibrators.rho_norm import ALPHAS, GRID
+from rhocal.calibrators.scale.rho_norm import ALPHAS, GRID
 from rhocal.errors import InputError
-from rhocal.special import rho_norm_slope, rho_norms, softmax
+from rhocal.numerics.bins import BinSums
+from rhocal.numerics.special import rho_norm_slope, rho_norms, softmax
 
 
 def test_the_map_is_the_papers():

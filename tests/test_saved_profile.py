@@ -7,7 +7,7 @@ import pytest
 
 import rhocal
 from conftest import real, run, synthetic
-from rhocal import saved_profile
+from rhocal.calibrators import saved_profile
 from rhocal.errors import FileError, InputError
 
 METHODS = ["temperature", "temperature-avuc", "rho-norm", "field", "smart", "pts"]
@@ -17,7 +17,7 @@ METHODS = ["temperature", "temperature-avuc", "rho-norm", "field", "smart", "pts
 def test_a_fit_on_the_profile_is_the_fit_on_the_logits(method, tmp_path):
     logits, labels, test, _ = real("cifar100_resnet56")
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(logits, labels), path)
+    rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
     with_logits = rhocal.calibrator(method).fit(logits, labels)
     without = rhocal.calibrator(method).fit_profile(rhocal.load_profile(path))
     away = np.abs(with_logits.predict_proba(test) - without.predict_proba(test)).max()
@@ -28,7 +28,7 @@ def test_a_fit_on_the_profile_is_the_fit_on_the_logits(method, tmp_path):
 def test_the_profile_is_smaller_than_the_logits(tmp_path):
     logits, labels = synthetic(500, 1000, dtype=np.float32)
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(logits, labels), path)
+    rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
     assert path.stat().st_size < 0.15 * logits.nbytes
 
 
@@ -36,7 +36,7 @@ def test_few_classes_keep_their_logits_and_everything_works(tmp_path):
     logits, labels = synthetic(500, 4)
     weights = np.random.default_rng(0).uniform(0, 2, 500)
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(logits, labels, weights, classes=["a", "b", "c", "d"]), path)
+    rhocal.save_profile(rhocal.profile_logits(logits, labels, weights, classes=["a", "b", "c", "d"]), path)
     cal = rhocal.RhoNormScaling(rho="learn").fit_profile(rhocal.load_profile(path))
     same = rhocal.RhoNormScaling(rho="learn").fit(logits, labels, weights)
     assert cal.gamma_ == pytest.approx(same.gamma_, rel=1e-9)
@@ -46,7 +46,7 @@ def test_few_classes_keep_their_logits_and_everything_works(tmp_path):
 def test_scales_beyond_the_saved_rings_follow_the_tangent(tmp_path):
     logits, labels = synthetic(200, 100)
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(logits, labels), path)
+    rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
     saved = rhocal.load_profile(path)
     centre = np.exp(saved.table.log_centre)
     for factor in (1 / 200, 1 / 20, 1, 5, 50):
@@ -60,7 +60,7 @@ def test_scales_beyond_the_saved_rings_follow_the_tangent(tmp_path):
 def test_what_a_profile_does_not_hold_is_a_clear_error(tmp_path):
     logits, labels = synthetic(200, 100)
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(logits, labels), path)
+    rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
     saved = rhocal.load_profile(path)
     with pytest.raises(InputError, match=r"saved without its logits, and the norm for rho = 1.1"):
         rhocal.RhoNormScaling(rho=1.1).fit_profile(saved)
@@ -73,14 +73,14 @@ def test_what_a_profile_does_not_hold_is_a_clear_error(tmp_path):
     with pytest.raises(FileError, match="not a profile"):
         rhocal.load_profile(cal)
     with pytest.raises(InputError, match="labels are missing"):
-        rhocal.profile(logits, None)
+        rhocal.profile_logits(logits, None)
 
 
 @pytest.mark.parametrize(("schema", "said"), [(1, "Make the profile again"), (99, "Upgrade rhocal")])
 def test_a_profile_of_another_schema_is_refused(tmp_path, monkeypatch, schema, said):
     path = tmp_path / "profile.safetensors"
     monkeypatch.setattr(saved_profile, "SCHEMA", schema)
-    rhocal.save_profile(rhocal.profile(*synthetic(200, 100)), path)
+    rhocal.save_profile(rhocal.profile_logits(*synthetic(200, 100)), path)
     monkeypatch.undo()
     with pytest.raises(FileError, match=said):
         rhocal.load_profile(path)

@@ -6,8 +6,8 @@ import scipy.stats
 
 from conftest import synthetic
 from rhocal.errors import InputError, ShiftWarning
-from rhocal.shift import _atc, ks_distance, ks_p_value, shift
-from rhocal.special import softmax
+from rhocal.evaluation.shift import _atc, ks_distance, ks_p_value, shift
+from rhocal.numerics.special import softmax
 
 
 def test_ks_agrees_with_scipy():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rhocal import solve
+from rhocal import optimize
 
 FREE = [(-np.inf, np.inf)] * 2
 
@@ -33,7 +33,7 @@ def dented(x):
 @pytest.mark.parametrize("start", [(-1.0, 1.0), (0.0, 0.5), (2.0, 0.0)])
 def test_few_in_a_bent_valley(start):
     fun = counting(rosenbrock)
-    found, hessian = solve.few(fun, np.array(start), FREE)
+    found, hessian = optimize.few(fun, np.array(start), FREE)
     assert found.converged
     assert found.n_evaluations == fun.n < 80
     np.testing.assert_allclose(found.x, [1, 1], atol=1e-3)
@@ -43,26 +43,26 @@ def test_few_in_a_bent_valley(start):
 @pytest.mark.parametrize("start", [(-1.0, 1.5), (2.5, 1.0), (1.0, -2.5)])
 def test_few_from_where_the_function_curves_down(start):
     """Skipping updates there once left a Hessian of the wrong sign in place for good: 100 steps that crept."""
-    found, _ = solve.few(counting(dented), np.array(start), FREE)
+    found, _ = optimize.few(counting(dented), np.array(start), FREE)
     assert found.converged
     assert found.n_evaluations < 40
     np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-3)
 
 
 def test_few_begins_with_a_hessian_that_is_not_positive():
-    found, _ = solve.few(dented, np.array([0.5, 0.0]), FREE, np.array([[1.0, 3.0], [3.0, -1.0]]))
+    found, _ = optimize.few(dented, np.array([0.5, 0.0]), FREE, np.array([[1.0, 3.0], [3.0, -1.0]]))
     assert found.converged
     np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-3)
 
 
 def test_few_stops_at_a_bound():
-    found, _ = solve.few(rosenbrock, np.array([0.0, 0.0]), [(-1.0, 0.5), (-1.0, 1.0)])
+    found, _ = optimize.few(rosenbrock, np.array([0.0, 0.0]), [(-1.0, 0.5), (-1.0, 1.0)])
     assert found.converged
     np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-4)
 
 
 def curved(fun, second):
-    """A function of two numbers with its Hessian, as ``solve.two`` takes it."""
+    """A function of two numbers with its Hessian, as ``optimize.two`` takes it."""
 
     def both(a, b):
         both.n += 1
@@ -86,7 +86,7 @@ def dent(a, b):
 @pytest.mark.parametrize("start", [(0.0, 0.0), (-1.0, 1.0), (2.0, -1.0)])
 def test_two_in_a_bent_valley(start):
     fun = curved(rosenbrock, bend)
-    found = solve.two(fun, start, FREE)
+    found = optimize.two(fun, start, FREE)
     np.testing.assert_allclose(found.x, [1, 1], atol=1e-4)
     assert found.converged
     assert found.n_evaluations == fun.n < 30
@@ -95,15 +95,15 @@ def test_two_in_a_bent_valley(start):
 
 @pytest.mark.parametrize("start", [(2.5, 1.0), (0.0, 1.5), (1.0, -0.5), (3.0, -0.5)])
 def test_two_from_where_the_function_curves_down(start):
-    found = solve.two(curved(dented, dent), start, FREE)
+    found = optimize.two(curved(dented, dent), start, FREE)
     np.testing.assert_allclose(found.x, [1, -0.5], atol=1e-4)
     assert found.converged
 
 
 def test_two_stops_at_bounds_and_leaves_what_is_held():
-    found = solve.two(curved(rosenbrock, bend), (0.0, 0.0), [(-1.0, 0.5), (-1.0, 1.0)])
+    found = optimize.two(curved(rosenbrock, bend), (0.0, 0.0), [(-1.0, 0.5), (-1.0, 1.0)])
     np.testing.assert_allclose(found.x, [0.5, 0.25], atol=1e-6)
-    held = solve.two(curved(rosenbrock, bend), (0.0, 0.3), [(-5.0, 5.0), (0.3, 0.3)])
+    held = optimize.two(curved(rosenbrock, bend), (0.0, 0.3), [(-5.0, 5.0), (0.3, 0.3)])
     assert held.x[1] == 0.3
     np.testing.assert_allclose(rosenbrock(held.x)[1][0], 0, atol=1e-4)
     assert held.converged
@@ -111,7 +111,7 @@ def test_two_stops_at_bounds_and_leaves_what_is_held():
 
 def test_two_never_ends_above_its_start():
     wrong = curved(lambda x: (float(x @ x), -2 * x), lambda _a, _b: (2.0, 0.0, 2.0))  # a slope that leads up
-    found = solve.two(wrong, (1.0, 1.0), FREE)
+    found = optimize.two(wrong, (1.0, 1.0), FREE)
     assert found.value <= 2
     assert not found.converged
 
@@ -129,7 +129,7 @@ def test_a_looser_tolerance_takes_fewer_newton_steps():
         p = 1 / (1 + np.exp(-a @ x))
         return (a * (p * (1 - p))[:, None]).T @ a + np.eye(3)
 
-    tight, loose = (solve.convex_newton(fun, hessian, np.full(3, 2.0), tolerance) for tolerance in (1e-12, 1e-4))
+    tight, loose = (optimize.convex_newton(fun, hessian, np.full(3, 2.0), tolerance) for tolerance in (1e-12, 1e-4))
     assert loose.converged
     assert loose.n_evaluations < tight.n_evaluations
     np.testing.assert_allclose(fun(tight.x)[1], 0, atol=1e-9)

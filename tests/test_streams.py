@@ -11,11 +11,13 @@ from safetensors.numpy import save_file
 
 import rhocal
 from conftest import as_parquet, real, synthetic, uneven
-from rhocal import files, measuring, out_of_core, reading, sampling, stored
+from rhocal.calibrators import fitting as out_of_core
+from rhocal.data import files, sampling, sources, stored
+from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
+from rhocal.evaluation import measure
 from rhocal.metrics import CORE, METRICS
-from rhocal.predictions import predictions
-from rhocal.special import widened
+from rhocal.numerics.special import widened
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +123,7 @@ def test_a_misleading_beginning_is_seen_and_the_file_read_again(data, tmp_path, 
     everywhere = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(everywhere), same, mixed)
     assert everywhere.bytes_read == mixed.nbytes
-    monkeypatch.setattr(reading, "pilot_blocks", lambda _: [0])
+    monkeypatch.setattr(sources, "pilot_blocks", lambda _: [0])
     twice = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(twice), same, mixed)
     assert twice.bytes_read == 2 * mixed.nbytes
@@ -190,7 +192,7 @@ def test_metrics_of_a_stream(data, tmp_path):
     whole = rhocal.metrics.figures(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
-    values, bounds = measuring.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
+    values, bounds = measure.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
     exact = rhocal.metrics.figures(predictions(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
@@ -256,7 +258,7 @@ def test_profiles_of_blocks_are_the_profile_of_all(data, tmp_path):
     logits, labels = data
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
     path = tmp_path / "profile.safetensors"
-    rhocal.save_profile(rhocal.profile(rhocal.stream(tmp_path / "z.npz")), path)
+    rhocal.save_profile(rhocal.profile_logits(rhocal.stream(tmp_path / "z.npz")), path)
     cal = rhocal.FieldScaling().fit_profile(rhocal.load_profile(path))
     same = rhocal.FieldScaling().fit(logits, labels)
     assert np.abs(cal.predict_proba(logits) - same.predict_proba(logits)).max() < 1e-4

@@ -10,7 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from conftest import real, synthetic
 from rhocal import TemperatureScaling
 from rhocal.errors import BoundaryWarning
-from rhocal.special import log_softmax
+from rhocal.numerics.special import log_softmax
 
 NETWORKS = [
     "cifar100_resnet20", "cifar100_vgg16_bn", "cifar10_resnet56", "cifar10_densenet40_ce", "fashionmnist_densenet",

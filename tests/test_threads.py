@@ -9,8 +9,8 @@ import time
 import pytest
 import threadpoolctl
 
-from rhocal.solve.blas import on_one_thread
-from rhocal.threads import in_threads
+from rhocal.numerics.threads import in_threads
+from rhocal.optimize.blas import on_one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_callers_at_the_same_time_do_not_wait_for_each_other_forever():
 def test_a_forked_process_finds_threads_of_its_own():
     """In a process of its own: whoever runs the tests has threads that a fork would not take along."""
     program = (
-        "import os; from rhocal.threads import in_threads; same = list(range(9))\n"
+        "import os; from rhocal.numerics.threads import in_threads; same = list(range(9))\n"
         "assert in_threads(abs, range(9)) == same\n"
         "child = os.fork()\n"
         "if child == 0: os._exit(0 if in_threads(abs, range(9)) == same else 1)\n"

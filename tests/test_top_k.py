@@ -5,9 +5,9 @@ import pytest
 
 import rhocal
 from conftest import synthetic
+from rhocal.calibrators.top_k import TopK, rest_bounds
 from rhocal.errors import InputError
-from rhocal.special import log_softmax
-from rhocal.top_k import TopK, rest_bounds
+from rhocal.numerics.special import log_softmax
 
 
 def known(logits, k):
@@ -24,7 +24,7 @@ def test_an_even_rest_is_exact():
     logits[:, :6] = np.abs(rng.normal(size=(400, 6))) * 2  # the rest is even
     labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
     profile = TopK.of(*known(logits, 10), 100).profile(labels)
-    whole = rhocal.profile(log_softmax(logits), labels, kind="log_probs")
+    whole = rhocal.profile_logits(log_softmax(logits), labels, kind="log_probs")
     for method in ("temperature", "rho-norm"):
         mine, same = (rhocal.calibrator(method).fit_profile(p) for p in (profile, whole))
         np.testing.assert_allclose(mine.scale_of(whole), same.scale_of(whole), rtol=1e-6)

@@ -16,11 +16,11 @@ from conftest import synthetic
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
-from rhocal.passes import FIVE, ArrayPasses
+from rhocal.profile.passes import FIVE, ArrayPasses
 from rhocal.torch import CalibrationLoss, calibrate, collect
+from rhocal.torch.device import on_device
 from rhocal.torch.metrics import CalibrationMetric
 from rhocal.torch.passes import TensorPasses, profile_of
-from rhocal.torch.where import on_device
 
 STREAMS = [name for name, metric in METRICS.items() if metric.streams == "exactly"]
 
@@ -376,7 +376,7 @@ def test_two_processes_agree_with_one(tmp_path, data):
 
 def test_moments_of_tensors_are_those_of_arrays():
     logits, labels = synthetic(200, 80)
-    profile = rhocal.profile(logits, labels)
+    profile = rhocal.profile_logits(logits, labels)
     scale = np.random.default_rng(0).uniform(0.2, 0.8, 200)
     there = TensorPasses(torch.from_numpy(logits))
     np.testing.assert_allclose(there.moments_at(profile.top, scale), profile.moments_at(scale), rtol=1e-9)

@@ -10,19 +10,19 @@ import scipy.stats
 
 from conftest import synthetic
 from rhocal import metrics
-from rhocal.bins import equal_width, perfect_error
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics import uncertainty as un
-from rhocal.metrics.bootstrap import bootstrap, resamples
-from rhocal.metrics.calibration_tests import DRAWN, outcomes
-from rhocal.metrics.floor import MEANS, Moments, _of_labels
-from rhocal.metrics.inverted import ece_interval
-from rhocal.metrics.null import Walk, nulls
+from rhocal.metrics.inference import uncertainty as un
+from rhocal.metrics.inference.bootstrap import bootstrap, resamples
+from rhocal.metrics.inference.calibration_tests import DRAWN, outcomes
+from rhocal.metrics.inference.floor import MEANS, Moments, _of_labels
+from rhocal.metrics.inference.inverted import ece_interval
+from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.units import rows_of
 from rhocal.metrics.scored import Scored
-from rhocal.metrics.units import rows_of
-from rhocal.predictions import predictions
-from rhocal.special import softmax
+from rhocal.numerics.bins import equal_width, perfect_error
+from rhocal.numerics.special import softmax
 
 
 def draw(n, seed, *, over=0.0):
@@ -99,7 +99,7 @@ def test_drawing_labels_agrees_with_the_fast_ways():
 
 
 def test_closed_form_of_the_ece_floor():
-    """``rhocal.bins.perfect_error`` takes bins as normal; with thousands of samples the drawn mean is the same."""
+    """``rhocal.numerics.bins.perfect_error`` takes bins as normal; with thousands of samples the drawn mean is the same."""
     scored = draw(5000, 0)
     drawn = nulls(Walk.of(scored), ["ece"], 1000, 0)["ece"].drawn
     assert np.isclose(drawn.mean(), perfect_error(scored.confidence, scored.weights, 10), rtol=0.03)
@@ -217,8 +217,8 @@ def test_the_way_for_any_metric_agrees_with_the_fast_one(monkeypatch):
     """Where a metric is neither a mean nor known by its bins: computed again for each resample, jackknife in 100 parts."""
     scored = draw(2000, 4, over=0.2)
     fast = {name: bootstrap(scored, [name], n_replicates=50)[name] for name in ("ece", "nll")}
-    monkeypatch.setattr("rhocal.metrics.bootstrap.BINNED", {})
-    monkeypatch.setattr("rhocal.metrics.bootstrap.PER_SAMPLE", {})
+    monkeypatch.setattr("rhocal.metrics.inference.bootstrap.BINNED", {})
+    monkeypatch.setattr("rhocal.metrics.inference.bootstrap.PER_SAMPLE", {})
     for name, known in fast.items():
         slow = bootstrap(scored, [name], n_replicates=50)[name]
         np.testing.assert_allclose(known.drawn, slow.drawn)

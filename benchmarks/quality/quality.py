@@ -23,13 +23,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 import rhocal
-from rhocal.bins import perfect_error
-from rhocal.compare import Row, TunedOn, compare, read_rows, splits, write_rows
-from rhocal.files import read, write_text
+from rhocal.data.files import read, write_text
+from rhocal.data.predictions import predictions
+from rhocal.evaluation.compare import Row, TunedOn, compare, read_rows, splits, write_rows
 from rhocal.metrics import figures
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
-from rhocal.predictions import predictions
+from rhocal.numerics.bins import perfect_error
 
 HERE = Path(__file__).parent
 OURS = ("identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field")

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rhocal
-from rhocal.blocks import Plan, plan_for, plan_to_save, profile_block
-from rhocal.compare import write_rows
+from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_block
+from rhocal.calibrators.fitting import leave_behind
 from rhocal.dask import cluster, engine
-from rhocal.files import write_text
-from rhocal.measuring import block_sums
+from rhocal.data.files import write_text
+from rhocal.data.predictions import predictions
+from rhocal.data.stored import Chunk
+from rhocal.evaluation.compare import write_rows
+from rhocal.evaluation.measure import block_sums
 from rhocal.metrics import CORE
-from rhocal.out_of_core import leave_behind
-from rhocal.predictions import predictions
-from rhocal.stored import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

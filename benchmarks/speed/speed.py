@@ -35,8 +35,8 @@ from sklearn.frozen import FrozenEstimator
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import rhocal
-from rhocal.compare import write_rows
-from rhocal.files import write_text
+from rhocal.data.files import write_text
+from rhocal.evaluation.compare import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -181,7 +181,7 @@ def cost_curves(repeats: int) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"n_samples": n, "n_classes": m}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "profile.safetensors"
-            rhocal.save_profile(rhocal.profile(z, y), path)
+            rhocal.save_profile(rhocal.profile_logits(z, y), path)
             profile = rhocal.load_profile(path)
         row |= medians(
             repetitions(repeats, n * m),

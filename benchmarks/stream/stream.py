@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import rhocal
-from rhocal.files import write_text
-from rhocal.threads import in_threads, row_blocks, threads
+from rhocal.data.files import write_text
+from rhocal.numerics.threads import in_threads, row_blocks, threads
 
 HERE = Path(__file__).parent
 SHAPES = [(1_000_000, 1000), (20_000, 128_256)]

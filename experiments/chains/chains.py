@@ -22,16 +22,16 @@ import numpy as np
 
 from rhocal import FieldScaling, TemperatureScaling
 from rhocal.calibrators import calibrator
-from rhocal.calibrators.folds import fold_models, out_of_fold
-from rhocal.compare import Row, TunedOn, read_rows, splits, write_rows
-from rhocal.files import read, write_text
+from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.data.files import read, write_text
+from rhocal.data.predictions import predictions
+from rhocal.evaluation.compare import Row, TunedOn, read_rows, splits, write_rows
 from rhocal.metrics import figures
-from rhocal.predictions import predictions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rhocal.special import Floats
+    from rhocal.numerics.special import Floats
 
 HERE = Path(__file__).parent
 FIRST = "sms"

@@ -17,9 +17,9 @@ import numpy as np
 from pictures import pareto, pareto_front, rank_plot
 
 from rhocal.calibrators import CALIBRATORS
-from rhocal.compare import FAILED, Row, complete, read_rows, summary
-from rhocal.files import write_text
-from rhocal.ranking import critical_difference, ranking, ratios
+from rhocal.data.files import write_text
+from rhocal.evaluation.compare import FAILED, Row, complete, read_rows, summary
+from rhocal.evaluation.ranking import critical_difference, ranking, ratios
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from models import HELD_BACK, MODELS, OTHERS, Model
 
-from rhocal.bins import equal_mass, equal_width
-from rhocal.compare import write_rows
+from rhocal.evaluation.compare import write_rows
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import bootstrap
-from rhocal.metrics.calibration_tests import DRAWN, TITLES, outcomes
-from rhocal.metrics.inverted import bin_moments, chances, ece_interval
-from rhocal.metrics.null import Walk, nulls
-from rhocal.metrics.uncertainty import wilson
+from rhocal.metrics.inference.bootstrap import bootstrap
+from rhocal.metrics.inference.calibration_tests import DRAWN, TITLES, outcomes
+from rhocal.metrics.inference.inverted import bin_moments, chances, ece_interval
+from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.uncertainty import wilson
+from rhocal.numerics.bins import equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 HERE = Path(__file__).parent
 SIZES = (500, 2000, 10_000)

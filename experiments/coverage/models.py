@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import equal_mass, equal_width
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.bootstrap import PER_SAMPLE
+from rhocal.metrics.inference.bootstrap import PER_SAMPLE
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 OTHER_CLASSES = 9
 MIDDLE, SURE, UNSURE, NEAR_ONE = (2.2, 0.7), (6.0, 0.5), (1.5, 1.5), (60.0, 0.8)

@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 from rhocal import RhoNormScaling, TemperatureScaling
-from rhocal.compare import compare, read_rows, splits, write_rows
-from rhocal.files import read, write_text
+from rhocal.data.files import read, write_text
+from rhocal.evaluation.compare import compare, read_rows, splits, write_rows
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import TWELVE, measure, parser, table
 
 from rhocal import FieldScaling, RhoNormScaling, TemperatureScaling
-from rhocal.compare import read_rows
-from rhocal.files import write_text
+from rhocal.data.files import write_text
+from rhocal.evaluation.compare import read_rows
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator

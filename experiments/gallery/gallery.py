@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rhocal
-from rhocal import compare, curves, plots
-from rhocal.demo import demo_file
+from rhocal.data.demo import demo_file
+from rhocal.data.predictions import predictions
 from rhocal.errors import RhocalWarning
-from rhocal.plots.ink import pyplot
-from rhocal.predictions import predictions
+from rhocal.evaluation import compare
+from rhocal.reporting import curves, plots
+from rhocal.reporting.plots.style import pyplot
 
 sys.path.insert(0, str(Path(__file__).parent))
 from training import logits_by_epoch
@@ -37,7 +38,8 @@ PANELS = {
 }
 HEAD = """# Gallery
 
-Every figure is a value first (`rhocal.curves`) and ink second (`rhocal.plots`, extra `plots`). All functions take `ax=` and
+Each curve is available as data (`rhocal.reporting.curves`) and as a plot (`rhocal.reporting.plots`, extra `plots`).
+All functions take `ax=` and
 return the axes; `plots.save` writes SVG, PDF or PNG. Colours are those of Okabe and Ito; hatches, dashes and marks tell the
 same story in grey print. Drawn by `make figures` from the logits shipped with the package (a thin ResNet-18 on CIFAR-10)
 unless said otherwise.

@@ -20,9 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 import rhocal
-from rhocal.compare import TunedOn, compare, halves, write_rows
-from rhocal.files import read, write_text
-from rhocal.predictions import predictions
+from rhocal.data.files import read, write_text
+from rhocal.data.predictions import predictions
+from rhocal.evaluation.compare import TunedOn, compare, halves, write_rows
 
 HERE = Path(__file__).parent
 METHODS = ("identity", "temperature", "rho-norm", "field")

@@ -8,9 +8,6 @@
 
 from rhocal import metrics
 from rhocal._version import __version__
-from rhocal.artifact import load
-from rhocal.assess import evaluate
-from rhocal.blocks import plan_for, profile_block
 from rhocal.calibrators import (
     CALIBRATORS,
     AutoCalibrator,
@@ -39,10 +36,17 @@ from rhocal.calibrators import (
     calibrator,
     confidence_bounds,
 )
-from rhocal.demo import demo_logits
-from rhocal.evaluation import Evaluation
-from rhocal.measuring import measure
-from rhocal.monitor import Monitor
+from rhocal.calibrators.artifact import load
+from rhocal.calibrators.blocks import plan_for, profile_block
+from rhocal.calibrators.fitting import joined as profile_of
+from rhocal.calibrators.saved_profile import load_profile, profile_logits, save_profile
+from rhocal.calibrators.top_k import TopK
+from rhocal.data.demo import demo_logits
+from rhocal.data.streams import stream
+from rhocal.evaluation.evaluate import evaluate
+from rhocal.evaluation.evaluation import Evaluation
+from rhocal.evaluation.measure import measure
+from rhocal.evaluation.monitor import Monitor
 from rhocal.objectives import (
     KL,
     MMCE,
@@ -57,10 +61,6 @@ from rhocal.objectives import (
     TopBrier,
     objective,
 )
-from rhocal.out_of_core import joined as profile_of
-from rhocal.saved_profile import load_profile, profile, save_profile
-from rhocal.streams import stream
-from rhocal.top_k import TopK
 
 __all__ = [
     "CALIBRATORS",
@@ -112,8 +112,8 @@ __all__ = [
     "metrics",
     "objective",
     "plan_for",
-    "profile",
     "profile_block",
+    "profile_logits",
     "profile_of",
     "save_profile",
     "stream",

@@ -6,30 +6,30 @@ import dataclasses
 import difflib
 from typing import Any
 
-from rhocal.calibrators.auto import AutoCalibrator
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator
-from rhocal.calibrators.bbq import BayesianBinning
-from rhocal.calibrators.beta import BetaCalibration
-from rhocal.calibrators.bounds import confidence_bounds
-from rhocal.calibrators.chain import Chain
-from rhocal.calibrators.ensemble import Average, CrossFitted
-from rhocal.calibrators.ets import EnsembleTemperatureScaling
-from rhocal.calibrators.field import FieldScaling
-from rhocal.calibrators.histogram_binning import HistogramBinning
-from rhocal.calibrators.identity import Identity
-from rhocal.calibrators.iop import IntraOrderPreserving
-from rhocal.calibrators.isotonic import IsotonicRegression
-from rhocal.calibrators.matrix import MatrixScaling
-from rhocal.calibrators.multi_domain import MultiDomainTemperatureScaling
-from rhocal.calibrators.platt import PlattScaling
-from rhocal.calibrators.polynomial import PolynomialScaling
-from rhocal.calibrators.pts import ParameterisedTemperatureScaling
-from rhocal.calibrators.rho_norm import RhoNormScaling
-from rhocal.calibrators.spline import SplineCalibration
-from rhocal.calibrators.structured import StructuredScaling
-from rhocal.calibrators.temperature import TemperatureScaling
-from rhocal.calibrators.vector import VectorScaling
-from rhocal.calibrators.venn_abers import VennAbers
+from rhocal.calibrators.binary.bbq import BayesianBinning
+from rhocal.calibrators.binary.beta import BetaCalibration
+from rhocal.calibrators.binary.histogram_binning import HistogramBinning
+from rhocal.calibrators.binary.isotonic import IsotonicRegression
+from rhocal.calibrators.binary.platt import PlattScaling
+from rhocal.calibrators.binary.spline import SplineCalibration
+from rhocal.calibrators.binary.venn_abers import VennAbers
+from rhocal.calibrators.compose.auto import AutoCalibrator
+from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.compose.ensemble import Average, CrossFitted
+from rhocal.calibrators.linear.matrix import MatrixScaling
+from rhocal.calibrators.linear.structured import StructuredScaling
+from rhocal.calibrators.linear.vector import VectorScaling
+from rhocal.calibrators.order.ets import EnsembleTemperatureScaling
+from rhocal.calibrators.order.iop import IntraOrderPreserving
+from rhocal.calibrators.order.polynomial import PolynomialScaling
+from rhocal.calibrators.scale.bounds import confidence_bounds
+from rhocal.calibrators.scale.field import FieldScaling
+from rhocal.calibrators.scale.identity import Identity
+from rhocal.calibrators.scale.multi_domain import MultiDomainTemperatureScaling
+from rhocal.calibrators.scale.pts import ParameterisedTemperatureScaling
+from rhocal.calibrators.scale.rho_norm import RhoNormScaling
+from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
 
 

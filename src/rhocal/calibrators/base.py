@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rhocal.calibrators.arrivals import in_memory, in_shape, is_dask, is_tensor, required
 from rhocal.calibrators.estimator import Estimator
-from rhocal.calibrators.scaling import scaled, scaled_probs
+from rhocal.calibrators.map import Portable, calibrated
+from rhocal.calibrators.map import scaled as scaled_map
+from rhocal.calibrators.scale.scaling import scaled, scaled_probs
+from rhocal.data.arrays import in_memory, in_shape, is_dask, is_tensor, required
+from rhocal.data.predictions import Kind, Predictions, predictions
 from rhocal.errors import InputError
-from rhocal.passes import ArrayPasses
-from rhocal.portable import ArrayOps, Constants, Formula, Portable, calibrated
-from rhocal.portable import scaled as scaled_map
-from rhocal.predictions import Kind, Predictions, predictions
-from rhocal.profile import Profile
-from rhocal.special import Floats, row_argmax, softmax
+from rhocal.numerics.portable import ArrayOps, Constants, Formula
+from rhocal.numerics.special import Floats, row_argmax, softmax
+from rhocal.profile.passes import ArrayPasses
+from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from numpy.typing import NDArray
 
-    from rhocal.solve import Solution
+    from rhocal.optimize import Solution
 
 
 Output = Literal["probs", "logits"]
@@ -72,7 +73,7 @@ class Calibrator(Estimator, ABC):
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
-        See ``rhocal.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
+        See ``rhocal.data.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
         arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
         families that know domains (``multi-domain``).
         """
@@ -102,7 +103,7 @@ class Calibrator(Estimator, ABC):
 
     def _fit_elsewhere(self, logits: Any, labels: Any, sample_weight: Any, said: dict[str, Any]) -> Self:
         """Fit on a stream of blocks, or on a Dask array."""
-        from rhocal import out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
+        from rhocal.calibrators import fitting as out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
 
         if is_dask(logits):
             from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
@@ -159,7 +160,7 @@ class Calibrator(Estimator, ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
-        from rhocal.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
+        from rhocal.calibrators.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
 
         save(self, path)
 
@@ -246,7 +247,7 @@ class Calibrator(Estimator, ABC):
         """Calibrated logits of checked logits, in a new array."""
 
     def _portable(self) -> Portable:
-        """The same map over ``rhocal.portable.Ops``; see ``docs/integrations.md``."""
+        """The same map over ``rhocal.numerics.portable.Ops``; see ``docs/integrations.md``."""
         from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
 
         able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
@@ -272,7 +273,7 @@ class Calibrator(Estimator, ABC):
             raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
 
     def _of_tensor(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
-        from rhocal.torch.where import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
+        from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
 
         self._refuse(groups)
         self._fitted()

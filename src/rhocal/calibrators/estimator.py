@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.base import Calibrator
-    from rhocal.special import Floats
+    from rhocal.numerics.special import Floats
 
 
 class Estimator:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.ridge import CAUTION, stratified_folds
+from rhocal.calibrators.scale.ridge import CAUTION, stratified_folds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.scale_fit import ScaleFit
-    from rhocal.special import Vector
+    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.numerics.special import Vector
 
 
 def folds_of(fit: ScaleFit, n_folds: int, entries: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:

@@ -22,14 +22,12 @@ from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
 from rhocal.cli.metrics import metrics_
 from rhocal.cli.monitor import monitor
-from rhocal.cli.paper import app as paper
 from rhocal.cli.plot import plot
 from rhocal.cli.power import power
 from rhocal.cli.profile import profile
 from rhocal.cli.report import report
 from rhocal.cli.shift import shift
 from rhocal.cli.split import split
-from rhocal.cli.train import train
 from rhocal.errors import RhocalError, RhocalWarning
 
 app = typer.Typer(
@@ -70,12 +68,15 @@ app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(monitor)
 app.command()(demo)
-app.command()(train)
-app.add_typer(paper, name="paper")
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 2."""
+    """Run the command line."""
+    run(app)
+
+
+def run(app: typer.Typer) -> None:
+    """Run a command-line application; an error of ours is one line and exit code 2."""
     warnings.simplefilter("always", RhocalWarning)
     warnings.showwarning = _show_warning
     try:

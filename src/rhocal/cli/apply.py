@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import Arrays, ClassAxis, GroupsOption, Json, SourceFile, grouped, groups_of, kind_of, print_json
+from rhocal.cli.options import (
+    Arrays,
+    ClassAxis,
+    GroupsOption,
+    Json,
+    SourceFile,
+    grouped,
+    groups_of,
+    kind_of,
+    print_json,
+)
 from rhocal.cli.streaming import BLOCKS, TEST, How, StreamOption, bar, opened
 from rhocal.errors import InputError
 
@@ -39,9 +49,10 @@ def apply_(
     """
     import numpy as np
 
-    from rhocal import applying, files
-    from rhocal.artifact import load
-    from rhocal.atomic import check_output
+    from rhocal.calibrators import applying
+    from rhocal.calibrators.artifact import load
+    from rhocal.data import files
+    from rhocal.data.atomic import check_output
 
     if what not in {"probs", "logits"}:
         raise InputError(f"--write is probs or logits; got {what!r}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import ClassAxis, IgnoreIndex, LabelsName, LabelsOption, LogitsName, read, with_labels
+from rhocal.cli.options import ClassAxis, IgnoreIndex, LabelsName, LabelsOption, LogitsName, read, with_labels
 
 
 def card(
@@ -29,10 +29,10 @@ def card(
     import numpy as np
 
     from rhocal._version import __version__
-    from rhocal.artifact import load
-    from rhocal.assess import evaluate_checked
-    from rhocal.model_card import model_card
-    from rhocal.predictions import predictions
+    from rhocal.calibrators.artifact import load
+    from rhocal.data.predictions import predictions
+    from rhocal.evaluation.evaluate import evaluate_checked
+    from rhocal.reporting.model_card import model_card
 
     cal = load(artifact)
     facts = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.desk import Arrays, Json, KindOption, grouped, kind_of, print_json
+from rhocal.cli.options import Arrays, Json, KindOption, grouped, kind_of, print_json
 from rhocal.cli.report import ReportOption, headline, origin, write
 from rhocal.cli.streaming import How, opened_pair, reading, skipped
 from rhocal.errors import InputError, RhocalWarning
@@ -17,8 +17,8 @@ from rhocal.errors import InputError, RhocalWarning
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from rhocal.campaign import Key
-    from rhocal.compare import Row, TunedOn
+    from rhocal.evaluation.compare import Row, TunedOn
+    from rhocal.evaluation.parallel_comparison import Key
 
 BETWEEN_WRITES = 5.0
 """Seconds between two writes of all rows found so far."""
@@ -58,10 +58,11 @@ def compare(
     methods and seeds: once to fit them all and once to measure them all; methods that need whole rows are fitted on a
     subsample, and their rows say so.
     """
-    from rhocal import campaign, tables
-    from rhocal import compare as comparing
     from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.files import Names
+    from rhocal.data.files import Names
+    from rhocal.evaluation import compare as comparing
+    from rhocal.evaluation import parallel_comparison as campaign
+    from rhocal.reporting import tables
 
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
@@ -96,7 +97,7 @@ class Ledger:
     """The rows found so far, and the file that they are kept in, if there is one."""
 
     def __init__(self, output: Path | None, names: list[str], *, resume: bool) -> None:
-        from rhocal.compare import Row, read_rows
+        from rhocal.evaluation.compare import Row, read_rows
 
         before = read_rows(output) if resume and output is not None and output.is_file() else []
         self.output, self.names = output, names
@@ -117,7 +118,7 @@ class Ledger:
 
     def write(self) -> None:
         """Write all rows."""
-        from rhocal.compare import write_rows
+        from rhocal.evaluation.compare import write_rows
 
         if self.output is not None:
             write_rows(self.output, [row.flat() for row in self.ordered])
@@ -138,8 +139,8 @@ def stream_rows(
     source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: How, done: Collection[Key]
 ) -> list[Row]:
     """The rows of a source that is read block by block."""
-    from rhocal.campaign import network_name
-    from rhocal.compare_streams import fit_all, measure_all, splits
+    from rhocal.evaluation.compare_streams import fit_all, measure_all, splits
+    from rhocal.evaluation.parallel_comparison import network_name
 
     network = network_name(source)
     tune, test = opened_pair(source, arrays, how)
@@ -164,8 +165,8 @@ def stream_rows(
 def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
     """The report on the last split: its calibrators are fitted once more, for those that worked."""
     from rhocal.calibrators import calibrator
-    from rhocal.compare import FAILED
-    from rhocal.report import document
+    from rhocal.evaluation.compare import FAILED
+    from rhocal.reporting.report import document
 
     notes = {row.method: row.note for row in rows if row.split == pair.name and not row.note.startswith(FAILED)}
     with warnings.catch_warnings():
@@ -185,8 +186,8 @@ def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
 
 def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:
     """Write the rows, and print their summary."""
-    from rhocal import compare as comparing
-    from rhocal import tables
+    from rhocal.evaluation import compare as comparing
+    from rhocal.reporting import tables
 
     if output is not None:
         comparing.write_rows(output, [row.flat() for row in rows])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rhocal.cli.compare import show_comparison
-from rhocal.cli.desk import Json, print_json, read
+from rhocal.cli.options import Json, print_json, read
 from rhocal.cli.report import headline, write
 from rhocal.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from rhocal.compare import Row
+    from rhocal.evaluation.compare import Row
 
 SHOWN = (
     "identity", "temperature", "temperature-avuc", "rho-norm", "field", "ets", "vector", "svs:field", "sms:field", "isotonic",
@@ -34,10 +34,11 @@ def demo(
     """Compare methods on the logits shipped with rhocal, networks of 10 and of 102 classes, and write a report."""
     from importlib.resources import as_file
 
-    from rhocal import calibrator, tables
-    from rhocal import compare as comparing
-    from rhocal.demo import NETWORKS, demo_file
-    from rhocal.report import Input, about, document
+    from rhocal import calibrator
+    from rhocal.data.demo import NETWORKS, demo_file
+    from rhocal.evaluation import compare as comparing
+    from rhocal.reporting import tables
+    from rhocal.reporting.report import Input, about, document
 
     output.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
+from rhocal.cli.options import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
 from rhocal.cli.streaming import TEST, How, evaluated, keeps_numbers, measured, opened, skipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rhocal.calibrators import Calibrator
-    from rhocal.evaluation import Evaluation
-    from rhocal.metrics.paired import Difference
-    from rhocal.streams import Stream
+    from rhocal.data.streams import Stream
+    from rhocal.evaluation.evaluation import Evaluation
+    from rhocal.metrics.inference.paired import Difference
 
 PREDICTED = "predicted"
 
@@ -49,11 +49,11 @@ def evaluate(
     only add up, the figures come with the floor of ECE alone.
     """
     from rhocal import metrics
-    from rhocal.artifact import load
-    from rhocal.assess import SHOWN, evaluate_checked
-    from rhocal.metrics import uncertainty
+    from rhocal.calibrators.artifact import load
+    from rhocal.data.predictions import predictions
+    from rhocal.evaluation.evaluate import SHOWN, evaluate_checked
+    from rhocal.metrics.inference import uncertainty
     from rhocal.metrics.scored import Scored
-    from rhocal.predictions import predictions
 
     cal = None if artifact is None else load(artifact)
     if how.wanted(source):
@@ -106,8 +106,8 @@ def _of_stream(
     as_json: bool,
 ) -> None:
     """The same, block by block."""
-    from rhocal.assess import SHOWN
-    from rhocal.measuring import COUNT, FLOOR
+    from rhocal.evaluation.evaluate import SHOWN
+    from rhocal.evaluation.measure import COUNT, FLOOR
     from rhocal.metrics import CORE
 
     wanted = list(CORE) if shown is None else shown
@@ -142,8 +142,8 @@ def _listed(names: str) -> list[str]:
 
 def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_json: bool) -> None:
     """The figures of a file that was read block by block, of more samples than are kept, or with metrics that add up only."""
-    from rhocal import tables
-    from rhocal.measuring import COUNT, FLOOR
+    from rhocal.evaluation.measure import COUNT, FLOOR
+    from rhocal.reporting import tables
 
     found, bounds = measures
     n_samples = max(int(values.pop(COUNT)) for values in found.values())
@@ -164,7 +164,7 @@ def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_jso
 
 
 def _show(found: dict[str, Evaluation], differences: dict[str, Difference], title: str) -> None:
-    from rhocal import tables
+    from rhocal.reporting import tables
 
     screen = tables.console()
     screen.print(title)

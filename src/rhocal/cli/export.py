@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import ClassAxis, Json, print_json
+from rhocal.cli.options import ClassAxis, Json, print_json
 
 
 def export(
@@ -28,7 +28,7 @@ def export(
 
     A final Softmax is replaced: the output stays probabilities. Names, opset, dynamic batch and metadata stay.
     """
-    from rhocal.artifact import load
+    from rhocal.calibrators.artifact import load
     from rhocal.onnx import export as to_file
     from rhocal.onnx import save_model
 

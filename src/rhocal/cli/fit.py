@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import Arrays, GroupsOption, Json, SourceFile, Told, grouped, groups_of, print_json
+from rhocal.cli.options import Arrays, GroupsOption, Json, SourceFile, Told, grouped, groups_of, print_json
 from rhocal.cli.report import ReportOption, origin, write
 from rhocal.cli.streaming import TUNE, How, fitted, opened
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-    from rhocal.files import Contents
-    from rhocal.predictions import Predictions
+    from rhocal.data.files import Contents
+    from rhocal.data.predictions import Predictions
 
 
 @grouped
@@ -41,11 +41,12 @@ def fit(
     wrote; then the method must be one that scales the logits of each sample. A report measures on the
     test split, if there is one.
     """
-    from rhocal import metrics, saved_profile, tables
-    from rhocal.atomic import check_output
-    from rhocal.calibrators import calibrator
-    from rhocal.predictions import predictions
-    from rhocal.tensors import format_of
+    from rhocal import metrics
+    from rhocal.calibrators import calibrator, saved_profile
+    from rhocal.data.atomic import check_output
+    from rhocal.data.container import format_of
+    from rhocal.data.predictions import predictions
+    from rhocal.reporting import tables
 
     check_output(output, [tune])
     cal = calibrator(method, **_options(option or []))
@@ -104,8 +105,8 @@ def _report(
     quiet: bool,
 ) -> None:
     """On the test split; where there is none, on the tune samples themselves, which the report says."""
-    from rhocal.predictions import predictions
-    from rhocal.report import document
+    from rhocal.data.predictions import predictions
+    from rhocal.reporting.report import document
 
     test = contents.test if contents.test is not None and contents.test.labels is not None else None
     data = tune if test is None else predictions(test.logits, test.labels, **{**said, "groups": test.groups})
@@ -123,7 +124,7 @@ def _report(
 def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:
     """Fit on a saved profile."""
     from rhocal.calibrators import ScaleCalibrator
-    from rhocal.saved_profile import load_profile
+    from rhocal.calibrators.saved_profile import load_profile
 
     if not isinstance(cal, ScaleCalibrator):
         raise InputError(
@@ -139,7 +140,7 @@ def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as
 
 def _show(cal: Calibrator, method: str, output: Path, about: dict[str, Any], *, as_json: bool) -> None:
     """A fit without figures of its own."""
-    from rhocal import tables
+    from rhocal.reporting import tables
 
     if as_json:
         print_json({**_fitted(cal, method, output), **about})
@@ -167,7 +168,7 @@ def _fitted(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
 
 def _pairs(cal: Calibrator, method: str) -> Any:
     """The same for people."""
-    from rhocal import tables
+    from rhocal.reporting import tables
 
     return tables.pairs({"method": method, **_parameters(cal), "objective": cal.solution_.objective}, "fitted")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rhocal.cli.desk import Json, print_json
+from rhocal.cli.options import Json, print_json
 
 
 def methods_(as_json: Json = False) -> None:
     """List the methods, with the options that `rhocal fit -O` takes."""
     from rich.table import Table
 
-    from rhocal import tables
     from rhocal.calibrators import CALIBRATORS
+    from rhocal.reporting import tables
 
     listed = [
         {

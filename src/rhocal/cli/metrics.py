@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rhocal.cli.desk import Json, print_json
+from rhocal.cli.options import Json, print_json
 
 
 def metrics_(as_json: Json = False) -> None:
     """List the metrics: which way is better, their range, where they come from, and whether they add up over batches."""
     from rich.table import Table
 
-    from rhocal import tables
     from rhocal.metrics import METRICS, OTHERS
+    from rhocal.reporting import tables
 
     if as_json:
         listed = [

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
+from rhocal.cli.options import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
 from rhocal.errors import FileError, InputError, RhocalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rhocal.calibrators import Calibrator
-    from rhocal.monitor import Monitor
+    from rhocal.evaluation.monitor import Monitor
 
 STANDARD_INPUT = "-"
 
@@ -75,7 +75,7 @@ def monitor(
     A line of standard input is `{"logits": [...], "labels": 3}`. The state is written after every row group of a file, or
     whenever lines have come, so that a stopped monitor goes on where it was. Exit code 1: the alarm is raised.
     """
-    from rhocal.artifact import load
+    from rhocal.calibrators.artifact import load
 
     watched = _begun(state, {"alpha": alpha, "half_life": half_life, "window": window})
     cal = None if artifact is None else load(artifact)
@@ -102,7 +102,7 @@ def monitor(
 
 def _begun(state: Path, said: dict[str, Any]) -> Monitor:
     """The monitor of a state, or a new one; what is said of it must be what it was begun with."""
-    from rhocal.monitor import Monitor
+    from rhocal.evaluation.monitor import Monitor
 
     given = {name: value for name, value in said.items() if value is not None}
     if not state.exists():
@@ -120,8 +120,8 @@ def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -
     """Confidence and correctness of a batch, and what follows."""
     from dataclasses import replace
 
+    from rhocal.data.predictions import predictions
     from rhocal.metrics import Scored
-    from rhocal.predictions import predictions
 
     try:
         data = predictions(
@@ -169,7 +169,7 @@ def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, ev
 
 def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str) -> Iterator[Batch]:
     """Row groups of a file that have not been taken in."""
-    from rhocal.streams import read_piece, stream
+    from rhocal.data.streams import read_piece, stream
 
     pieces = stream(path, logits_name=logits_name, labels_name=labels_name).pieces or ()
     done = watched.seen.get(path.name, 0)
@@ -227,7 +227,7 @@ def _arriving() -> Iterator[list[bytes]]:
 
 
 def _show(watched: Monitor, *, as_json: bool) -> None:
-    from rhocal import tables
+    from rhocal.reporting import tables
 
     found = watched.figures()
     if as_json:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import KindOption, LabelsName, LabelsOption, LogitsName, kind_of, read, with_labels
+from rhocal.cli.options import KindOption, LabelsName, LabelsOption, LogitsName, kind_of, read, with_labels
 from rhocal.errors import FileError, InputError
 from rhocal.metrics.binned import N_BINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rhocal.predictions import Predictions
+    from rhocal.data.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Request:
 
     def views(self) -> dict[str, Any]:
         """Calibrated logits by name: as they came, and with each calibrator."""
-        from rhocal.artifact import load
+        from rhocal.calibrators.artifact import load
 
         data = self.read()
         found = {"uncalibrated": data.logits}
@@ -45,7 +45,7 @@ class Request:
 
     def calibrator(self) -> Any:
         """The one calibrator asked about: -c, or the file itself."""
-        from rhocal.artifact import load
+        from rhocal.calibrators.artifact import load
 
         if len(self.artifacts) > 1:
             raise InputError(f"-c: this figure is about one calibrator; got {len(self.artifacts)}")
@@ -55,7 +55,7 @@ class Request:
 
 
 def _reliability(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     logits, labels = r.last()
     ax = plots.reliability(curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, kind="logits"))
@@ -64,20 +64,20 @@ def _reliability(r: Request) -> Any:
 
 
 def _smooth(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     smoother = r.scheme if r.scheme in {"kernel", "isotonic"} else "kernel"
     return plots.smooth(curves.smooth_reliability(*r.last(), smoother=smoother, kind="logits"))
 
 
 def _histogram(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     return plots.histogram(curves.histogram(*r.last(), n_bins=r.n_bins, kind="logits"))
 
 
 def _grid(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     labels = r.read().labels
     said: dict[str, Any] = {"n_bins": r.n_bins, "kind": "logits"}
@@ -90,21 +90,21 @@ def _grid(r: Request) -> Any:
 
 
 def _risk_coverage(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     labels = r.read().labels
     return plots.risk_coverage({n: curves.risk_coverage(z, labels, kind="logits") for n, z in r.views().items()})
 
 
 def _classwise(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     logits, labels = r.last()
     return plots.class_heat(curves.class_heat(logits, labels, classes=r.read().classes, n_bins=r.n_bins, kind="logits"))
 
 
 def _temperature(r: Request, against: str = "amplitude") -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     return plots.temperature(curves.temperature_map(r.calibrator(), r.read().logits), against=against)
 
@@ -114,13 +114,13 @@ def _margin(r: Request) -> Any:
 
 
 def _confidence_map(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     return plots.confidence_map(curves.confidence_map(r.calibrator(), r.read().logits))
 
 
 def _migration(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     raw = r.read().logits
     calibrated = r.calibrator().transform(raw, kind="logits")
@@ -128,25 +128,27 @@ def _migration(r: Request) -> Any:
 
 
 def _rho_grid(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     return plots.rho_grid(curves.rho_grid(r.calibrator()))
 
 
 def _alpha(r: Request) -> Any:
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     return plots.alpha_curve(curves.alpha_curve(r.calibrator()))
 
 
 def _pareto(r: Request) -> Any:
-    from rhocal import compare, curves, plots
+    from rhocal.evaluation import compare
+    from rhocal.reporting import curves, plots
 
     return plots.pareto(curves.pareto(compare.read_rows(_csv(r)), y=r.metric))
 
 
 def _learning_curve(r: Request) -> Any:
-    from rhocal import compare, curves, plots
+    from rhocal.evaluation import compare
+    from rhocal.reporting import curves, plots
 
     return plots.learning_curve(curves.learning_curve(compare.read_rows(_csv(r)), metric=r.metric))
 
@@ -154,7 +156,7 @@ def _learning_curve(r: Request) -> Any:
 def _amplitude(r: Request) -> Any:
     import numpy as np
 
-    from rhocal import curves, plots
+    from rhocal.reporting import curves, plots
 
     try:
         with np.load(r.source, allow_pickle=False) as file:
@@ -214,8 +216,8 @@ def plot(
     """Draw one figure. If the file has a tune and a test split, the test split is drawn."""
     from functools import cache
 
-    from rhocal import plots
-    from rhocal.predictions import predictions
+    from rhocal.data.predictions import predictions
+    from rhocal.reporting import plots
 
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.desk import Json, KindOption, LogitsName, kind_of, print_json, read
+from rhocal.cli.options import Json, KindOption, LogitsName, kind_of, print_json, read
 from rhocal.errors import InputError
-from rhocal.metrics.power import EXCESSES, LEVEL, POWER
+from rhocal.metrics.inference.power import EXCESSES, LEVEL, POWER
 
 if TYPE_CHECKING:
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 
 def power(
@@ -34,8 +34,8 @@ def power(
     """How many samples do I need? The size at which a model over-confident by so much is told from a perfect one."""
     from rich.table import Table
 
-    from rhocal import tables
-    from rhocal.metrics.uncertainty import samples_needed, typical_confidences
+    from rhocal.metrics.inference.uncertainty import samples_needed, typical_confidences
+    from rhocal.reporting import tables
 
     if (source is None) == (accuracy is None):
         raise InputError("power takes either a file of logits or --accuracy")
@@ -63,8 +63,8 @@ def power(
 def _confidences(source: Path, kind: str, logits_name: str) -> Vector:
     import numpy as np
 
-    from rhocal.predictions import predictions
-    from rhocal.special import softmax
+    from rhocal.data.predictions import predictions
+    from rhocal.numerics.special import softmax
 
     data = predictions(read(source, None, logits_name, "labels").for_testing().logits, kind=kind_of(kind))
     return np.asarray(softmax(data.logits.astype(np.float64)).max(axis=1))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import Arrays, Json, SourceFile, Told, grouped, print_json
+from rhocal.cli.options import Arrays, Json, SourceFile, Told, grouped, print_json
 from rhocal.cli.streaming import TUNE, How, opened, reading, skipped
 
 
@@ -26,8 +26,9 @@ def profile(
     `rhocal fit` takes the profile in place of the logits, for methods that scale the logits of each sample. If the file
     has a tune and a test split, the tune split is used.
     """
-    from rhocal import out_of_core, saved_profile
-    from rhocal.atomic import check_output
+    from rhocal.calibrators import fitting as out_of_core
+    from rhocal.calibrators import saved_profile
+    from rhocal.data.atomic import check_output
 
     check_output(output, [tune])
     if how.wanted(tune):
@@ -39,7 +40,7 @@ def profile(
     else:
         contents = arrays.read(tune)
         split = contents.for_tuning()
-        made = saved_profile.profile(split.logits, split.labels, classes=contents.classes, **told.of_arrays())
+        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **told.of_arrays())
         n_bytes, about = split.logits.nbytes, {}
     saved_profile.save_profile(made, output)
     document = {

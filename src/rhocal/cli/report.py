@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.desk import (
+from rhocal.cli.options import (
     ClassAxis,
     IgnoreIndex,
     InputFile,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.files import Split
-    from rhocal.report import About
+    from rhocal.data.files import Split
+    from rhocal.reporting.report import About
 
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Write a report too: one .html page.")]
 
@@ -64,9 +64,9 @@ def report(
     If the file has a tune and a test split, the test split is measured. The file may also be the JSON of a report; then its
     page is written again.
     """
-    from rhocal.artifact import load
-    from rhocal.predictions import predictions
-    from rhocal.report import document
+    from rhocal.calibrators.artifact import load
+    from rhocal.data.predictions import predictions
+    from rhocal.reporting.report import document
 
     if source.suffix == ".json":
         write(_read_document(source), output, json_output)
@@ -103,16 +103,16 @@ def report(
 
 def origin(title: str, paths: Sequence[Path]) -> About:
     """The command being run, and the hashes of what it read."""
-    from rhocal.report import Input, about
+    from rhocal.reporting.report import Input, about
 
     return about(title, [shlex.join(["rhocal", *sys.argv[1:]])], [Input.of(path) for path in paths])
 
 
 def write(document: Mapping[str, Any], output: Path, json_output: Path | None = None, *, quiet: bool = False) -> None:
     """Write the page, and the document if asked, whole or not at all."""
-    from rhocal.files import write_text
-    from rhocal.report import to_json
-    from rhocal.report_page import page
+    from rhocal.data.files import write_text
+    from rhocal.reporting.page import page
+    from rhocal.reporting.report import to_json
 
     if output.suffix not in {".html", ".htm"}:
         raise FileError(f"{output}: a report is a page; let the name end in .html")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import InputFile, Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
+from rhocal.cli.options import InputFile, Json, KindOption, LabelsName, LogitsName, kind_of, print_json, read
 
 
 def shift(
@@ -25,10 +25,10 @@ def shift(
     Warns where production lies outside the range of the tune set. Of a file with two splits, the tune split stands for the
     tune set, the test split for production.
     """
-    from rhocal import tables
-    from rhocal.artifact import load
-    from rhocal.predictions import predictions
-    from rhocal.shift import shift as compared
+    from rhocal.calibrators.artifact import load
+    from rhocal.data.predictions import predictions
+    from rhocal.evaluation.shift import shift as compared
+    from rhocal.reporting import tables
 
     contents = read(tune, None, logits_name, labels_name)
     first, second = contents.for_tuning(), read(production, None, logits_name, labels_name).for_testing()

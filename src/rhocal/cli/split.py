@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.desk import InputFile, Json, LabelsName, LabelsOption, LogitsName, print_json, read
+from rhocal.cli.options import InputFile, Json, LabelsName, LabelsOption, LogitsName, print_json, read
 from rhocal.errors import InputError
 
 
@@ -24,7 +24,7 @@ def split(
     """Cut a file at random into a part to tune on and a part to test on, as the other commands expect them."""
     import numpy as np
 
-    from rhocal import files
+    from rhocal.data import files
 
     contents = read(source, labels, logits_name, labels_name)
     if contents.tune is not None and contents.test is not None:

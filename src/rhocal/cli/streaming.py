@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.cli.desk import Arrays
-    from rhocal.evaluation import Evaluation
-    from rhocal.metrics.paired import Difference
-    from rhocal.reading import Source
-    from rhocal.stored import Chunk
-    from rhocal.streams import Stream
+    from rhocal.cli.options import Arrays
+    from rhocal.data.sources import Source
+    from rhocal.data.stored import Chunk
+    from rhocal.data.streams import Stream
+    from rhocal.evaluation.evaluation import Evaluation
+    from rhocal.metrics.inference.paired import Difference
 
 SHARE = 0.25
 """Of the memory of the machine: files larger than this are read block by block."""
@@ -104,7 +104,7 @@ def _memory() -> int:
 
 def opened(source: Path, arrays: Arrays, splits: tuple[str, ...], how: How) -> Stream:
     """The stream of a source; of a file with two splits, the one that comes first in ``splits``."""
-    from rhocal.streams import stream
+    from rhocal.data.streams import stream
 
     last: MissingArrayError | None = None
     for split in ("", *splits):
@@ -130,7 +130,7 @@ def opened_pair(source: Path, arrays: Arrays, how: How) -> tuple[Stream, Stream 
 @contextmanager
 def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
     """A bar that grows with the rows."""
-    from rhocal import tables
+    from rhocal.reporting import tables
 
     with tables.row_progress(what, stream.n_rows) as step:
         yield lambda chunk: step(chunk.n_rows)
@@ -139,8 +139,8 @@ def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
 @contextmanager
 def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
     """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
-    from rhocal import tables
-    from rhocal.reading import Reader
+    from rhocal.data.sources import Reader
+    from rhocal.reporting import tables
 
     if how.elsewhere:
         from rhocal.dask import Blocks
@@ -154,7 +154,7 @@ def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
 
 def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
     """Fit on a stream, here or on workers; what is known of it then."""
-    from rhocal.out_of_core import fit_on
+    from rhocal.calibrators.fitting import fit_on
 
     with how.cluster(), reading("fitting", source, how) as blocks:
         profile = fit_on(cal, blocks, said)
@@ -166,7 +166,7 @@ def measured(
     source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], names: Sequence[str], how: How
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Metrics of a stream, here or on workers, and bounds of their errors."""
-    from rhocal.measuring import Job, check_names, figures_on
+    from rhocal.evaluation.measure import Job, check_names, figures_on
 
     check_names(names)  # before processes are started
     with how.cluster(), reading("measuring", source, how) as blocks:
@@ -179,7 +179,7 @@ KEPT_ROWS = 20_000_000
 
 def keeps_numbers(source: Stream, names: Sequence[str]) -> bool:
     """Whether a stream is evaluated, or only measured."""
-    from rhocal.assess_streams import ABLE
+    from rhocal.evaluation.evaluate_streams import ABLE
 
     return source.n_rows is not None and source.n_rows <= KEPT_ROWS and all(name in ABLE for name in names)
 
@@ -194,9 +194,10 @@ def evaluated(
     how: How,
 ) -> tuple[dict[str, Evaluation], dict[str, Difference], dict[str, dict[str, float]]]:
     """Evaluations of a stream, here or on workers, the difference that the last calibrator makes, and plain figures."""
-    from rhocal.assess_streams import samples_on
-    from rhocal.metrics import METRICS, uncertainty
-    from rhocal.metrics.floor import N_REPLICATES
+    from rhocal.evaluation.evaluate_streams import samples_on
+    from rhocal.metrics import METRICS
+    from rhocal.metrics.inference import uncertainty
+    from rhocal.metrics.inference.floor import N_REPLICATES
 
     with how.cluster(), reading("measuring", source, how) as blocks:
         samples = samples_on(blocks, calibrators, said, [*names, *shown])

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import binned, classwise, decompositions, kernel, scores, selection, smooth, spread
 from rhocal.metrics.decompositions import Murphy, MurphySums
 from rhocal.metrics.metric import Metric, check, mean, scored, streamed
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
-from rhocal.predictions import Kind, predictions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rhocal.data.predictions import Predictions
     from rhocal.metrics.selection import RejectionCurve
-    from rhocal.predictions import Predictions
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 INF = float("inf")
 EDGES = "the edges of its bins depend on all samples"

@@ -1,4 +1,4 @@
-"""Calibration errors over bins of confidence. The rule for edges and the sums live in ``rhocal.bins``."""
+"""Calibration errors over bins of confidence. The rule for edges and the sums live in ``rhocal.numerics.bins``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal import kernels
-from rhocal.bins import ON_THE_EDGE, BinSums, add_up, tied
+from rhocal.data.predictions import SUM_TOLERANCE
 from rhocal.errors import InputError
 from rhocal.metrics.sums import Sketch, Sketched, Streamed
-from rhocal.predictions import SUM_TOLERANCE
+from rhocal.numerics import kernels
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums, add_up, tied
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.bins import BinSums, add_up, equal_width
 from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS, equal_mass_error
 from rhocal.metrics.sums import Streamed
+from rhocal.numerics.bins import BinSums, add_up, equal_width
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 
 @dataclass(frozen=True)

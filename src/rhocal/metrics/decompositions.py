@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import solve
+from rhocal import optimize
 from rhocal.metrics.binned import N_BINS, equal_width_sums
 from rhocal.metrics.scores import nll_per_sample, top_brier_per_sample
 from rhocal.metrics.sums import Streamed, WeightedMean
-from rhocal.profile import Profile
-from rhocal.statistics import nll_by_scale
+from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import nll_by_scale
 
 if TYPE_CHECKING:
-    from rhocal.bins import BinSums
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.bins import BinSums
+    from rhocal.numerics.special import Vector
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def uncertainty(scored: Scored) -> Streamed:
 
 def isotonic(ranked: BinSums) -> Vector:
     """The ascending accuracies nearest to those at each confidence: neighbours that descend are pooled."""
-    return solve.isotonic(ranked.correct / ranked.weight, ranked.weight)[0]
+    return optimize.isotonic(ranked.correct / ranked.weight, ranked.weight)[0]
 
 
 def refinement_loss(scored: Scored) -> float:
@@ -110,7 +110,7 @@ def nll_refinement_loss(scored: Scored) -> float:
 
     # Where every sample is right NLL falls for ever: at a thousand times the scale it is as good as 0.
     nll = nll_by_scale(replace(profile, weights=weights))
-    return solve.newton(nll, 0.0, -np.log(1e6), np.log(1e3), 1e-3).value
+    return optimize.newton(nll, 0.0, -np.log(1e6), np.log(1e3), 1e-3).value
 
 
 def nll_calibration_loss(scored: Scored) -> float:

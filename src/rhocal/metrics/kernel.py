@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import TIE_DECIMALS, add_up
 from rhocal.errors import InputError
-from rhocal.special import log_gamma
+from rhocal.numerics.bins import TIE_DECIMALS, add_up
+from rhocal.numerics.special import log_gamma
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 ALL_PAIRS = 8192
 """Up to this many samples every pair is looked at."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import Sketched, Streamed, Sums, WeightedMean
-from rhocal.predictions import Kind, predictions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from rhocal import kernels
-from rhocal.bins import BinSums, steps
-from rhocal.special import Vector, exp_normal, row_sum
-from rhocal.threads import over_blocks, row_blocks
+from rhocal.numerics import kernels
+from rhocal.numerics.bins import BinSums, steps
+from rhocal.numerics.special import Vector, exp_normal, row_sum
+from rhocal.numerics.threads import over_blocks, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from rhocal.predictions import Predictions
+    from rhocal.data.predictions import Predictions
 
 T = TypeVar("T")
 

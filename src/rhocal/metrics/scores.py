@@ -10,7 +10,7 @@ from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
 
 if TYPE_CHECKING:
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 
 def accuracy_per_sample(scored: Scored) -> Vector:

@@ -14,9 +14,9 @@ import numpy as np
 from rhocal.metrics.sums import Sketch, Sketched
 
 if TYPE_CHECKING:
-    from rhocal.bins import BinSums
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.bins import BinSums
+    from rhocal.numerics.special import Vector
 
 COVERAGE_RISK = 0.05
 """The error rate at which coverage is reported."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.bins import add_up
 from rhocal.metrics.sums import Sketch, Sketched, Streamed, Totals
+from rhocal.numerics.bins import add_up
 
 if TYPE_CHECKING:
-    from rhocal.bins import BinSums
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.bins import BinSums
+    from rhocal.numerics.special import Vector
 
 GRID = 4096
 """Intervals of the grid on which residuals are smoothed: 2.4e−4 wide, far below any bandwidth that noise allows."""

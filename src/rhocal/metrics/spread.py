@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.special import log_softmax, rho_norms
-from rhocal.threads import row_blocks
+from rhocal.numerics.special import log_softmax, rho_norms
+from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Floats, Vector
+    from rhocal.numerics.special import Floats, Vector
 
 
 def gap_per_sample(scored: Scored) -> Vector:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.bins import BinSums
+from rhocal.numerics.bins import BinSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rhocal.metrics.scored import Scored
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 
 class Sums(Protocol):

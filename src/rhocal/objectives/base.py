@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rhocal.errors import InputError
-from rhocal.special import Vector
+from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.statistics import Facts
+    from rhocal.profile.statistics import Facts
 
 Slopes = dict[str, Vector]
 """The derivative in each statistic of each sample."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.numerics.special import dot
 from rhocal.objectives.base import Single, Slopes
-from rhocal.special import dot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.special import Vector
-    from rhocal.statistics import Facts
+    from rhocal.numerics.special import Vector
+    from rhocal.profile.statistics import Facts
 
 
 @dataclass(frozen=True, repr=False)

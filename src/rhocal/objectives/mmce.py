@@ -14,8 +14,8 @@ from rhocal.objectives.base import Single, Slopes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.special import Vector
-    from rhocal.statistics import Facts
+    from rhocal.numerics.special import Vector
+    from rhocal.profile.statistics import Facts
 
 SMALLEST_WIDTH = 0.002
 """exp(1/width) must stay far from the end of double precision."""

@@ -14,8 +14,8 @@ from rhocal.objectives.base import Objective, Single, Slopes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.special import Vector
-    from rhocal.statistics import Facts
+    from rhocal.numerics.special import Vector
+    from rhocal.profile.statistics import Facts
 
 WIDTHS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25)
 """Widths that ``SoftECE`` chooses from, in confidence."""

@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from rhocal.atomic import writing
+from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
 from rhocal.onnx.attach import OLDEST_OPSET, about, attach

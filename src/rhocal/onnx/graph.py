@@ -9,11 +9,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rhocal._version import __version__
+from rhocal.calibrators.map import calibrated
 from rhocal.onnx.ops import Builder, Node, OnnxOps
-from rhocal.portable import calibrated
 
 if TYPE_CHECKING:
-    from rhocal.portable import Portable
+    from rhocal.calibrators.map import Portable
 
 OPSET = 17
 """Of models of our own: old enough for every runtime in use."""

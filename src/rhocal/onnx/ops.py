@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from rhocal.portable.ops import Ops, Value
+from rhocal.numerics.portable.ops import Ops, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.calibration import CalibrationDisplay
 
-from rhocal.predictions import predictions
+from rhocal.data.predictions import predictions
 
 
 class ReliabilityDisplay:

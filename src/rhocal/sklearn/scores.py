@@ -11,7 +11,7 @@ from rhocal.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.predictions import Kind
+    from rhocal.data.predictions import Kind
 
 ABSENT = 20.0
 """A class that a fold has not seen gets a logit this far below the lowest: e^−20 = 2e−9."""

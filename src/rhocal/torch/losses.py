@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
-from rhocal.statistics import Facts
+from rhocal.profile.statistics import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ class CalibrationLoss(nn.Module):
 
 
 def statistics(z: Tensor, labels: Tensor, needs: Collection[str], base: Tensor | None) -> dict[str, Tensor]:
-    """What objectives see of a sample (``rhocal.statistics``), with gradients."""
+    """What objectives see of a sample (``rhocal.profile.statistics``), with gradients."""
     log_p = torch.log_softmax(z.to(torch.promote_types(z.dtype, torch.float32)), dim=-1)
     p = log_p.exp()
     with_base = {"kl_to_base", "kl_from_base"} & set(needs)

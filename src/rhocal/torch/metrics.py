@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rhocal.predictions import Kind
+    from rhocal.data.predictions import Kind
 
 
 class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]

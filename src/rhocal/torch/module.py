@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rhocal.calibrators.map import calibrated
 from rhocal.errors import InputError
-from rhocal.portable import calibrated
 from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rhocal.portable import Portable
+    from rhocal.calibrators.map import Portable
 
 
 class CalibratorModule(nn.Module):

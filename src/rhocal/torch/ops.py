@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rhocal.portable.ops import Ops, Value
+from rhocal.numerics.portable.ops import Ops, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

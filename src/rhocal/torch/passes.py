@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rhocal.data.predictions import SMALLEST_PROB, Kind, predictions
 from rhocal.errors import InputError
-from rhocal.passes import FEW_CLASSES
-from rhocal.predictions import SMALLEST_PROB, Kind, predictions
-from rhocal.profile import Profile
+from rhocal.profile.passes import FEW_CLASSES
+from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.special import Vector
+    from rhocal.numerics.special import Vector
 
 BLOCK_ENTRIES = 1 << 24
 """Entries handled at a time: temporary memory of 64 MB an array in single precision."""
@@ -27,7 +27,7 @@ BLOCK_ENTRIES = 1 << 24
 
 @dataclass(frozen=True)
 class TensorPasses:
-    """``rhocal.passes.Passes`` over a tensor of shape (n_samples, n_classes), where it is."""
+    """``rhocal.profile.passes.Passes`` over a tensor of shape (n_samples, n_classes), where it is."""
 
     logits: Tensor
 
@@ -138,7 +138,7 @@ def profile_of(
     ignore_index: int | None = None,
     class_axis: int = -1,
 ) -> Profile:
-    """The profile of logits on a device; arguments as in ``rhocal.predictions.predictions``."""
+    """The profile of logits on a device; arguments as in ``rhocal.data.predictions.predictions``."""
     values = scores.detach()
     if values.dim() < 2 or values.shape[class_axis] < 2:
         raise InputError(f"logits of shape {tuple(values.shape)} on {values.device} need a column for each class")

@@ -1,0 +1,131 @@
+"""Figure 2: the amplitude ‖z‖₂/m while networks are trained, with and without weight decay, and how confident they end."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.files import read
+from rhocal.errors import FileError
+from rhocal.metrics.spread import amplitudes as per_sample
+from rhocal.numerics.special import log_softmax, row_max
+from rhocal.reporting import curves, plots
+from rhocal.reporting.plots.style import canvases
+from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED
+from rhocal_paper.networks import MODELS, card_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from rhocal.numerics.special import Vector
+    from rhocal.reporting.curves import Amplitudes
+
+STEADY = 0.8
+"""Rank correlation of epoch and amplitude from which on growth is called steady."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A network, its amplitude after each epoch, and its samples after the last."""
+
+    network: str
+    weight_decay: float
+    curve: Amplitudes
+    """Of the tune set on the way; of the test set at the end."""
+    correlation: float
+    """Rank correlation of amplitude and confidence over the test samples."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Run:
+        """What ``rhocal-paper train`` left in a folder."""
+        card = card_of(folder)
+        with (folder / "log.csv").open(newline="", encoding="utf-8") as file:
+            log = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        logits = np.asarray(read(folder / "logits.npz").for_testing().logits, dtype=np.float32)
+        decay = float(card["weight_decay"])
+        columns = {name: np.array([row[name] for row in log]) for name in ("epoch", "amplitude", "confidence")}
+        curve = replace(
+            curves.amplitudes(f"weight decay {decay:g}" if decay else "no weight decay", [logits]),
+            epoch=columns["epoch"], mean=columns["amplitude"], confidence=columns["confidence"],
+        )  # fmt: skip
+        confidence = np.exp(row_max(log_softmax(logits)).astype(np.float64))
+        network = f"{str(card['data']).split('.')[0]}, {MODELS.get(card['model_name'], card['model_name'])}"
+        correlation = rank_correlation(per_sample(logits, center=False), confidence)
+        return cls(f"{network}, width {card['model_width']}", decay, curve, correlation)
+
+
+def runs(folders: Iterable[Path]) -> list[Run]:
+    """Every finished run in the folders."""
+    cards = [card for folder in folders for card in sorted(folder.glob("*/run.json"))]
+    found = [Run.of(card.parent) for card in cards if (card.parent / "logits.npz").is_file()]
+    if not found:
+        raise FileError("no finished runs of `rhocal-paper train` there: folders with run.json, log.csv and logits.npz")
+    return sorted(found, key=lambda run: (run.network, run.weight_decay))
+
+
+def rank_correlation(x: Vector, y: Vector) -> float:
+    """Spearman's: that of the ranks.
+
+    >>> rank_correlation(np.array([1.0, 2.0, 9.0]), np.array([0.1, 0.2, 0.3]))
+    1.0
+    """
+    ranks = [np.argsort(np.argsort(values, kind="stable")).astype(np.float64) for values in (x, y)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(x) > 1 else float("nan")
+
+
+def rows(found: Sequence[Run]) -> list[dict[str, Any]]:
+    """Tidy: a row for each run and epoch."""
+    return [
+        {
+            "network": run.network, "weight_decay": run.weight_decay, "epoch": int(epoch),
+            "amplitude": float(amplitude), "confidence": float(confidence), "rank_correlation": run.correlation,
+        }
+        for run in found
+        for epoch, amplitude, confidence in zip(run.curve.epoch, run.curve.mean, run.curve.confidence, strict=True)
+    ]  # fmt: skip
+
+
+def verdicts(found: Sequence[Run]) -> list[dict[str, str]]:
+    """What becomes of the three claims of the figure, on every run or pair of runs."""
+    lines = []
+    for run in found:
+        size, epoch = run.curve.mean, run.curve.epoch
+        if run.weight_decay == 0:
+            steady = rank_correlation(epoch, size)
+            grows = size[-1] > size[0]
+            verdict = REPRODUCED if grows and steady > STEADY else IN_DIRECTION if grows else NOT
+            told = f"from {size[0]:.3f} to {size[-1]:.3f}; rank correlation with the epoch {steady:.2f}"
+            lines.append(line(run.network, "amplitude grows without weight decay", verdict, told))
+        told = f"rank correlation {run.correlation:.2f} over test samples"
+        verdict = REPRODUCED if run.correlation > 0 else NOT
+        network = f"{run.network}, weight decay {run.weight_decay:g}"
+        lines.append(line(network, "amplitude and confidence are positively correlated", verdict, told))
+        for other in found:
+            if other.network == run.network and run.weight_decay > 0 == other.weight_decay:
+                verdict = REPRODUCED if size[-1] < other.curve.mean[-1] else NOT
+                told = (
+                    f"ends at {size[-1]:.3f} with weight decay {run.weight_decay:g}, {other.curve.mean[-1]:.3f} without"
+                )
+                lines.append(line(run.network, "weight decay holds the amplitude down", verdict, told))
+    return lines
+
+
+def line(network: str, claim: str, verdict: str, reason: str) -> dict[str, str]:
+    """As ``grid.verdicts`` has it."""
+    return {"network": network, "claim": claim, "verdict": verdict, "reason": reason}
+
+
+def draw(found: Sequence[Run]) -> Any:
+    """A line of panels for each network: amplitude over epochs, and both histograms at the end."""
+    networks = list(dict.fromkeys(run.network for run in found))
+    axes = canvases(None, len(networks), 3, (10.5, 3.1 * len(networks)))
+    for row, network in zip(axes, networks, strict=True):
+        mine = [run.curve for run in found if run.network == network]
+        plots.amplitude_over_epochs(mine, ax=row[0]).set_title(network, fontsize=10)
+        plots.confidence_histogram(mine, ax=row[1])
+        plots.amplitude_histogram(mine, ax=row[2])
+    return axes

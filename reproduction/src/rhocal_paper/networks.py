@@ -1,0 +1,134 @@
+"""What a file of logits comes from, and beside which published network it belongs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rhocal.errors import FileError
+from rhocal_paper.published import Cell, cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+DATASETS = {
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "flowers102": "102 Flower",
+    "tinyimagenet": "Tiny-ImageNet",
+}
+MODELS = {
+    "resnet18": "ResNet18",
+    "resnet34": "ResNet35",
+    "resnet35": "ResNet35",
+    "resnet50": "ResNet50",
+    "vgg16": "VGG16",
+}
+WIDTH = 64
+"""Channels of the first stage of the paper's networks; thin ones are shown beside, but do not take their place."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a file of logits comes from. Runs that differ in the seed alone have one label."""
+
+    label: str
+    dataset: str | None = None
+    """In the paper's words; None if the paper does not have it."""
+    model: str | None = None
+    """In the paper's words; None if the paper does not have it."""
+    full: bool = True
+    """Whether it is as wide as the paper's."""
+
+    def beside(self, table: int) -> tuple[Cell | None, bool]:
+        """The published network of a table that it is shown beside, and whether it is that one or a stand-in.
+
+        A network stands in for one of its dataset: that of the same name if there is one (it is thin), else the first.
+        """
+        same = [cell for cell in cells(table) if cell[0] == self.dataset]
+        if not same:
+            return None, False
+        named = [cell for cell in same if cell[1] == self.model]
+        return (named or same)[0], bool(named) and self.full
+
+
+def logits_files(folders: Iterable[Path]) -> list[Path]:
+    """The .npz files of folders, and the logits of the runs (``rhocal-paper train``) in them."""
+    found = []
+    for folder in folders:
+        here = [*sorted(folder.glob("*.npz")), *sorted(folder.glob("*/logits.npz"))]
+        if not here:
+            raise FileError(f"{folder}: no .npz files, and no folders of runs with a logits.npz")
+        found += here
+    return found
+
+
+def network_of(path: Path) -> Network:
+    """From the card of the run, where there is one; else from the name of the file: ``cifar100_vgg16_bn``."""
+    if path.name == "logits.npz" and (path.parent / "run.json").is_file():
+        run = card_of(path.parent)
+        data, model, width = str(run["data"]), str(run["model_name"]), run["model_width"]
+        parts = [
+            data.split(".", maxsplit=1)[0],
+            MODELS.get(model, model),
+            f"width {width}",
+            f"weight decay {run['weight_decay']:g}",
+        ]
+        if run["loss"] != "cross-entropy":
+            parts.append(str(run["loss"]))
+        if run["mixup"]:
+            parts.append(f"mixup {run['mixup']:g}")
+        return Network(", ".join(parts), *named(f"{data} {model}"), width == WIDTH)
+    return Network(path.stem, *named(path.stem))
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    """What ``rhocal-paper train`` wrote about a run."""
+    card = folder / "run.json"
+    try:
+        run: dict[str, Any] = json.loads(card.read_text(encoding="utf-8"))
+        missing = {"data", "model_name", "model_width", "weight_decay", "loss", "mixup"} - run.keys()
+    except (OSError, AttributeError, ValueError) as error:
+        raise FileError(f"{card}: not the card of a run: {error!r}") from error
+    if missing:
+        raise FileError(f"{card}: not the card of a run: it lacks {', '.join(sorted(missing))}")
+    return run
+
+
+def named(text: str) -> tuple[str | None, str | None]:
+    """The dataset and the model that words of a name say, in the paper's words.
+
+    >>> named("cifar-100_ResNet34")
+    ('CIFAR-100', 'ResNet35')
+    >>> named("cifar100_resnet56")
+    ('CIFAR-100', None)
+    """
+    joined = re.sub(r"(cifar|flowers|tiny|resnet|vgg)[-_ ](\d+|imagenet)", r"\1\2", text.lower())
+    joined = joined.replace("102 flowers", "flowers102")
+    words = re.split(r"[_\W]+", joined)
+    return (
+        next((title for word, title in DATASETS.items() if word in words), None),
+        next((title for word, title in MODELS.items() if word in words), None),
+    )
+
+
+def missing(table: int, networks: Sequence[Network]) -> dict[Cell, str]:
+    """Published cells of a table whose own network is not here, and the command that trains it."""
+    names = {title: name for name, title in DATASETS.items()} | {"Tiny-ImageNet": "tiny-imagenet"}
+    models = {title: name for name, title in MODELS.items() if name != "resnet35"}
+    here = [network.beside(table) for network in networks]
+    have = {cell for cell, exact in here if exact}
+    commands = {}
+    for dataset, model in cells(table):
+        if (dataset, model) in have:
+            continue
+        extra = " --form imagenet --size 224" if dataset == "102 Flower" else ""
+        name, short = names[dataset], models[model]
+        commands[dataset, model] = (
+            f"rhocal-paper train --data {name} --model {short}{extra} --seed 0 -o runs/{name}-{short}-0"
+        )
+    return commands

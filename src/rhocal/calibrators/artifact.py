@@ -1,0 +1,141 @@
+"""A fitted calibrator on disk: one ``.safetensors`` file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal._version import __version__
+from rhocal.calibrators import CALIBRATORS, Calibrator
+from rhocal.data.container import Tensors, class_list, read_tensors, write_tensors
+from rhocal.errors import FileError
+from rhocal.objectives import Objective
+from rhocal.optimize import Solution
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+SCHEMA = 1
+FORMAT = "rhocal-calibrator"
+
+
+def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
+    """Write a fitted calibrator. The target appears whole or not at all."""
+    calibrator._fitted()  # noqa: SLF001
+    tensors: Tensors = {}
+    card = {
+        "classes": class_list(calibrator.classes_),
+        "kind": calibrator.kind_,
+        **_describe(calibrator, "", tensors),
+    }
+    # A file without tensors is allowed by the format but not by every reader.
+    tensors["n_classes"] = np.array(len(calibrator.classes_))
+    write_tensors(path, FORMAT, SCHEMA, card, tensors)
+
+
+def load(path: str | PathLike[str]) -> Calibrator:
+    """Read a calibrator that ``save`` wrote."""
+    card, tensors = _read(Path(path))
+    try:
+        return _build(card, "", tensors, card)
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
+    """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
+    for name in calibrator.parameters:
+        tensors[prefix + name] = np.asarray(getattr(calibrator, name))
+    words = {name: getattr(calibrator, name).tolist() for name in calibrator.words}
+    inside = {name: _describe_children(calibrator, name, prefix, tensors) for name in calibrator.children}
+    return {
+        "method": calibrator.name,
+        "options": _options(calibrator),
+        "evidence": asdict(calibrator.solution_),
+        **({"words": words} if words else {}),
+        **({"inside": inside} if inside else {}),
+    }
+
+
+def _describe_children(calibrator: Calibrator, name: str, prefix: str, tensors: Tensors) -> Any:
+    found = getattr(calibrator, name)
+    if isinstance(found, Calibrator):
+        return _describe(found, f"{prefix}{name}.", tensors)
+    return [_describe(one, f"{prefix}{name}.{k}.", tensors) for k, one in enumerate(found)]
+
+
+def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
+    """The calibrator that ``_describe`` described."""
+    calibrator = _unfitted(about)
+    for name in calibrator.parameters:
+        if prefix + name not in tensors:
+            raise FileError(f"damaged, the parameter {prefix + name} is missing")
+        value = tensors[prefix + name]
+        setattr(calibrator, name, value.item() if value.ndim == 0 else value)
+    for name in calibrator.words:
+        setattr(calibrator, name, np.array(about["words"][name]))
+    for name in calibrator.children:
+        inside = about["inside"][name]
+        if isinstance(inside, list):
+            built = [_build(one, f"{prefix}{name}.{k}.", tensors, card) for k, one in enumerate(inside)]
+            setattr(calibrator, name, built)
+        else:
+            setattr(calibrator, name, _build(inside, f"{prefix}{name}.", tensors, card))
+    calibrator.classes_ = np.asarray(card["classes"])
+    # What a calibrator is made of sees checked logits, whatever kind came in at the door.
+    calibrator.kind_ = card["kind"] if not prefix else "logits"
+    calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
+    return calibrator
+
+
+def _unfitted(about: dict[str, Any]) -> Calibrator:
+    """The calibrator with its options, before its numbers are set."""
+    families = {method.family.name: method.family for method in CALIBRATORS.values()}
+    if about["method"] not in families:
+        raise FileError(f"this version ({__version__}) does not know the method {about['method']!r}")
+    try:
+        return families[about["method"]](**{name: _option(value) for name, value in about["options"].items()})
+    except TypeError as error:
+        raise FileError(f"its options do not fit {about['method']}: {error}") from error
+
+
+def card_of(path: str | PathLike[str]) -> dict[str, Any]:
+    """What an artifact says about itself."""
+    return _read(Path(path))[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
+    card, tensors = read_tensors(path, FORMAT, SCHEMA, what="calibrator")
+    absent = {"method", "options", "classes", "kind", "evidence"} - card.keys()
+    if absent:
+        raise FileError(f"{path}: damaged, or not a calibrator (missing: {', '.join(sorted(absent))})")
+    return card, tensors
+
+
+def _options(calibrator: Calibrator) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()}
+
+
+def _option(value: Any) -> Any:
+    """An option from JSON, which has no tuples (options are never lists) and no calibrators."""
+    if isinstance(value, list):
+        return tuple(_option(one) for one in value)
+    return _unfitted(value) if isinstance(value, dict) else value
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON; objectives have a text, calibrators a name and options."""
+    if isinstance(value, Calibrator):
+        return {"method": value.name, "options": _options(value)}
+    if isinstance(value, Objective):
+        return str(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,211 @@
+"""Binary maps: the score of one class becomes its probability. What they are fitted on, and the one rule of smoothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.numerics.portable import interpolated, line_tables, located, padded
+from rhocal.numerics.portable.tables import starts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.special import Vector
+
+FINEST = 1e-6
+"""Neighbouring entries of a table whose probabilities agree to this may be one, or 1,000 classes would store the tune set."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a binary map is fitted on: the different scores in order, how often each came, and how often it was a hit.
+
+    Equal scores are one entry. So the order of the samples cannot matter, and a weight is a repetition.
+    """
+
+    score: Vector
+    weight: Vector
+    hits: Vector
+    n_classes: int
+    """Of the question asked: 2 for right or wrong, the number of classes for one against the rest."""
+
+    @classmethod
+    def of(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
+        """Sort and add up; samples of weight 0 are not there."""
+        there = weights > 0
+        values, inverse = np.unique(score[there], return_inverse=True)
+        weight, hits = sums(inverse, (weights[there], weights[there] * hit[there]), len(values))
+        return cls(values, weight, hits, n_classes)
+
+    @property
+    def total(self) -> float:
+        """Weight of all."""
+        return float(self.weight.sum())
+
+    @property
+    def rate(self) -> Vector:
+        """Share of hits of every score."""
+        return self.hits / self.weight
+
+    def take(self, chosen: NDArray[np.bool_]) -> Outcomes:
+        """Some of the scores."""
+        return Outcomes(self.score[chosen], self.weight[chosen], self.hits[chosen], self.n_classes)
+
+    def nll(self, probability: Vector) -> float:
+        """Mean −log probability of what happened."""
+        tiny = np.finfo(np.float64).tiny
+        p, q = np.maximum(probability, tiny), np.maximum(1 - probability, tiny)
+        return -float(self.hits @ np.log(p) + (self.weight - self.hits) @ np.log(q)) / self.total
+
+
+def sums(where: NDArray[np.intp], values: Sequence[Vector], n: int) -> list[Vector]:
+    """Add up each of the values in n groups."""
+    return [np.bincount(where, value, n).astype(np.float64, copy=False) for value in values]
+
+
+def smoothed(share: Vector, weight: Vector | float, n_classes: int, smoothing: float) -> Vector:
+    """Keep a share of hits away from 0 and 1: the rule of succession.
+
+    A group where nobody (or everybody) hit is treated as if ``smoothing`` more samples had been seen in it, their labels
+    spread evenly over the classes. With 2 classes and 2 samples that is Laplace's 1/(n + 2). With more classes it is
+    (2/m)/(n + 2): the m small numbers of a row, taken together, stay small.
+
+    >>> smoothed(np.array([0.0, 0.5, 1.0]), np.array([8.0, 8.0, 8.0]), 2, 2.0).tolist()
+    [0.1, 0.5, 0.9]
+    """
+    added = smoothing / n_classes
+    with np.errstate(invalid="ignore"):  # an empty group stays NaN
+        return np.clip(share, added / (weight + smoothing), (weight + added) / (weight + smoothing))
+
+
+class BinaryMap(ABC):
+    """A fitted function, score → probability: a frozen dataclass of numbers and of arrays of one length.
+
+    If there are arrays, the first field is one, and has no NaN.
+    """
+
+    @abstractmethod
+    def __call__(self, score: Vector) -> Vector:
+        """The probability at every score."""
+
+    @classmethod
+    @abstractmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """The maps of ``stacked`` as numbers and a formula over ``portable.Ops``, for a score a class (or one)."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A map with its evidence."""
+
+    map: BinaryMap
+    converged: bool = True
+    n_evaluations: int = 1
+    trials: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class OneSided(BinaryMap):
+    """For a class that never occurred (or always): the map of probability p when there is nothing to fit.
+
+    The network expected E hits and none came. With a prior of one such miss its probabilities are multiplied by
+    1/(1 + E): a rare class, of which none was to be expected, keeps its probability; a common one nearly loses it.
+    A negative factor says the same of 1 − p.
+    """
+
+    factor: float
+
+    @classmethod
+    def of(cls, p: Vector, data: Outcomes) -> OneSided:
+        """From the probabilities the network gave."""
+        if data.hits.any():
+            return cls(-1 / (1 + float(data.weight @ (1 - p))))
+        return cls(1 / (1 + float(data.weight @ p)))
+
+    def __call__(self, score: Vector) -> Vector:
+        return self.factor * score if self.factor > 0 else 1 + self.factor * (1 - score)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        """Not asked for: it stands in for other maps, whose formula takes its factor into account."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Steps(BinaryMap):
+    """A value for each bin (edge before, edge]; NaN keeps the score. The last edge is infinite."""
+
+    edges: Vector
+    bins: Vector
+
+    def __call__(self, score: Vector) -> Vector:
+        value = self.bins[np.searchsorted(self.edges[:-1], score, side="left")]
+        return np.where(np.isnan(value), score, value)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        edges, bins = arrays["edges"], arrays["bins"]
+        table = padded(edges, np.inf)
+        width = len(table) // len(edges)
+        numbers = {
+            "edges": table,
+            "edge_starts": starts(len(edges), width),
+            "bin_starts": starts(len(edges), width + 1),
+            "bins": padded(bins, 0.0, width + 1),
+            "kept": np.pad(np.isnan(bins), ((0, 0), (0, width + 1 - bins.shape[1]))).astype(np.float64).ravel(),
+        }
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            at = located(ops, c["edges"], c["edge_starts"], width, score) + c["bin_starts"]
+            return ops.take(c["bins"], at) + ops.take(c["kept"], at) * score
+
+        return numbers, formula
+
+
+@dataclass(frozen=True)
+class Lines(BinaryMap):
+    """Straight lines between knots, constant beyond them."""
+
+    knots: Vector
+    values: Vector
+
+    def __call__(self, score: Vector) -> Vector:
+        return np.interp(score, self.knots, self.values)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = line_tables(arrays["knots"], arrays["values"])
+        width = len(numbers["edges"]) // len(numbers["edge_starts"])
+        return numbers, lambda ops, c, score: interpolated(ops, c, width, score)
+
+
+def stacked(maps: Sequence[BinaryMap | None], name: str) -> NDArray[np.float64]:
+    """One field of all maps as a plain array: a row for each map, filled up with NaN."""
+    values = [np.asarray(np.nan if one is None else getattr(one, name)) for one in maps]
+    if all(value.ndim == 0 for value in values):
+        return np.array(values)
+    table = np.full((len(maps), max(value.size for value in values)), np.nan)
+    for row, value in zip(table, values, strict=True):
+        row[: value.size] = value
+    return table
+
+
+def unstacked(kind: type[BinaryMap], arrays: Sequence[NDArray[np.float64]], row: int) -> BinaryMap:
+    """The map that one row of the arrays of ``stacked`` holds."""
+    if arrays[0].ndim == 1:
+        return kind(*(float(array[row]) for array in arrays))
+    length = int((~np.isnan(arrays[0][row])).sum())
+    return kind(*(array[row, :length] if array.ndim == 2 else float(array[row]) for array in arrays))
+
+
+def field_names(kind: type[BinaryMap]) -> tuple[str, ...]:
+    """The numbers of a map."""
+    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]

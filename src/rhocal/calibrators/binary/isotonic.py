@@ -1,0 +1,74 @@
+"""Isotonic regression of the hits on the probability, plain and centred."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.binary.binary_map import Fitted, Lines, Outcomes, smoothed
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class IsotonicRegression(BinaryCalibrator):
+    """The best non-decreasing map of each class's probability (Zadrozny & Elkan 2002). It may change the predicted class.
+
+    Equal probabilities count as one, the blocks of the pooled sequence are joined by straight lines, and beyond the first
+    and last the map is constant, as in scikit-learn.
+
+    Parameters
+    ----------
+    centered
+        Centred isotonic regression (Oron & Flournoy 2017): each block is one knot at its mean probability, so that the map
+        rises everywhere between the first and the last block instead of standing still inside each.
+    scope
+        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+    smoothing
+        How many samples the rule of succession adds to a block without a hit, or without a miss; with 0 such a block gives
+        exactly 0 or 1 (written as 1e-30), and one surprise makes the NLL very large.
+
+    Attributes
+    ----------
+    knots_, values_
+        The corners of each map, filled up with NaN.
+    """
+
+    name = "isotonic"
+    map = Lines
+    parameters = parameters_of(Lines)
+    knots_: NDArray[np.float64]
+    values_: NDArray[np.float64]
+
+    def __init__(self, *, centered: bool = False, scope: str = ONE_VS_REST, smoothing: float = SMOOTHING) -> None:
+        self.centered = centered
+        self.scope = scope
+        self.smoothing = smoothing
+
+    def _check(self) -> None:
+        if not self.smoothing >= 0:
+            raise InputError(f"smoothing must not be negative; got {self.smoothing!r}")
+
+    def _fit_map(self, data: Outcomes) -> Fitted:
+        return Fitted(isotonic_lines(data, self.smoothing, centered=self.centered))
+
+
+def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Lines:
+    """The isotonic map, with its first and last block kept away from 0 and 1."""
+    values, starts = optimize.isotonic(data.rate, data.weight)
+    first, last = starts[:-1], starts[1:] - 1
+    value = values[first]
+    weight = np.add.reduceat(data.weight, first)
+    # A block next to the smoothed one must not be overtaken by it.
+    smooth = smoothed(value, weight, data.n_classes, smoothing)
+    value[0] = min(smooth[0], *value[1:2], 1.0) if value[0] <= 0 else value[0]
+    value[-1] = max(smooth[-1], *value[-2:-1], 0.0) if value[-1] >= 1 else value[-1]
+    if centered:
+        return Lines(np.add.reduceat(data.weight * data.score, first) / weight, value)
+    both = np.stack([first, last], axis=1).ravel()
+    kept = np.append(True, both[1:] != both[:-1])  # a block of one score has one knot
+    return Lines(data.score[both[kept]], np.repeat(value, 2)[kept])

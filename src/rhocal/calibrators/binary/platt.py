@@ -1,0 +1,75 @@
+"""Platt scaling: p = sigmoid(a·s + b) of the log-odds s of a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, Outcomes
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
+from rhocal.numerics.special import Vector, expit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.portable import Formula
+
+
+@dataclass(frozen=True)
+class Sigmoid(BinaryMap):
+    """sigmoid(slope · s + intercept)."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, score: Vector) -> Vector:
+        return expit(self.slope * score + self.intercept)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = {name: np.nan_to_num(value) for name, value in arrays.items()}
+        return numbers, lambda ops, c, score: ops.expit(c["slope"] * score + c["intercept"])
+
+
+class PlattScaling(BinaryCalibrator):
+    """A logistic function of the log-odds of each class (Platt 1999). It may change the predicted class.
+
+    The targets are the original's (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2) instead of 1 and 0, so that the optimum is finite even
+    where the classes are cleanly separated.
+
+    Parameters
+    ----------
+    scope
+        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+
+    Attributes
+    ----------
+    slope_, intercept_
+        a and b of each map.
+    """
+
+    name = "platt"
+    map = Sigmoid
+    sees = "log-odds"
+    parameters = parameters_of(Sigmoid)
+    slope_: NDArray[np.float64]
+    intercept_: NDArray[np.float64]
+
+    def __init__(self, *, scope: str = ONE_VS_REST) -> None:
+        self.scope = scope
+
+    def _fit_map(self, data: Outcomes) -> Fitted:
+        found = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)
+        return Fitted(Sigmoid(*found.x.tolist()), found.converged, found.n_evaluations)
+
+
+def platt_targets(data: Outcomes) -> Vector:
+    """Mean target of every score, with the rule of succession for hits and for misses (Platt 1999, Eq. 6)."""
+    hits = data.hits.sum()
+    misses = data.total - hits
+    return np.asarray(data.rate * (hits + 1) / (hits + 2) + (1 - data.rate) / (misses + 2))

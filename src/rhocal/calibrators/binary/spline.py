@@ -1,0 +1,163 @@
+"""Spline calibration: the slope of a spline fitted to the cumulative difference of hits and probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, Outcomes, smoothed
+from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, parameters_of
+from rhocal.errors import InputError
+from rhocal.numerics.portable import interpolated, line_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.special import Vector
+
+N_NODES = 513
+"""Places in (0, 1), evenly spaced in mass, at which the cumulative sums are looked at: far finer than any knots."""
+
+
+@dataclass(frozen=True)
+class Correction(BinaryMap):
+    """p plus a correction, linear between places in p, kept between ``low`` and ``high``."""
+
+    places: Vector
+    corrections: Vector
+    low: float
+    high: float
+
+    def __call__(self, score: Vector) -> Vector:
+        return np.clip(score + np.interp(score, self.places, self.corrections), self.low, self.high)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        numbers = line_tables(arrays["places"], arrays["corrections"])
+        width = len(numbers["edges"]) // len(numbers["edge_starts"])
+        numbers |= {name: np.nan_to_num(arrays[name]) for name in ("low", "high")}
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            return ops.clip(score + interpolated(ops, c, width, score), c["low"], c["high"])
+
+        return numbers, formula
+
+
+class SplineCalibration(BinaryCalibrator):
+    """Spline calibration of the cumulative distribution (Gupta et al. 2021). It may change the predicted class.
+
+    With samples in the order of their probability and t the share of them passed, D(t) is the mean of (hit − probability) so
+    far. A natural cubic spline with evenly spaced knots is fitted to D by least squares; its slope D′(t) is what must be
+    added to the probability found at t.
+
+    Parameters
+    ----------
+    n_knots
+        Number of knots, or several to choose from by cross-validation (the lowest held-out squared error).
+    n_folds
+        Of the cross-validation.
+    scope
+        ``"top-capped"`` or ``"top"``: one map for the confidence, as in the paper. ``"one-vs-rest"``: a map for each class,
+        rows normalised.
+    smoothing
+        The sum is kept away from 0 and 1 by the rule of succession for as many samples as there are for each knot.
+
+    Attributes
+    ----------
+    places_, corrections_, low_, high_
+        What is added to which probability, and between which values the sum is kept.
+    """
+
+    name = "spline"
+    map = Correction
+    parameters = parameters_of(Correction)
+    places_: NDArray[np.float64]
+    corrections_: NDArray[np.float64]
+    low_: NDArray[np.float64]
+    high_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        n_knots: int | Sequence[int] = (3, 4, 6, 8, 11, 15),
+        *,
+        n_folds: int = 5,
+        scope: str = TOP_CAPPED,
+        smoothing: float = SMOOTHING,
+    ) -> None:
+        self.n_knots = n_knots
+        self.n_folds = n_folds
+        self.scope = scope
+        self.smoothing = smoothing
+
+    def _tried(self) -> list[int]:
+        return [int(k) for k in np.atleast_1d(self.n_knots)]
+
+    def _check(self) -> None:
+        tried = np.atleast_1d(self.n_knots)
+        if not (len(tried) and (tried == tried.astype(int)).all() and tried.min() >= 2 and tried.max() <= N_NODES // 4):
+            raise InputError(f"n_knots are whole numbers from 2 to {N_NODES // 4}; got {self.n_knots!r}")
+        if not (self.n_folds >= 2 and self.smoothing >= 0):
+            raise InputError(f"need n_folds ≥ 2 and smoothing ≥ 0; got {self.n_folds!r}, {self.smoothing!r}")
+
+    def _fit_map(self, data: Outcomes) -> Fitted:
+        tried = self._tried()
+        held_out = dict.fromkeys(tried, 0.0)
+        folds = np.arange(len(data.score)) % self.n_folds  # every fold sees every level of probability
+        for fold in np.unique(folds) if len(tried) > 1 and len(data.score) > 1 else ():
+            inside, outside = data.take(folds != fold), data.take(folds == fold)
+            for k in tried:
+                p = fit_correction(inside, k, self.smoothing)(outside.score)
+                held_out[k] += float(outside.weight @ (p * (p - 2 * outside.rate)))
+        best = min(tried, key=held_out.__getitem__)
+        trials = tuple({"n_knots": k, "held_out": held_out[k] / data.total} for k in tried) if len(tried) > 1 else ()
+        return Fitted(
+            fit_correction(data, best, self.smoothing), n_evaluations=1 + self.n_folds * len(trials), trials=trials
+        )
+
+
+def fit_correction(data: Outcomes, n_knots: int, smoothing: float) -> Correction:
+    """The map with a given number of knots."""
+    passed = np.append(0, np.cumsum(data.weight)) / data.total
+    difference = np.append(0, np.cumsum(data.hits - data.weight * data.score)) / data.total
+    nodes = np.linspace(0, 1, N_NODES)
+    at_knots, slopes = least_squares_spline(n_knots)
+    correction = slopes @ (at_knots @ np.interp(nodes, passed, difference))
+    places = np.interp(nodes, (passed[:-1] + passed[1:]) / 2, data.score)
+    # Where many samples share one probability several nodes fall on it: their mean correction counts.
+    places, inverse, count = np.unique(places, return_inverse=True, return_counts=True)
+    correction = np.bincount(inverse, correction) / count
+    low, high = smoothed(np.array([0.0, 1.0]), data.total / n_knots, data.n_classes, smoothing)
+    return Correction(places, correction, float(low), float(high))
+
+
+@cache
+def least_squares_spline(n_knots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices from values at the nodes to the knots of the best natural spline, and from these to its slopes there."""
+    values, slopes = natural_spline(n_knots, np.linspace(0, 1, N_NODES))
+    return np.asarray(np.linalg.pinv(values), dtype=np.float64), slopes
+
+
+def natural_spline(n_knots: int, t: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values and slopes at t of the natural cubic splines that are 1 at one of the knots on [0, 1] and 0 at the others.
+
+    The curvatures M at the knots, 0 at both ends, solve M_{k−1} + 4 M_k + M_{k+1} = 6 (y_{k−1} − 2 y_k + y_{k+1}) / h².
+    """
+    h = 1 / (n_knots - 1)
+    second = np.eye(n_knots, k=-1) - 2 * np.eye(n_knots) + np.eye(n_knots, k=1)
+    curvature = np.zeros((n_knots, n_knots))
+    if n_knots > 2:
+        curvature[1:-1] = np.linalg.solve((second + 6 * np.eye(n_knots))[1:-1, 1:-1], 6 / h**2 * second[1:-1])
+    left = np.minimum((t / h).astype(np.intp), n_knots - 2)
+    u = (t / h - left)[:, None]
+    y, m = np.eye(n_knots), curvature
+    values = (1 - u) * y[left] + u * y[left + 1]
+    values += h**2 / 6 * (((1 - u) ** 3 - (1 - u)) * m[left] + (u**3 - u) * m[left + 1])
+    slopes = (y[left + 1] - y[left]) / h + h / 6 * ((1 - 3 * (1 - u) ** 2) * m[left] + (3 * u**2 - 1) * m[left + 1])
+    return values, slopes

@@ -1,0 +1,206 @@
+"""Venn–Abers prediction: two isotonic regressions, with the new sample as a miss and as a hit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, Fitted, OneSided, Outcomes
+from rhocal.calibrators.binary.class_scores import ClassScores
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
+from rhocal.numerics.portable import located, padded
+from rhocal.numerics.portable.tables import starts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Kind
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.special import Vector
+
+NOISE = 1e-12
+"""Scores that differ by less, relatively, are the same: what ``without_noise`` does by rounding."""
+
+
+@dataclass(frozen=True)
+class Interval(BinaryMap):
+    """p₀ and p₁ at the scores of the tune set.
+
+    A new miss belongs to the nearest score below it (it would be pooled with that one anyway), a new hit to the nearest
+    above it; beyond all scores they stand alone.
+    """
+
+    scores: Vector
+    low: Vector
+    high: Vector
+
+    def bounds(self, score: Vector) -> tuple[Vector, Vector]:
+        """p₀ ≤ p₁ at every score."""
+        below = np.searchsorted(self.scores, score, side="right")
+        above = np.searchsorted(self.scores, score, side="left")
+        return np.append(0.0, self.low)[below], np.append(self.high, 1.0)[above]
+
+    def __call__(self, score: Vector) -> Vector:
+        p0, p1 = self.bounds(score)
+        return p1 / (1 - p0 + p1)
+
+    @classmethod
+    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+        scores, low, high = arrays["scores"], arrays["low"], arrays["high"]
+        table = padded(scores, np.inf)
+        width = len(table) // len(scores)
+        aside = np.zeros((len(scores), 1))
+        numbers = {
+            "scores": table,
+            "score_starts": starts(len(scores), width),
+            "bound_starts": starts(len(scores), width + 1),
+            "low": padded(np.hstack([aside, low]), 0.0, width + 1),
+            "high": padded(high, 1.0, width + 1),
+        }
+
+        def formula(ops: Ops, c: Constants, score: Value) -> Value:
+            noise = (ops.abs(score) + 1.0) * NOISE
+            below = located(ops, c["scores"], c["score_starts"], width, score + noise, count_equal=True)
+            above = located(ops, c["scores"], c["score_starts"], width, score - noise)
+            below, above = below + c["bound_starts"], above + c["bound_starts"]
+            p0, p1 = ops.take(c["low"], below), ops.take(c["high"], above)
+            return p1 / (1.0 - p0 + p1)
+
+        return numbers, formula
+
+
+class VennAbers(BinaryCalibrator):
+    """Inductive Venn–Abers prediction for each class (Vovk, Petej & Fedorova 2015). It may change the predicted class.
+
+    The new sample is added to the tune set with weight 1, once as a miss and once as a hit, and isotonic regression gives
+    it p₀ and p₁. One of the two is perfectly calibrated if samples are exchangeable. The probability returned is
+    p₁ / (1 − p₀ + p₁), which is never 0 or 1.
+
+    Parameters
+    ----------
+    scope
+        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+
+    Attributes
+    ----------
+    scores_, low_, high_
+        p₀ and p₁ at the log-odds of the tune set, filled up with NaN.
+    """
+
+    name = "venn-abers"
+    map = Interval
+    sees = "log-odds"
+    parameters = parameters_of(Interval)
+    scores_: NDArray[np.float64]
+    low_: NDArray[np.float64]
+    high_: NDArray[np.float64]
+
+    def __init__(self, *, scope: str = ONE_VS_REST) -> None:
+        self.scope = scope
+
+    def _fit_map(self, data: Outcomes) -> Fitted:
+        high = with_a_hit(data.weight, data.hits)
+        low = 1 - with_a_hit(data.weight[::-1], (data.weight - data.hits)[::-1])[::-1]
+        coarse_high, coarse_low = np.floor(high / FINEST), np.floor(low / FINEST)
+        kept = np.append(coarse_high[1:] != coarse_high[:-1], True)
+        kept |= np.append(True, coarse_low[1:] != coarse_low[:-1])
+        return Fitted(Interval(data.score[kept], low[kept], high[kept]))
+
+    def interval(
+        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """p₀ and p₁ of every class, each of shape (n_samples, n_classes), before rows are normalised.
+
+        With one map for the confidence: of the predicted class, shape (n_samples,). A class that never occurred in the tune
+        set has no interval: both are its probability.
+        """
+        checked = self._border(logits, kind, class_axis).logits
+        scores, maps = ClassScores.of(checked, self.sees), self._maps()
+        if self._of_top:
+            return self._bounds(maps[0], scores.of_top())
+        both = [self._bounds(one, scores.of_class(column)) for column, one in self._by_class(maps)]
+        if len(both) == 1:
+            low, high = both[0]
+            both = [(1 - high, 1 - low), (low, high)]
+        return np.stack([low for low, _ in both], axis=1), np.stack([high for _, high in both], axis=1)
+
+    def _bounds(self, one: BinaryMap, score: Vector) -> tuple[Vector, Vector]:
+        if isinstance(one, Interval):
+            return one.bounds(score)
+        assert isinstance(one, OneSided)
+        p = self._apply(one, score)
+        return p, p
+
+
+def with_a_hit(weight: Vector, hits: Vector) -> Vector:
+    """The isotonic regression at every score when one more hit is added there.
+
+    Isotonic regression of the scores left of it, and of those right of it, are the lower hulls of two parts of the
+    cumulative sum diagram. The score itself with the new hit is a block between them. It swallows the hull's next piece
+    on the right while that is lower, on the left while that is higher. All scores walk at the same time.
+    """
+    w, s = np.append(0, np.cumsum(weight)), np.append(0, np.cumsum(hits))
+    last = len(weight)
+    after, before = next_corners(w, s), last - next_corners(w[-1] - w[::-1], s[::-1])[::-1]
+    i, j = np.arange(last), np.arange(1, last + 1)
+    mean = np.empty(last)
+    active = np.arange(last)
+    while len(active):
+        a, b = i[active], j[active]
+        now = (s[b] - s[a] + 1) / (w[b] - w[a] + 1)
+        mean[active] = now
+        right = (b < last) & (_slope(w, s, b, after[b]) < now)
+        left = (a > 0) & (_slope(w, s, before[a], a) > now)
+        j[active[right]], i[active[left]] = after[b[right]], before[a[left]]
+        active = active[right | left]
+    return mean
+
+
+def next_corners(w: Vector, s: Vector) -> NDArray[np.intp]:
+    """For every point k of the diagram the next corner of the lower hull of the points from k on; the last is its own.
+
+    Points inside a straight run are never corners of another point's hull. So only the ends of runs go through the
+    classical scan from the right; the others walk along the corners of the end of their run, all at the same time. A class
+    with few hits has few runs: the scan over all classes is linear in the number of samples, not in samples × classes.
+    """
+    last = len(w) - 1
+    slopes = np.diff(s) / np.diff(w)
+    ends = np.append(0, np.append(np.flatnonzero(slopes[1:] != slopes[:-1]) + 1, last))
+    after = np.full(last + 1, last)
+    after[ends] = ends[_scan(w[ends].tolist(), s[ends].tolist())]
+    inner = np.setdiff1d(np.arange(last), ends, assume_unique=True)
+    at = ends[np.searchsorted(ends, inner)]
+    active = np.arange(len(inner))
+    while len(active):
+        k, e = inner[active], at[active]
+        lower = (e < last) & (_slope(w, s, e, after[e]) <= _slope(w, s, k, e))
+        active = active[lower]
+        at[active] = after[at[active]]
+    after[inner] = at
+    return after
+
+
+def _scan(x: list[float], y: list[float]) -> list[int]:
+    """For every point the next corner of the lower hull of the points from it on."""
+    stack = [len(x) - 1]
+    corner = stack * len(x)
+    for k in range(len(x) - 2, -1, -1):
+        while len(stack) > 1:
+            b, c = stack[-1], stack[-2]
+            if (y[b] - y[k]) * (x[c] - x[b]) < (y[c] - y[b]) * (x[b] - x[k]):
+                break
+            stack.pop()
+        corner[k] = stack[-1]
+        stack.append(k)
+    return corner
+
+
+def _slope(w: Vector, s: Vector, a: NDArray[np.intp], b: NDArray[np.intp]) -> Vector:
+    """Slope between points; 0 from a point to itself, which no caller uses."""
+    width = w[b] - w[a]
+    return (s[b] - s[a]) / np.where(width > 0, width, 1)

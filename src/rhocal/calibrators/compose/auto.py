@@ -1,0 +1,124 @@
+"""Automatic choice: cross-validate several methods by a proper score, keep the best, fit it on all data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.compose.race import Race
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.linear.matrix import MatrixScaling
+from rhocal.errors import InputError
+from rhocal.optimize import Solution
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.map import Portable
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats
+
+SAMPLES_PER_CLASS = 20
+"""Methods with parameters for every class are only tried with at least this many tune samples a class."""
+
+METHODS = (
+    "temperature", "rho-norm", "field", "ets", "polynomial", "svs", "vector", "sms", "svs:field", "beta",
+    "centered-isotonic", "spline", "pts", "iop", "sms:field", "dirichlet",
+)  # fmt: skip
+"""What is tried, in this order: one method of each kind in the table, the quick ones first."""
+
+
+class AutoCalibrator(Calibrator):
+    """The method that cross-validation finds best.
+
+    The criterion: the lowest held-out NLL, among the methods of which it is sure (by a standard error of the paired
+    differences) that their NLL is at most 0.6 % above that of the first, temperature scaling. Those within one standard
+    error of the lowest count as tied, and among them the lowest ECE above its floor wins.
+    The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
+    cross-validated on the held-out outputs of the first, which took part itself.
+    It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.
+
+    Parameters
+    ----------
+    methods
+        Names in the table of methods, or chains of them.
+    n_folds
+        Of the cross-validation.
+    keep_decision
+        Try only methods that never change the predicted class.
+    time_budget
+        Seconds after which no further fit of the cross-validation is begun: the methods are then compared on the folds that
+        all of them have been through. The fit of the winner on all samples comes on top.
+
+    Attributes
+    ----------
+    chosen_
+        The fitted calibrator. ``solution_.trials`` has the figures of every method, and why one was left out.
+    """
+
+    name = "auto"
+    keeps_decision = False
+    parameters = ()
+    children = ("chosen_",)
+    chosen_: Calibrator
+
+    def __init__(
+        self,
+        methods: Sequence[str] = METHODS,
+        *,
+        n_folds: int = 5,
+        keep_decision: bool = False,
+        time_budget: float = 60.0,
+    ) -> None:
+        self.methods = methods
+        self.n_folds = n_folds
+        self.keep_decision = keep_decision
+        self.time_budget = time_budget
+
+    def _fit(self, data: Predictions) -> Solution:
+        if not self.n_folds >= 2:
+            raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
+        if not self.time_budget > 0:
+            raise InputError(f"time_budget must be positive, in seconds; got {self.time_budget!r}")
+        if isinstance(self.methods, str) or not len(self.methods):
+            raise InputError(f"methods is a list of names, at least one; got {self.methods!r}")
+        methods = {name: unfitted(name) for name in self.methods}
+        skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
+        tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
+        best, trials = Race(data, tried, self.n_folds, self.time_budget).run()
+        self.chosen_ = tried[best].fit_checked(data, "logits")
+        inner = self.chosen_.solution_
+        reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
+        return Solution(
+            f"held-out nll ({best}: {inner.objective})",
+            inner.value,
+            inner.converged,
+            inner.n_evaluations,
+            inner.at_bound,
+            (*trials, *reasons),
+        )
+
+    def _unfit(self, cal: Calibrator, data: Predictions) -> str:
+        """Why a method is not tried; empty if it is."""
+        if cal.keeps_decision:
+            return ""
+        if self.keep_decision:
+            return "it may change the decision"
+        if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
+            return "fewer samples than entries of its matrix"
+        return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+
+    def _transform(self, logits: Floats) -> Floats:
+        return self.chosen_.transform_checked(logits)
+
+    def _portable(self) -> Portable:
+        return self.chosen_.portable()
+
+    def _probs(self, logits: Floats) -> Floats:
+        return self.chosen_.probs_checked(logits)
+
+    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
+        return self.chosen_.predicted_checked(logits)

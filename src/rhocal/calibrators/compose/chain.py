@@ -1,0 +1,80 @@
+"""A chain: one calibrator, then a second one on its outputs, such as a linear map followed by a scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.map import chained
+from rhocal.optimize import Solution
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.map import Portable
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats
+
+
+class Chain(Calibrator):
+    """The second calibrator on the outputs of the first; written ``first:second`` where a name of a method is expected.
+
+    The second is fitted on outputs that the first gives for samples it was not fitted on (out of fold), because on its own
+    tune set a rich map looks better than it is. Then the first is fitted again on all samples.
+
+    Parameters
+    ----------
+    first, second
+        Calibrators, or names in the table of methods. Their options are written ``first__ridge_diagonal=2``.
+    n_folds
+        Folds of the outputs that the second is fitted on; more of them differ less from a first stage fitted on all.
+
+    Attributes
+    ----------
+    first_, second_
+        The fitted calibrators.
+    """
+
+    name = "chain"
+    keeps_decision = False
+    parameters = ()
+    children = ("first_", "second_")
+    stages = ("first", "second")
+    first_: Calibrator
+    second_: Calibrator
+
+    def __init__(self, first: str | Calibrator, second: str | Calibrator, *, n_folds: int = 10) -> None:
+        self.first = first
+        self.second = second
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> Solution:
+        self.first_ = unfitted(self.first).fit_checked(data, "logits")
+        folds, models = fold_models(self.first, data, self.n_folds, self.first_)
+        outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
+        self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
+        one, two = self.first_.solution_, self.second_.solution_
+        return Solution(
+            f"{one.objective}, then {two.objective}",
+            two.value,
+            one.converged and two.converged,
+            one.n_evaluations + two.n_evaluations,
+            "; ".join(filter(None, (one.at_bound, two.at_bound))),
+            (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
+        )
+
+    def _transform(self, logits: Floats) -> Floats:
+        return self.second_.transform_checked(self.first_.transform_checked(logits))
+
+    def _portable(self) -> Portable:
+        return chained(self.first_.portable(), self.second_.portable())
+
+    def _probs(self, logits: Floats) -> Floats:
+        return self.second_.probs_checked(self.first_.transform_checked(logits))
+
+    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
+        return self.second_.predicted_checked(self.first_.transform_checked(logits))

@@ -1,0 +1,123 @@
+"""Means of the probabilities of several calibrators: of one on several parts of the tune set, or of several on all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators import map as maps
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.compose.folds import fold_models
+from rhocal.calibrators.estimator import unfitted
+from rhocal.data.predictions import SMALLEST_PROB
+from rhocal.errors import InputError
+from rhocal.numerics.threads import row_blocks
+from rhocal.optimize import Solution
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rhocal.calibrators.map import Portable
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats
+
+
+class CrossFitted(Calibrator):
+    """The mean of the probabilities of calibrators, each fitted on all folds of the tune set but one.
+
+    It keeps the decision of a calibrator that keeps it, except where rounding of the mean ties two classes.
+
+    Parameters
+    ----------
+    calibrator
+        A calibrator, or a name in the table of methods. Its options are written ``calibrator__objective="brier"``.
+    n_folds
+        Number of folds, and of calibrators.
+
+    Attributes
+    ----------
+    members_
+        The fitted calibrators.
+    """
+
+    name = "cross-fitted"
+    keeps_decision = False
+    parameters = ()
+    children = ("members_",)
+    stages = ("calibrator",)
+    members_: list[Calibrator]
+
+    def __init__(self, calibrator: str | Calibrator, *, n_folds: int = 5) -> None:
+        self.calibrator = calibrator
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> Solution:
+        _, self.members_ = fold_models(self.calibrator, data, self.n_folds)
+        if not self.members_:  # the tune set has only one fold
+            self.members_ = [unfitted(self.calibrator).fit_checked(data, "logits")]
+        return _evidence(self.members_)
+
+    def _transform(self, logits: Floats) -> Floats:
+        return log_mean(self.members_, logits)
+
+    def _portable(self) -> Portable:
+        return maps.log_mean([member.portable() for member in self.members_])
+
+
+class Average(Calibrator):
+    """The mean of the probabilities of several calibrators, all fitted on the whole tune set.
+
+    Parameters
+    ----------
+    calibrators
+        Calibrators, or names in the table of methods.
+
+    Attributes
+    ----------
+    members_
+        The fitted calibrators.
+    """
+
+    name = "average"
+    keeps_decision = False
+    parameters = ()
+    children = ("members_",)
+    members_: list[Calibrator]
+
+    def __init__(self, calibrators: Sequence[str | Calibrator]) -> None:
+        self.calibrators = calibrators
+
+    def _fit(self, data: Predictions) -> Solution:
+        if isinstance(self.calibrators, str) or not len(self.calibrators):
+            raise InputError(f"calibrators is a sequence of at least one calibrator or name; got {self.calibrators!r}")
+        self.members_ = [unfitted(one).fit_checked(data, "logits") for one in self.calibrators]
+        return _evidence(self.members_)
+
+    def _transform(self, logits: Floats) -> Floats:
+        return log_mean(self.members_, logits)
+
+    def _portable(self) -> Portable:
+        return maps.log_mean([member.portable() for member in self.members_])
+
+
+def log_mean(members: Sequence[Calibrator], logits: Floats) -> Floats:
+    """Log of the mean of the members' probabilities, of which none is below ``SMALLEST_PROB``."""
+    out = np.empty_like(logits)
+    for rows in row_blocks(*logits.shape):
+        block = logits[rows].astype(np.float64)
+        mean = sum(member.probs_checked(block) for member in members) / len(members)
+        out[rows] = np.log(np.maximum(mean, SMALLEST_PROB))
+    return out
+
+
+def _evidence(members: Sequence[Calibrator]) -> Solution:
+    """The mean of what the members came down to; converged if all did."""
+    each = [member.solution_ for member in members]
+    return Solution(
+        f"mean of {', '.join(dict.fromkeys(one.objective for one in each))}",
+        float(np.mean([one.value for one in each])),
+        all(one.converged for one in each),
+        sum(one.n_evaluations for one in each),
+        "; ".join(dict.fromkeys(one.at_bound for one in each if one.at_bound)),
+    )

@@ -1,0 +1,316 @@
+"""Linear maps of logits: r = W x + b, with x the logits or a function of them; how they are applied and fitted.
+
+Fits move Δ and b in r = x + Δ x + b, with x scaled so that Δ = 0, b = 0 is temperature scaling; a ridge pulls there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.map import Portable
+from rhocal.calibrators.scale.scale_fit import ScaleFit, warn_unless
+from rhocal.errors import InputError
+from rhocal.numerics.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
+from rhocal.numerics.threads import in_threads, row_blocks
+from rhocal.objectives import NLL, batch_size_of
+from rhocal.profile.statistics import Facts, LogitStatistics, of_logits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.objectives import Objective
+    from rhocal.profile.profile import Profile
+
+MOST_CLASSES = 200
+"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes half a second, matrix and
+dirichlet with their cross-validation 4 and 8, and all grow at least with the square."""
+
+FEW_PARAMETERS = 150
+"""Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""
+
+SMALLEST_CURVATURE = 1e-12
+"""Curvatures below this times the largest do not set the unit of a parameter."""
+
+
+class LinearCalibrator(Calibrator):
+    """W x + b with x a function of a sample's logits; W is a matrix, or a vector that stands for its diagonal."""
+
+    keeps_decision = False
+    parameters: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
+    weight_: Vector
+    bias_: Vector
+
+    @abstractmethod
+    def _features(self, logits: Vector) -> Vector:
+        """What the map is linear in, from logits in float64."""
+
+    def _transform(self, logits: Floats) -> Floats:
+        out = np.empty_like(logits)
+        for rows in row_blocks(*logits.shape):
+            out[rows] = mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_)
+        return out
+
+    def _probs(self, logits: Floats) -> Floats:
+        # softmax before the result is rounded to the type of the logits: in single precision 10,000 has four digits left
+        out = np.empty_like(logits)
+        for rows in row_blocks(*logits.shape):
+            out[rows] = softmax(mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_))
+        return out
+
+    @abstractmethod
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        """Numbers and formula of ``_features``."""
+
+    def _portable(self) -> Portable:
+        numbers, features = self._portable_features()
+        full = self.weight_.ndim == 2
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            x = features(ops, c, z)
+            return (ops.matmul(x, c["weight"]) if full else x * c["weight"]) + c["bias"]
+
+        return Portable({**numbers, "weight": self.weight_.T, "bias": self.bias_}, formula, wide=True)
+
+
+def mapped(x: Vector, weight: Vector, bias: Vector) -> Vector:
+    """W x + b of every row; a row's result does not depend on its neighbours, as that of a matrix product may."""
+    if weight.ndim == 1:
+        return x * weight + bias
+    return np.vecdot(x[:, None, :], weight[None, :, :]) + bias
+
+
+def nll_scale(profile: Profile) -> float:
+    """The scale of temperature scaling; 1 where the logits say nothing."""
+    return float(np.exp(ScaleFit.of(profile).log_scale)) if profile.spread > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Σ diagonal·Δ_jj² + Σ off_diagonal·Δ_jk² + Σ intercept·b_j², added to an objective that is a mean over samples."""
+
+    diagonal: float
+    intercept: float
+    off_diagonal: float | None = None
+    """None: there is nothing off the diagonal."""
+
+    def strengths(self, n_classes: int) -> Vector:
+        """One for each parameter: a row Δ_j·, b_j for each class, or just Δ_jj, b_j."""
+        if self.off_diagonal is None:
+            return np.tile([self.diagonal, self.intercept], (n_classes, 1))
+        matrix = np.full((n_classes, n_classes), self.off_diagonal)
+        np.fill_diagonal(matrix, self.diagonal)
+        return np.hstack([matrix, np.full((n_classes, 1), self.intercept)])
+
+
+class LinearProblem:
+    """Parameters → logits → objective → slope in the logits → slope in the parameters, with the ridge.
+
+    Parameters are rows (Δ_j·, b_j), one for each class.
+    """
+
+    def __init__(
+        self, x: Vector, data: Predictions, profile: Profile, target: Objective, ridge: Ridge, kappa: float
+    ) -> None:
+        assert data.labels is not None
+        self.x, self.labels, self.kappa = x, data.labels, kappa
+        self.weights, self.n_classes = profile.weights, profile.n_classes
+        self.full = ridge.off_diagonal is not None
+        self.strengths = ridge.strengths(x.shape[1])
+        self.base: Floats = x[:, :0]
+        if any(name.startswith("kl") for name in target.needs):
+            self.base = log_softmax(data.logits.astype(np.float64))
+        self.target = target
+        if target.takes_from_data:
+            parts = self._statistics(np.zeros_like(self.strengths))
+            self.target = target.prepared(*self._values(parts))
+
+    def minimum(self, start: Vector | None = None, **limits: Any) -> optimize.Minimum:
+        """The minimum, from temperature scaling or from the parameters given.
+
+        NLL is convex; with few parameters it takes some six Newton steps. ``limits`` are those of ``optimize.smooth``.
+
+        Every parameter is measured in the unit in which NLL's curvature at temperature scaling is 1: with 100 classes that
+        takes a third of the evaluations.
+        """
+        unit = 1 / np.sqrt(self._curvature())
+
+        def fun(u: Vector) -> tuple[float, Vector]:
+            value, slope = self(u.reshape(unit.shape) * unit)
+            return value, (slope * unit).ravel()
+
+        first = (np.zeros_like(unit) if start is None else start / unit).ravel()
+        if unit.size <= FEW_PARAMETERS and isinstance(self.target, NLL):
+            scale = np.outer(unit, unit)
+
+            def hessian(u: Vector) -> Vector:
+                return scale * self.hessian(u.reshape(unit.shape) * unit)
+
+            found = optimize.convex_newton(fun, hessian, first, limits.get("tolerance", 1e-12))
+        else:
+            found = optimize.smooth(fun, first, **limits)
+        return optimize.Minimum(found.x.reshape(unit.shape) * unit, found.value, found.converged, found.n_evaluations)
+
+    def descend(self, start: Vector, **options: Any) -> optimize.Minimum:
+        """Where mini-batch descent ends (``optimize.sgd`` with these options), on the objective of one drawn batch."""
+
+        def gradient(flat: Vector, rows: NDArray[np.intp]) -> Vector:
+            return self.batch(rows)(flat.reshape(start.shape))[1].reshape(1, -1)
+
+        size = batch_size_of(self.target)
+        flat = optimize.sgd(gradient, start.reshape(1, -1), weights=self.weights, batch_size=size, **options)
+        found = flat.reshape(start.shape)
+        return optimize.Minimum(found, self(found)[0], converged=True, n_evaluations=options["n_steps"])
+
+    def batch(self, rows: NDArray[np.intp]) -> LinearProblem:
+        """The same problem on a drawn mini-batch."""
+        part = copy(self)
+        part.x, part.labels, part.base = self.x[rows], self.labels[rows], self.base[rows]
+        part.weights, part.target = np.full(len(rows), 1 / len(rows)), self.target.on_batch()
+        return part
+
+    def weight_and_bias(self, parameters: Vector) -> tuple[Vector, Vector]:
+        """1 + Δ and b."""
+        m = len(parameters)
+        change = parameters[:, :-1]
+        return (np.eye(m) + change if self.full else 1 + change[:, 0]), parameters[:, -1].copy()
+
+    def parameters_of(self, near: LinearCalibrator | None) -> Vector | None:
+        """The parameters of another map of 1 + Δ and b of the same shape, to start with; None if there is none."""
+        if near is None or (near.weight_.ndim == 2, len(near.bias_)) != (self.full, len(self.strengths)):
+            return None
+        return np.column_stack([near.weight_ - (np.eye(len(near.bias_)) if self.full else 1), near.bias_])
+
+    def __call__(self, parameters: Vector) -> tuple[float, Vector]:
+        if isinstance(self.target, NLL):
+            return self._nll(parameters)
+        parts = self._statistics(parameters)
+        value, slopes = self.target.evaluate(*self._values(parts))
+        gradient = 2 * self.strengths * parameters
+        for rows, stats in parts:
+            pulled = stats.pull({name: slope[rows] for name, slope in slopes.items()})
+            if self.full:
+                gradient[:, :-1] += pulled.T @ self.x[rows]
+            else:
+                gradient[:, 0] += np.einsum("ij,ij->j", pulled, self.x[rows])
+            gradient[:, -1] += pulled.sum(axis=0)
+        return value + float((self.strengths * parameters**2).sum()), gradient
+
+    def _nll(self, parameters: Vector) -> tuple[float, Vector]:
+        """NLL plus ridge, whose slope in the logits is p − 1 at the label: a third of the work of objectives in general."""
+
+        def part(rows: slice) -> tuple[float, Vector]:
+            x, weights = self.x[rows], self.weights[rows]
+            r = self._logits(parameters, rows)
+            r -= row_max(r)[:, None]
+            label = np.arange(len(r)), self.labels[rows]
+            log_label = r[label]
+            total = row_sum(exp_normal(r))
+            r *= (weights / total)[:, None]
+            r[label] -= weights
+            slope = r.T @ x if self.full else np.einsum("ij,ij->j", r, x)[:, None]
+            return -float(dot(log_label - np.log(total), weights)), np.column_stack([slope, r.sum(axis=0)])
+
+        parts = in_threads(part, list(row_blocks(*self.x.shape)))
+        value = sum(value for value, _ in parts) + float((self.strengths * parameters**2).sum())
+        return value, sum((slope for _, slope in parts), 2 * self.strengths * parameters)
+
+    def evaluate(self, parameters: Vector) -> float:
+        """The objective without the ridge."""
+        return self.target.evaluate(*self._values(self._statistics(parameters)))[0]
+
+    def hessian(self, parameters: Vector) -> Vector:
+        """Of NLL plus ridge: Σ_i w_i p_ij (δ_jl − p_il) x_ia x_ib between the parameters (j, a) and (l, b), x_i0 = 1 for b."""
+        m, width = parameters.shape
+        found = np.diag(2 * self.strengths.ravel())
+        own = np.zeros((m, width, width))
+        for rows in row_blocks(len(self.x), m * width):
+            x, weights = self.x[rows], self.weights[rows, None]
+            p = softmax(self._logits(parameters, rows))
+            inputs = np.ones((len(x), m, width)) if not self.full else np.ones((len(x), 1, width))
+            inputs[:, :, :-1] = x[:, None, :] if self.full else x[:, :, None]
+            slopes = (np.sqrt(weights) * p)[:, :, None] * inputs
+            flat = slopes.reshape(len(x), -1)
+            found -= flat.T @ flat
+            if self.full:
+                own += (flat.T @ (np.sqrt(weights) * inputs[:, 0])).reshape(own.shape)
+            else:
+                own += np.einsum("ija,ijb->jab", slopes, np.sqrt(weights)[:, :, None] * inputs)
+        for j in range(m):
+            block = slice(j * width, (j + 1) * width)
+            found[block, block] += own[j]
+        return found
+
+    def _logits(self, parameters: Vector, rows: slice) -> Vector:
+        x, change = self.x[rows], parameters[:, :-1]
+        r = x @ change.T if self.full else x * change[:, 0]
+        r += x
+        r += parameters[:, -1]
+        return r
+
+    def _statistics(self, parameters: Vector) -> list[tuple[slice, LogitStatistics]]:
+        found = []
+        for rows in row_blocks(*self.x.shape):
+            logits, base = self._logits(parameters, rows), self.base[rows]
+            found.append((rows, of_logits(logits, self.labels[rows], base, self.target.needs, self.kappa)))
+        return found
+
+    def _values(self, parts: list[tuple[slice, LogitStatistics]]) -> tuple[dict[str, Vector], Facts]:
+        values = {name: np.concatenate([stats.values[name] for _, stats in parts]) for name in parts[0][1].values}
+        correct = np.concatenate([stats.correct for _, stats in parts])
+        return values, Facts(correct, self.weights, self.n_classes)
+
+    def _curvature(self) -> Vector:
+        """Second derivative of NLL plus ridge in each parameter at temperature scaling: Σ_i w_i p_ij (1 − p_ij) x_ik²."""
+        found = 2 * self.strengths
+        for rows in row_blocks(*self.x.shape):
+            x = self.x[rows]
+            p = softmax(x)
+            p *= (1 - p) * self.weights[rows, None]
+            if self.full:
+                found[:, :-1] += p.T @ x**2
+            else:
+                found[:, 0] += np.einsum("ij,ij->j", p, x**2)
+            found[:, -1] += p.sum(axis=0)
+        return np.maximum(found, SMALLEST_CURVATURE * found.max())
+
+
+def fitted_map(problem: LinearProblem, found: optimize.Minimum, what: str) -> tuple[Vector, Vector, optimize.Solution]:
+    """W and b at the minimum found of a problem, and the evidence."""
+    warn_unless(converged=found.converged, what=what)
+    evidence = optimize.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
+    return *problem.weight_and_bias(found.x), evidence
+
+
+def check_options(*, kappa: float, **strengths: float) -> None:
+    """Strengths of a ridge are not negative; the smoothing of the maximum is positive."""
+    for name, value in strengths.items():
+        if not 0 <= value < np.inf:
+            raise InputError(f"{name} must be finite and not negative; got {value!r}")
+    if not kappa > 0:
+        raise InputError(f"kappa must be positive; got {kappa!r}")
+
+
+def check_choices(cal: Calibrator, **choices: tuple[str, ...]) -> None:
+    """Options that are one of a few words."""
+    for name, allowed in choices.items():
+        if getattr(cal, name) not in allowed:
+            raise InputError(f"{name} is one of {', '.join(allowed)}; got {getattr(cal, name)!r}")
+
+
+def check_size(n_classes: int, method: str, instead: str) -> None:
+    """Full matrices are for few classes."""
+    if n_classes > MOST_CLASSES:
+        raise InputError(
+            f"{method} learns a full matrix, {n_classes}² = {n_classes**2:,} numbers for {n_classes} classes, and is "
+            f"limited to {MOST_CLASSES} classes; use {instead}, which learns {2 * n_classes:,}"
+        )

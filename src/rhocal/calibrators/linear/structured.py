@@ -1,0 +1,108 @@
+"""Structured matrix and vector scaling: a linear map of smoothed, temperature-scaled log-probabilities.
+
+Berta, Holzmüller, Jordan & Bach, *Structured matrix scaling for multi-class calibration*, 2026. The ridge grows with the
+number of parameters of each kind and falls with the number of samples, so that nothing needs to be tuned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from rhocal.calibrators.linear import linear
+from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
+from rhocal.numerics.special import softmax
+from rhocal.objectives import Objective, objective
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.special import Vector
+    from rhocal.optimize import Solution
+
+
+class StructuredScaling(LinearCalibrator):
+    """softmax((I + M) x + b), x = log((1 − ε)·softmax(z/T) + ε/m), ε = 1/(n + 1). It may change the predicted class.
+
+    The ridge m/n · (diagonal·Σ M_jj² + intercept·Σ b_j²) + m (m − 1)/n · off_diagonal·Σ_{j≠k} M_jk² pulls toward temperature
+    scaling with temperature T, which is fitted first. ε keeps x above log(ε/m), so that no sample weighs too much.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    ridge_diagonal, ridge_off_diagonal, ridge_intercept
+        Strengths of the ridge. ``ridge_off_diagonal=None`` is infinite: M is diagonal, which is structured *vector* scaling.
+    kappa
+        Smoothing of the maximum, which has no slope where the top class changes.
+
+    Attributes
+    ----------
+    scale_, mix_
+        1/T and ε.
+    weight_, bias_
+        I + M (or its diagonal) and b.
+    """
+
+    name = "structured"
+    parameters = ("scale_", "mix_", "weight_", "bias_")
+    scale_: float
+    mix_: float
+    _near: StructuredScaling | None = None
+
+    def __init__(
+        self,
+        objective: str | Objective = "nll",
+        *,
+        ridge_diagonal: float = 1.0,
+        ridge_off_diagonal: float | None = 1.0,
+        ridge_intercept: float = 1.0,
+        kappa: float = 1e-4,
+    ) -> None:
+        self.objective = objective
+        self.ridge_diagonal = ridge_diagonal
+        self.ridge_off_diagonal = ridge_off_diagonal
+        self.ridge_intercept = ridge_intercept
+        self.kappa = kappa
+
+    def _fit(self, data: Predictions) -> Solution:
+        linear.check_options(
+            ridge_diagonal=self.ridge_diagonal,
+            ridge_off_diagonal=self.ridge_off_diagonal or 0.0,
+            ridge_intercept=self.ridge_intercept,
+            kappa=self.kappa,
+        )
+        profile = Profile.of(data)
+        self.scale_, self.mix_ = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
+        each = data.n_classes / profile.total_weight
+        off_diagonal = None
+        if self.ridge_off_diagonal is not None:
+            linear.check_size(data.n_classes, "sms", "svs")
+            off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
+        ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
+        x = self._features(data.logits.astype(np.float64))
+        problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
+        start, self._near = problem.parameters_of(self._near), None
+        self.weight_, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "structured scaling")
+        return evidence
+
+    def begin_near(self, fitted: Calibrator) -> Self:
+        """Begin the next fit with the parameters of another."""
+        self._near = fitted if isinstance(fitted, StructuredScaling) else None
+        return self
+
+    def _features(self, logits: Vector) -> Vector:
+        return np.log((1 - self.mix_) * softmax(self.scale_ * logits) + self.mix_ / logits.shape[1])
+
+    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
+        m = float(len(self.bias_))
+
+        def features(ops: Ops, c: Constants, z: Value) -> Value:
+            mix = c["mix"]
+            return ops.log((1.0 - mix) * ops.softmax(c["scale"] * z) + mix / m)
+
+        return {"scale": np.array(self.scale_), "mix": np.array(self.mix_)}, features

@@ -1,0 +1,189 @@
+"""Ensemble temperature scaling: p = w₁·softmax(z/T) + w₂·softmax(z) + w₃/m."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.map import Portable
+from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
+from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.numerics.special import Vector, log_softmax, softmax
+from rhocal.objectives import Objective, objective
+from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import of_logits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.portable import Constants, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.profile.passes import Curve
+
+MOST_UNIFORM = 0.999
+"""Largest weight of the uniform distribution: alone it would forget the order of the classes."""
+
+STARTS = ((0.0, 0.05, 0.05), (0.4, 0.05, 0.2), (-0.4, 0.3, 0.01))
+"""Log scale above temperature scaling's, and the two shares, from which the fit starts; the lowest end counts."""
+
+
+class EnsembleTemperatureScaling(OrderCalibrator):
+    """A mixture of temperature scaling, the network itself and the uniform distribution (Zhang, Kailkhura & Han 2020).
+
+    The original fits T first and the weights after it; here all three numbers are fitted together, so the objective is never
+    above that of temperature scaling nor that of the original.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+
+    Attributes
+    ----------
+    temperature_, weights_
+        T, and the three weights, which sum to 1.
+    """
+
+    name = "ets"
+    parameters = ("temperature_", "weights_")
+    temperature_: float
+    weights_: Vector
+
+    def __init__(self, objective: str | Objective = "nll") -> None:
+        self.objective = objective
+
+    def _fit(self, data: Predictions) -> optimize.Solution:
+        target = objective(self.objective)
+        profile = Profile.of(data)
+        if not profile.spread > 0:
+            self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
+            return nothing_to_read(target)
+        fit = ScaleFit.of(profile)
+        mixture = Mixture(data, fit, fit.prepared(target))
+        bounds = [fit.bounds, (0.0, 1.0), (0.0, MOST_UNIFORM)]
+        starts = [np.clip([fit.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
+        plain = np.array([fit.log_scale, 0.0, 0.0])
+        value = mixture(plain)[0]
+        found = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
+        for start in starts:
+            trial = optimize.smooth(mixture, start, bounds)
+            found = trial if trial.value < found.value else found
+        if not mixture.is_exact:
+            found = optimize.smooth(Mixture(data, fit, mixture.target, exact=True), found.x, bounds)
+        self.temperature_, self.weights_ = float(np.exp(-found.x[0])), shares(found.x)
+        at_bound = bound_reached(float(found.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
+        warn_unless(converged=found.converged, what="ensemble temperature scaling")
+        return optimize.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound)
+
+    def _rows(self, z: Vector) -> Vector:
+        # Sums of non-decreasing functions of a logit are non-decreasing in floating point too.
+        z -= z.max(axis=1, keepdims=True)
+        scaled, plain = softmax(z / self.temperature_), softmax(z)
+        mixed = self.weights_[0] * scaled + self.weights_[1] * plain + self.weights_[2] / z.shape[1]
+        return np.asarray(np.log(np.maximum(mixed, SMALLEST)))
+
+    def _portable(self) -> Portable:
+        m = float(len(self.classes_))
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            z, w = z - ops.max(z), c["weights"]
+            mixed = w[0] * ops.softmax(z / c["temperature"]) + w[1] * ops.softmax(z) + w[2] / m
+            return ops.safe_log(mixed)
+
+        return Portable({"temperature": np.array(self.temperature_), "weights": self.weights_}, formula)
+
+
+def shares(x: Vector) -> Vector:
+    """The three weights from (·, share of the network in what is not uniform, weight of the uniform): a box is a simplex."""
+    return np.array([(1 - x[2]) * (1 - x[1]), (1 - x[2]) * x[1], x[2]])
+
+
+class Mixture:
+    """The objective as a function of x = (log scale, and the two shares).
+
+    Label and top probability of a mixture are mixtures of label and top probabilities, and Σp² follows from
+    Σ softmax(az) softmax(bz) = exp(L(a + b) − L(a) − L(b)). So objectives that look at nothing else cost O(n_samples),
+    whatever the number of classes. Others are evaluated on all classes.
+    """
+
+    def __init__(self, data: Predictions, fit: ScaleFit, target: Objective, *, exact: bool = False) -> None:
+        assert data.labels is not None
+        self.target, self.facts, self.labels = target, fit.facts, data.labels
+        self.profile, self.curves = fit.profile, fit.profile if exact else fit.fast
+        self.few = target.needs <= {"log_label", "confidence", "sum_squares"}
+        self.is_exact = not self.few or self.curves is fit.profile
+        if not self.few:
+            self.z = data.logits.astype(np.float64) - fit.profile.top[:, None]
+            self.base = log_softmax(self.z).astype(np.float64, copy=False)
+
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        return self._through_curves(x) if self.few else self._through_all(x)
+
+    def _through_curves(self, x: Vector) -> tuple[float, Vector]:
+        scale, w = float(np.exp(x[0])), shares(x)
+        at, base = self.curves.curve(np.full(self.profile.n_samples, scale)), self.profile.base
+        values: dict[str, Vector] = {}
+        slopes: dict[str, Vector] = {}
+        gaps = {"log_label": self.profile.label_gap, "confidence": np.zeros(self.profile.n_samples)}
+        for name, gap in gaps.items():
+            if name not in self.target.needs:
+                continue
+            parts = np.stack([scale * gap - at.value, gap - base.value, np.full_like(gap, -np.log(self._m))])
+            log_p, by_part = _mixed(parts, w)
+            # slopes of log p in log scale and in the two shares
+            slope = np.vstack([w[0] * by_part[0] * scale * (gap - at.first), _share_slopes(x) @ by_part])
+            values[name] = log_p if name == "log_label" else np.exp(log_p)
+            slopes[name] = slope if name == "log_label" else slope * values[name]
+        if "sum_squares" in self.target.needs:
+            values["sum_squares"], slopes["sum_squares"] = self._squares(x, at)
+        value, outer = self.target.evaluate(values, self.facts)
+        return value, sum((slopes[name] @ slope for name, slope in outer.items()), np.zeros(3))
+
+    def _squares(self, x: Vector, at: Curve) -> tuple[Vector, Vector]:
+        """Σp² of the mixture, wᵀGw with G the products of its three parts, and its slopes."""
+        scale, w, base = np.full(self.profile.n_samples, np.exp(x[0])), shares(x), self.profile.base
+        double, both = self.curves.curve(2 * scale), self.curves.curve(1 + scale)
+        scaled = np.exp(double.value - 2 * at.value)
+        cross = np.exp(both.value - at.value - base.value)
+        flat = np.full_like(scaled, 1 / self._m)
+        products = np.array([[scaled, cross, flat], [cross, self._plain_squares, flat], [flat, flat, flat]])
+        by_part = np.einsum("k,kln->ln", w, products)
+        in_scale = 2 * w[0] * scaled * (double.first - at.first) + 2 * w[1] * cross * (both.first - at.first)
+        return w @ by_part, np.vstack([w[0] * scale * in_scale, 2 * _share_slopes(x) @ by_part])
+
+    @cached_property
+    def _plain_squares(self) -> Vector:
+        return np.exp(self.profile.curve(np.full(self.profile.n_samples, 2.0)).value - 2 * self.profile.base.value)
+
+    def _through_all(self, x: Vector) -> tuple[float, Vector]:
+        scale, w = float(np.exp(x[0])), shares(x)
+        scaled, plain = softmax(scale * self.z), np.exp(self.base)
+        mixed = np.maximum(w[0] * scaled + w[1] * plain + w[2] / self._m, SMALLEST)
+        stats = of_logits(np.log(mixed), self.labels, self.base, self.target.needs, KAPPA)
+        value, slopes = self.target.evaluate(stats.values, self.facts)
+        back = stats.pull(slopes) / mixed
+        by_part = np.array([(back * scaled).sum(), (back * plain).sum(), back.sum() / self._m])
+        mean = np.vecdot(scaled, self.z)[:, None]
+        to_scale = w[0] * scale * float((back * scaled * (self.z - mean)).sum())
+        return value, np.r_[to_scale, _share_slopes(x) @ by_part]
+
+    @property
+    def _m(self) -> int:
+        return self.profile.n_classes
+
+
+def _mixed(parts: Vector, w: Vector) -> tuple[Vector, Vector]:
+    """Log Σ_k w_k exp(parts_k), and its derivative in each w_k."""
+    with np.errstate(divide="ignore"):
+        log_p = np.logaddexp.reduce(parts + np.log(w)[:, None], axis=0)
+    return log_p, np.exp(np.minimum(parts - log_p, 700))
+
+
+def _share_slopes(x: Vector) -> NDArray[np.float64]:
+    """Derivative of the three weights in the two shares."""
+    return np.array([[x[2] - 1, 1 - x[2], 0.0], [x[1] - 1, -x[1], 1.0]])

@@ -1,0 +1,212 @@
+"""Intra order-preserving map, diagonal and order-invariant: one increasing function for all logits of all samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.held_out import cautious, folds_of, thinned
+from rhocal.calibrators.map import Portable
+from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
+from rhocal.calibrators.scale.ridge import HoldBack
+from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.numerics.portable import Constants, Ops, located, padded
+from rhocal.numerics.special import Vector, log_softmax
+from rhocal.objectives import Objective, objective
+from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import Facts, of_logits
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.portable.ops import Value
+
+KNOTS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
+"""Where the slope of the function may change, in units of the NLL-optimal temperature below the largest logit."""
+
+RIDGES = (np.inf, 300.0, 30.0, 3.0)
+"""Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
+
+SLOPES = (0.02, 20.0)
+"""No piece is flatter or steeper than this times temperature scaling: strictly increasing, and nothing explodes."""
+
+CHOOSING, FITTING = 300_000, 5_000_000
+"""Entries of the logits used to choose the ridge and to fit; of more, rows at regular ranks of confidence are taken."""
+
+
+class IntraOrderPreserving(OrderCalibrator):
+    """r_j = −f(z₍₁₎ − z_j), f increasing and piecewise linear (Rahimi et al. 2020, diagonal and order-invariant).
+
+    The original's function is a monotone network of the raw logit. Here it is linear between ``KNOTS`` below the largest
+    logit: a shift of all logits stays invisible, as it is to softmax, and with NLL the fit is convex. Temperature scaling
+    is the straight line, to which a ridge pulls.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    ridge
+        Strength of the pull toward temperature scaling, ridge / (2 n) · ‖slopes − 1‖²: the weight of that many samples; or
+        ``"cv"``: chosen by cross-validation from ``RIDGES``.
+    n_folds
+        Of the cross-validation.
+
+    Attributes
+    ----------
+    unit_, slopes_
+        The NLL-optimal scale, and the slope of f on every piece in units of it.
+    knots_
+        Where the pieces begin.
+    ridge_
+        The strength used.
+    """
+
+    name = "iop"
+    parameters = ("unit_", "knots_", "slopes_", "ridge_")
+    unit_: float
+    knots_: Vector
+    slopes_: Vector
+    ridge_: float
+
+    def __init__(self, objective: str | Objective = "nll", *, ridge: float | str = "cv", n_folds: int = 5) -> None:
+        self.objective = objective
+        self.ridge = ridge
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> optimize.Solution:
+        target = objective(self.objective)
+        hold = HoldBack(self.ridge, 0.0, 0.0, self.n_folds)
+        profile = Profile.of(data)
+        self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
+        if not profile.spread > 0:
+            self.unit_, self.ridge_ = 1.0, np.inf
+            return nothing_to_read(target)
+        fit = ScaleFit.of(profile)
+        self.unit_ = float(np.exp(fit.log_scale))
+        target = fit.prepared(target)
+        at_bound = bound_reached(fit.log_scale, fit.bounds)
+        start: Vector | None = None
+        trials: tuple[dict[str, Any], ...] = ()
+        if at_bound:  # the slopes would run away just as the temperature does
+            self.ridge_ = np.inf
+        elif isinstance(hold.ridge, str):
+            self.ridge_, start, trials = choose(data, fit, target, hold.n_folds)
+        else:
+            self.ridge_ = float(hold.ridge)
+        pieces = Pieces(data, fit, target, thinned(fit, FITTING))
+        found = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
+        self.slopes_ = found.x
+        warn_unless(converged=found.converged, what="intra order-preserving map")
+        return optimize.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound, trials)
+
+    def _rows(self, z: Vector) -> Vector:
+        gap = self.unit_ * (z.max(axis=1, keepdims=True) - z)
+        piece, inside = pieces_of(gap, self.knots_)
+        return -height(piece, inside, self.knots_, self.slopes_)
+
+    def _portable(self) -> Portable:
+        later = padded(self.knots_[1:], np.inf)  # the first piece begins at 0, where gaps begin
+        width = len(later)
+        begin = np.r_[0.0, np.cumsum(self.slopes_[:-1] * np.diff(self.knots_))]
+        numbers = {"unit": np.array(self.unit_), "later": later, "first": np.zeros(1, np.int64)}
+        numbers |= {"knots": self.knots_, "begin": begin, "slopes": self.slopes_}
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            gap = c["unit"] * (ops.max(z) - z)
+            piece = located(ops, c["later"], c["first"], width, gap, count_equal=True)
+            inside = gap - ops.take(c["knots"], piece)
+            return -(ops.take(c["begin"], piece) + ops.take(c["slopes"], piece) * inside)
+
+        return Portable(numbers, formula)
+
+
+def pieces_of(gap: Vector, knots: Vector) -> tuple[NDArray[np.intp], Vector]:
+    """The piece on which each gap lies, and how far it is from its beginning."""
+    piece = np.searchsorted(knots, gap.ravel(), side="right").reshape(gap.shape) - 1
+    return piece, gap - knots[piece]
+
+
+def height(piece: NDArray[np.intp], inside: Vector, knots: Vector, slopes: Vector) -> Vector:
+    """F at every gap. Knots are exact in binary, so that it never decreases, to the last bit."""
+    begin = np.r_[0.0, np.cumsum(slopes[:-1] * np.diff(knots))]
+    return np.asarray(begin[piece] + slopes[piece] * inside)
+
+
+class Pieces:
+    """The objective, on some rows of a tune set, as a function of the slopes, with the ridge."""
+
+    def __init__(self, data: Predictions, fit: ScaleFit, target: Objective, rows: NDArray[np.intp]) -> None:
+        assert data.labels is not None
+        z = data.logits[rows].astype(np.float64)
+        gap = np.exp(fit.log_scale) * (z.max(axis=1, keepdims=True) - z)
+        self.knots = np.array(KNOTS)
+        self.piece, self.inside = pieces_of(gap, self.knots)
+        self.base = log_softmax(z).astype(np.float64, copy=False) if needs_base(target) else z
+        self.target, self.labels = target, data.labels[rows]
+        weights = fit.profile.weights[rows]
+        self.share = float(weights.sum())
+        self.total_weight = fit.profile.total_weight * self.share
+        self.facts = Facts(fit.profile.correct[rows], weights / self.share, data.n_classes)
+
+    def evaluate(self, slopes: Vector) -> tuple[float, Vector]:
+        """The objective without the ridge."""
+        logits = -height(self.piece, self.inside, self.knots, slopes)
+        stats = of_logits(logits, self.labels, self.base, self.target.needs, KAPPA)
+        value, outer = self.target.evaluate(stats.values, self.facts)
+        back, where = stats.pull(outer).ravel(), self.piece.ravel()
+        within = np.bincount(where, back * self.inside.ravel(), len(slopes))
+        on = np.bincount(where, back, len(slopes))
+        beyond = np.cumsum(on[::-1])[::-1] - on  # an entry further down has passed the whole piece
+        return value, -(within + beyond * np.diff(self.knots, append=0.0))
+
+    def minimum(self, ridge: float, centre: Vector, start: Vector | None, tolerance: float = 1e-11) -> optimize.Minimum:
+        """The minimum of objective + ridge/(2n)·‖slopes − centre‖²."""
+        if ridge == np.inf:
+            return optimize.Minimum(centre, self.evaluate(centre)[0], converged=True, n_evaluations=1)
+        strength = ridge / self.total_weight
+
+        def fun(slopes: Vector) -> tuple[float, Vector]:
+            value, slope = self.evaluate(slopes)
+            away = slopes - centre
+            return value + strength * float(away @ away) / 2, slope + strength * away
+
+        first = centre if start is None else start
+        return optimize.smooth(fun, first, [SLOPES] * len(centre), max_steps=300, tolerance=tolerance)
+
+
+def needs_base(target: Objective) -> bool:
+    """Whether an objective compares with the uncalibrated distribution."""
+    return bool(target.needs & {"kl_to_base", "kl_from_base"})
+
+
+def choose(
+    data: Predictions, fit: ScaleFit, target: Objective, n_folds: int
+) -> tuple[float, Vector | None, tuple[dict[str, Any], ...]]:
+    """The ridge by cross-validation, where its last fit ended, and the figures of all.
+
+    In each fold the ridge pulls to that fold's own temperature.
+    """
+    folds = folds_of(fit, n_folds, CHOOSING)
+    if not folds:
+        return np.inf, None, ()
+    held_out, shares = np.zeros((len(folds), len(RIDGES))), np.zeros(len(folds))
+    ends = np.zeros((len(folds), len(RIDGES), len(KNOTS)))
+    for k, (inside, outside) in enumerate(folds):
+        tune, test = Pieces(data, fit, target, inside), Pieces(data, fit, target, outside)
+        weights = np.zeros_like(fit.profile.weights)
+        weights[inside] = tune.facts.weights
+        anchor = float(fit.weighted(weights).single(objective("nll")).x[0]) - fit.log_scale
+        centre = np.clip(np.full(len(KNOTS), np.exp(anchor)), *SLOPES)
+        start = None
+        for i, ridge in enumerate(RIDGES):  # each starts where the one before it ended
+            start = ends[k, i] = tune.minimum(ridge, centre, start, tolerance=1e-7).x
+            held_out[k, i] = test.evaluate(start)[0]
+        shares[k] = test.share
+    best, trials = cautious(held_out, shares, [{"ridge": ridge} for ridge in RIDGES])
+    return RIDGES[best], ends[:, best].mean(axis=0), trials

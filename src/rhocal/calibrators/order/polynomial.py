@@ -1,0 +1,210 @@
+"""Shape-restricted polynomial regression: an increasing polynomial from scores to probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.held_out import cautious, folds_of
+from rhocal.calibrators.map import Portable
+from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator, keep_order
+from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached
+from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.errors import InputError
+from rhocal.numerics.special import Floats, Vector, softmax
+from rhocal.numerics.threads import row_blocks
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.portable import Constants, Ops
+    from rhocal.numerics.portable.ops import Value
+
+DEGREES = (1, 2, 3, 5, 8)
+"""Degrees that cross-validation tries, beside the polynomial s itself, which is temperature scaling."""
+
+STRICTLY = 0.02
+"""Smallest increment of a coefficient, in units of the straight line's: the slope is nowhere 0, so the order stays."""
+
+EVERYTHING = 1 << 62
+"""Cross-validation costs two passes over the logits; no row is left out."""
+
+
+class PolynomialScaling(OrderCalibrator):
+    """g_j = P(s_j) / Σ_k P(s_k), P an increasing polynomial on [0, 1] (Wang, Li & Dang 2019).
+
+    As in the original P is fitted by least squares to membership (1 for the label, 0 for the others) under P(0) ≥ 0,
+    P(1) ≤ 1 and P′ ≥ 0. The original is binary; here one P serves all classes, so the decision stays. The scores s are
+    probabilities at the NLL-optimal temperature. Where the original says P′ ≥ 0 by a semidefinite constraint, here the
+    Bernstein coefficients increase, which is enough for P′ > 0 and leaves a small quadratic program; with growing degree
+    both reach every increasing polynomial.
+
+    Parameters
+    ----------
+    degree
+        Of the polynomial, or ``"cv"``: chosen by cross-validated NLL from ``DEGREES`` and temperature scaling itself.
+    ridge
+        Strength of the pull toward P(s) = s, in samples.
+    n_folds
+        Of the cross-validation.
+
+    Attributes
+    ----------
+    unit_, coefficients_
+        The NLL-optimal scale, and the Bernstein coefficients of P, from P(0) to P(1).
+    """
+
+    name = "polynomial"
+    parameters = ("unit_", "coefficients_")
+    unit_: float
+    coefficients_: Vector
+
+    def __init__(self, degree: int | str = "cv", *, ridge: float = 1.0, n_folds: int = 5) -> None:
+        self.degree = degree
+        self.ridge = ridge
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> optimize.Solution:
+        if self.degree != "cv" and not (isinstance(self.degree, int) and 1 <= self.degree <= 20):
+            raise InputError(f"degree is 'cv' or a whole number from 1 to 20; got {self.degree!r}")
+        if not (self.ridge >= 0 and self.n_folds >= 2):
+            raise InputError(f"need ridge ≥ 0 and n_folds ≥ 2; got {self.ridge!r}, {self.n_folds!r}")
+        self.unit_, self.coefficients_ = 1.0, np.array([0.0, 1.0])
+        profile = Profile.of(data)
+        what = "squared error of membership"
+        if not profile.spread > 0:
+            return nothing_to_read(what)
+        fit = ScaleFit.of(profile)
+        self.unit_ = float(np.exp(fit.log_scale))
+        at_bound = bound_reached(fit.log_scale, fit.bounds)
+        if at_bound:  # nothing to regress on
+            return optimize.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
+        top = DEGREES[-1] if isinstance(self.degree, str) else self.degree
+        moments = Moments(data, profile, self.unit_, top)
+        trials: tuple[dict[str, Any], ...] = ()
+        degree = self.degree
+        if isinstance(degree, str):
+            degree, trials = self._choose(moments, fit)
+        strength = self.ridge / profile.total_weight
+        gram, linear = moments.of(np.arange(profile.n_samples))
+        self.coefficients_ = regress(gram, linear, degree, strength)
+        c = elevation(len(self.coefficients_) - 1, top) @ self.coefficients_
+        return optimize.Solution(what, float(c @ gram @ c - 2 * c @ linear + 1), True, 2, "", trials)  # noqa: FBT003
+
+    def _choose(self, moments: Moments, fit: ScaleFit) -> tuple[int, tuple[dict[str, Any], ...]]:
+        """The degree with the lowest held-out NLL; 0 stands for the straight line."""
+        candidates = (0, *DEGREES)
+        folds = folds_of(fit, self.n_folds, EVERYTHING)
+        if not folds:
+            return 0, ()
+        profile = fit.profile
+        sums = [moments.of(outside) for _, outside in folds]
+        gram, linear = sum(g for g, _ in sums), sum(b for _, b in sums)
+        held_out, shares = np.zeros((len(folds), len(candidates))), np.zeros(len(folds))
+        for k, (_, outside) in enumerate(folds):
+            shares[k] = profile.weights[outside].sum()
+            strength = self.ridge / (profile.total_weight * (1 - shares[k]))
+            rest = (gram - sums[k][0]) / (1 - shares[k]), (linear - sums[k][1]) / (1 - shares[k])
+            tried = [elevation(max(d, 1), moments.degree) @ regress(*rest, d, strength) for d in candidates]
+            held_out[k] = moments.nll(outside, np.array(tried)) / shares[k]
+        best, trials = cautious(held_out, shares, [{"degree": d} for d in candidates])
+        return candidates[best], trials
+
+    def _rows(self, z: Vector) -> Vector:
+        scores = softmax(self.unit_ * (z - z.max(axis=1, keepdims=True)))
+        found = bernstein(scores, len(self.coefficients_) - 1)
+        values = sum((c * basis for c, basis in zip(self.coefficients_, found, strict=True)), np.zeros_like(z))
+        return keep_order(np.log(np.maximum(values, SMALLEST)), z)
+
+    def _portable(self) -> Portable:
+        degree = len(self.coefficients_) - 1
+        # Σ c_k C(d, k) s^k (1 − s)^(d − k), the binomials taken into the numbers.
+        numbers = self.coefficients_ * [math.comb(degree, k) for k in range(degree + 1)]
+
+        def formula(ops: Ops, c: Constants, z: Value) -> Value:
+            s = ops.softmax(c["unit"] * (z - ops.max(z)))
+            rest, power = 1.0 - s, s
+            # By degree: Σ_k n_k s^k r^(d−k) grows from its first two terms, r times what was there plus the next power of s.
+            total = rest * c["coefficients"][0] + s * c["coefficients"][1]
+            for k in range(2, degree + 1):
+                power = power * s
+                total = total * rest + power * c["coefficients"][k]
+            return ops.safe_log(total)
+
+        return Portable({"unit": np.array(self.unit_), "coefficients": numbers}, formula)
+
+
+class Moments:
+    """What least squares and NLL need of a tune set: sums over its entries, in the Bernstein basis of one degree."""
+
+    def __init__(self, data: Predictions, profile: Profile, unit: float, degree: int) -> None:
+        assert data.labels is not None
+        self.logits, self.labels, self.weights = data.logits, data.labels, profile.weights
+        self.unit, self.degree = unit, degree
+
+    def of(self, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
+        """Σ w B Bᵀ over all entries and Σ w B over the labels', of some rows."""
+        gram, linear = np.zeros((self.degree + 1, self.degree + 1)), np.zeros(self.degree + 1)
+        for part in row_blocks(len(rows), self.logits.shape[1]):
+            basis, labels, w = self._block(rows[part])
+            gram += np.einsum("kij,lij,i->kl", basis, basis, w, optimize=True)
+            linear += basis[:, np.arange(len(labels)), labels] @ w
+        return gram, linear
+
+    def nll(self, rows: NDArray[np.intp], coefficients: Vector) -> Vector:
+        """The weighted NLL on some rows of several polynomials."""
+        total = np.zeros(len(coefficients))
+        for part in row_blocks(len(rows), self.logits.shape[1]):
+            basis, labels, w = self._block(rows[part])
+            for k, c in enumerate(coefficients):
+                values = np.maximum(np.tensordot(c, basis, 1), SMALLEST)
+                total[k] -= w @ np.log(values[np.arange(len(labels)), labels] / values.sum(axis=1))
+        return total
+
+    def _block(self, rows: NDArray[np.intp]) -> tuple[Vector, NDArray[np.intp], Vector]:
+        z = self.logits[rows].astype(np.float64)
+        scores = softmax(self.unit * (z - z.max(axis=1, keepdims=True)))
+        return bernstein(scores, self.degree), self.labels[rows], self.weights[rows]
+
+
+def bernstein(s: Floats, degree: int) -> Vector:
+    """C(d, k) s^k (1 − s)^(d − k) for k = 0 … d, along a new first axis."""
+    up, down = [np.ones_like(s)], [np.ones_like(s)]
+    for _ in range(degree):
+        up.append(up[-1] * s)
+        down.append(down[-1] * (1 - s))
+    return np.stack([math.comb(degree, k) * up[k] * down[degree - k] for k in range(degree + 1)])
+
+
+def elevation(degree: int, to: int) -> Vector:
+    """The matrix that writes Bernstein coefficients of one degree in a higher one.
+
+    >>> elevation(1, 2).tolist()
+    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    out = np.zeros((to + 1, degree + 1))
+    for j in range(to + 1):
+        for k in range(degree + 1):
+            if 0 <= j - k <= to - degree:
+                out[j, k] = math.comb(degree, k) * math.comb(to - degree, j - k) / math.comb(to, j)
+    return out
+
+
+def regress(gram: Vector, linear: Vector, degree: int, strength: float) -> Vector:
+    """Coefficients of the best increasing polynomial of a degree; degree 0 stands for P(s) = s.
+
+    ``gram`` and ``linear`` may be of a higher degree. The unknowns are the first coefficient and the increments.
+    """
+    if degree == 0:
+        return np.array([0.0, 1.0])
+    increments = np.tril(np.ones((degree + 1, degree + 1)))
+    up = elevation(degree, len(linear) - 1) @ increments
+    line = np.r_[0.0, np.full(degree, 1 / degree)]
+    ridge = strength * np.eye(degree + 1)
+    x = optimize.quadratic(up.T @ gram @ up + ridge, up.T @ linear + ridge @ line, STRICTLY * line, 1.0)
+    return increments @ x

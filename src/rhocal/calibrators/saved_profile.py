@@ -1,0 +1,103 @@
+"""A profile on disk: what fits of scale calibrators need, without the logits.
+
+About 80 numbers a sample in single precision, however many classes there are; with few classes the logits themselves are
+fewer, and are kept. Fits on a saved profile end at the optimum of its table (see ``curve_table.py``), without the exact
+finish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.scale.rho_norm import GRID
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.data.container import class_list, read_tensors, write_tensors
+from rhocal.data.predictions import predictions
+from rhocal.errors import FileError, InputError
+from rhocal.profile.curve_table import Table
+from rhocal.profile.passes import FEW_CLASSES, ArrayPasses
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+FORMAT = "rhocal-profile"
+SCHEMA = 2
+"""The table of 1 had its nodes elsewhere."""
+
+RINGS = (-1, 0, 1)
+"""Rings of the table that are saved: scales from 1/8 to 8 times the NLL-optimal one."""
+
+NAMES = (
+    *(f"norm {rho:g}{centred}" for centred in ("", " centred") for rho in GRID),
+    *("mean", "largest", "runner_up_gap", "base"),
+)
+"""Numbers of a sample that are saved."""
+
+
+def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
+    """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
+    made = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are gone
+    if made is not None and not isinstance(made.log_centre, float):
+        raise InputError("this profile was made for one fit; make one to save with rhocal.profile_logits(stream)")
+    log_scale = ScaleFit.of(profile).log_scale if made is None else float(made.log_centre)
+    tensors: dict[str, Any] = {
+        "top": profile.top,
+        "label_gap": profile.label_gap,
+        "correct": profile.correct.astype(np.uint8),
+        "weights": profile.weights * profile.total_weight,
+    }
+    if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses):
+        tensors["logits"] = profile.passes.logits
+    else:
+        profile.read(NAMES)
+        table = made or Table(profile, log_scale)
+        tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
+        tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}
+    card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_scale}
+    write_tensors(path, FORMAT, SCHEMA, card, tensors)
+
+
+def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **said: Any) -> Profile:
+    """The profile of a tune set, or of a ``rhocal.stream``; ``said`` is what ``predictions`` takes (``kind``, …)."""
+    if type(logits).__module__ == "rhocal.data.streams":
+        from rhocal.calibrators.fitting import profile as of_stream  # noqa: PLC0415 - streams are read with what is here
+
+        return of_stream(logits, said)
+    if labels is None:
+        raise InputError("labels are missing; a profile needs one label for each sample")
+    return Profile.of(predictions(logits, labels, sample_weight=sample_weight, **said))
+
+
+def load_profile(path: str | PathLike[str]) -> Profile:
+    """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it."""
+    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile", oldest=SCHEMA)
+    try:
+        weights = tensors["weights"]
+        profile = Profile(
+            passes=ArrayPasses(tensors["logits"]) if "logits" in tensors else None,
+            classes=np.asarray(card["classes"]),
+            kind=card["kind"],
+            top=tensors["top"],
+            label_gap=tensors["label_gap"],
+            correct=tensors["correct"].astype(np.float64),
+            weights=weights / weights.sum(),
+            total_weight=float(weights.sum()),
+            kept={
+                name.removeprefix("kept "): value.astype(np.float64)
+                for name, value in tensors.items()
+                if name.startswith("kept ")
+            },
+        )
+        if profile.passes is not None:
+            return profile
+        table = Table(profile, float(card["log_centre"]))
+        for ring in RINGS:
+            table.set_nodes(ring, tensors[f"ring {ring}"].astype(np.float64))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
+    return replace(profile, table=table)

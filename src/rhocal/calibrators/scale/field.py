@@ -1,0 +1,135 @@
+"""The scale as a field: log σ is linear in a few bounded features of the sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.scale import ridge as ridges
+from rhocal.calibrators.scale.features import (
+    STANDARD,
+    Shape,
+    portable_features,
+    portable_standard,
+    raw_features,
+)
+from rhocal.calibrators.scale.standardized_features import Ground, nothing_to_read, remembered
+from rhocal.numerics.special import dot
+from rhocal.objectives import Objective, objective
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.portable import Constants, Formula, Ops
+    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.special import Floats, Vector
+    from rhocal.optimize import Solution
+    from rhocal.profile.profile import Profile
+
+RIDGES = (np.inf, 500.0, 50.0, 5.0)
+"""Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
+
+
+class FieldScaling(ScaleCalibrator):
+    """A scale that depends on the sample: log σ = bias + weights · features (Proposition 3 allows any positive scale).
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    features
+        Names in ``rhocal.calibrators.scale.features.FEATURES``; each is clamped to the range seen in tuning and standardised.
+    ridge
+        Strength of the pull toward temperature scaling, or ``"cv"``: chosen by cross-validation from ``RIDGES``.
+    guard
+        With ``ridge="cv"``: by how much held-out NLL (and one standard error) may exceed temperature scaling's, relatively.
+        While it does, more NLL is added to the objective; in the end temperature scaling itself is taken.
+    caution
+        Standard errors by which a weaker ridge must be better in cross-validation before it is preferred to a stronger one.
+    n_folds
+        Of the cross-validation.
+
+    Attributes
+    ----------
+    unit_, bias_, weights_
+        The NLL-optimal scale, log σ of an average sample, and the weight of each standardised feature.
+    low_, high_, mean_, sd_
+        Range, mean and standard deviation of each feature in tuning.
+    ridge_
+        The strength used.
+    """
+
+    name = "field"
+    parameters = ("unit_", "bias_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
+    unit_: float
+    bias_: float
+    weights_: Vector
+    low_: Vector
+    high_: Vector
+    mean_: Vector
+    sd_: Vector
+    ridge_: float
+
+    def __init__(
+        self,
+        objective: str | Objective = "top-brier + sce + 0.03*nll",
+        *,
+        features: Sequence[str] = ("log-norm", "margin-spline"),
+        ridge: float | str = "cv",
+        guard: float = ridges.GUARD,
+        caution: float = ridges.CAUTION,
+        n_folds: int = 5,
+    ) -> None:
+        self.objective = objective
+        self.features = features
+        self.ridge = ridge
+        self.guard = guard
+        self.caution = caution
+        self.n_folds = n_folds
+
+    def _fit_profile(self, profile: Profile) -> Solution:
+        target = objective(self.objective)
+        hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
+        ground = Ground.of(profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features))
+        ground.left_to(self)
+        field = Linear(ground.inputs, ground.unit)
+        if ground.fit is None:
+            self.bias_, self.weights_, self.ridge_ = 0.0, field.start(0.0)[1:], np.inf
+            return nothing_to_read(target)
+        x, self.ridge_, solution = ridges.fitted(ground.fit, field, target, RIDGES, hold, "field scaling")
+        self.bias_, self.weights_ = float(x[0]), x[1:]
+        return solution
+
+    def _scale(self, logits: Floats) -> Vector:
+        features = remembered(self)(raw_features(Shape.of(logits, self.unit_), self.features))
+        return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        names = tuple(self.features)
+
+        def scale(ops: Ops, c: Constants, z: Value) -> Value:
+            features = portable_standard(ops, portable_features(ops, z, c["unit"], names), c)
+            return ridges.portable_bounded_scale(ops, c["bias"] + ops.sum(c["weights"] * features), c["unit"])
+
+        return {k: np.array(getattr(self, f"{k}_")) for k in ("unit", "bias", "weights", *STANDARD)}, scale
+
+
+class Linear:
+    """log σ = x₀ + features · (x₁, x₂, …)."""
+
+    def __init__(self, features: Vector, unit: float) -> None:
+        self.features, self.unit = features, unit
+        self._slopes = np.vstack([np.ones(len(features)), features.T])
+
+    def start(self, log_scale: float) -> Vector:
+        """Temperature scaling."""
+        return np.r_[log_scale, np.zeros(self.features.shape[1])]
+
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+        """Every sample's scale, and the way back to the parameters."""
+        scale, slope = ridges.bounded_scale(dot(self._slopes.T, x), self.unit)
+        return scale, lambda outer: dot(self._slopes, slope * outer)

@@ -1,0 +1,222 @@
+"""Multi-domain temperature scaling: a temperature for each known domain, one predicted from features for unknown ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.held_out import cautious
+from rhocal.calibrators.scale import ridge as ridges
+from rhocal.calibrators.scale.features import Shape, Standard, raw_features
+from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scaling import scaled, scaled_probs
+from rhocal.calibrators.scale.temperature import TemperatureScaling
+from rhocal.errors import InputError
+from rhocal.objectives import Objective, objective
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal import optimize
+    from rhocal.data.predictions import Kind, Predictions
+    from rhocal.numerics.special import Floats, Vector
+
+RIDGES = (np.inf, 300.0, 30.0, 3.0)
+"""Pulls of the domains toward the common temperature that cross-validation tries, in samples."""
+
+FEATURES = ("log-norm", "margin", "log-margin")
+"""What the temperature of an unknown domain is predicted from."""
+
+PENALTIES = (np.inf, 1.0, 0.1, 0.01)
+"""Ridges of that prediction, in units of the features' variance; infinite is the common temperature for all."""
+
+MOST_FOLDS = 10
+"""Domains are left out one at a time, or in so many parts if there are more of them."""
+
+
+class MultiDomainTemperatureScaling(ScaleCalibrator):
+    """A temperature for each domain of ``groups`` (Yu, Bates, Ma & Jordan 2022).
+
+    A domain's temperature is pulled toward the common one, the more the fewer samples it has; how strongly is chosen by
+    cross-validation. For samples of domains that were not in the tune set, or whose domain is not said, log T is predicted
+    from features of the sample by a ridge regression on the samples of the known domains (the original: T, from the
+    features of the network's last layer); the penalty is chosen by leaving domains out, and the common temperature is among
+    the choices. Fitted without groups it is plain temperature scaling.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``.
+    ridge
+        Pull toward the common temperature in samples, or ``"cv"``.
+    n_folds
+        Of the cross-validation.
+
+    Attributes
+    ----------
+    temperature_
+        The common temperature.
+    domains_, temperatures_
+        The known domains and the temperature of each.
+    unit_, weights_, low_, high_, mean_, sd_
+        The prediction for other domains: the unit of the features, the bias and the weights of log scale, and how the
+        features are standardised.
+    ridge_
+        The pull used.
+    """
+
+    name = "multi-domain"
+    takes_groups = True
+    exports = False  # the map of a sample depends on its domain, which is not among its logits
+    parameters = ("unit_", "temperature_", "temperatures_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
+    words = ("domains_",)
+    unit_: float
+    temperature_: float
+    domains_: NDArray[Any]
+    temperatures_: Vector
+    weights_: Vector
+    low_: Vector
+    high_: Vector
+    mean_: Vector
+    sd_: Vector
+    ridge_: float
+
+    def __init__(self, objective: str | Objective = "nll", *, ridge: float | str = "cv", n_folds: int = 5) -> None:
+        self.objective = objective
+        self.ridge = ridge
+        self.n_folds = n_folds
+
+    def _fit(self, data: Predictions) -> optimize.Solution:
+        target = objective(self.objective)
+        hold = ridges.HoldBack(self.ridge, ridges.GUARD, ridges.CAUTION, self.n_folds)
+        profile = Profile.of(data)
+        if data.groups is None or not profile.spread > 0:
+            return self._one_domain(data)
+        fit = ScaleFit.of(profile)
+        unit = self.unit_ = float(np.exp(fit.log_scale))
+        self.domains_ = np.unique(data.groups[profile.weights > 0])
+        codes = _codes(data.groups, self.domains_)
+        x, self.ridge_, solution = ridges.fitted(
+            fit, Domains(codes, len(self.domains_), unit), target, RIDGES, hold, "multi-domain temperature scaling"
+        )
+        each = ridges.bounded_scale(x[0] + x[1:], unit)[0]
+        self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / each
+        raw = raw_features(Shape.of_profile(profile, unit), FEATURES)
+        standard = Standard.of(raw, profile.weights)
+        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
+        self.weights_ = predict_log_scale(fit, fit.prepared(target), codes, np.log(each), standard(raw), float(x[0]))
+        return solution
+
+    def _one_domain(self, data: Predictions) -> optimize.Solution:
+        """Plain temperature scaling."""
+        plain = TemperatureScaling(self.objective).fit_checked(data, "logits")
+        n = len(FEATURES)
+        self.unit_, self.temperature_, self.ridge_ = 1.0, plain.temperature_, np.inf
+        self.domains_ = np.zeros(0, np.int64) if data.groups is None else np.unique(data.groups)
+        self.temperatures_ = np.full(len(self.domains_), plain.temperature_)
+        self.weights_ = np.r_[-np.log(plain.temperature_), np.zeros(n)]
+        self.low_, self.high_, self.mean_, self.sd_ = np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n)
+        return plain.solution_
+
+    def scale(
+        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
+    ) -> NDArray[np.float64]:
+        """The number that multiplies each sample's logits; 1/scale is its temperature."""
+        data = self._border(logits, kind, class_axis, groups)
+        return self._scale_in(data.logits, self._known(data))
+
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        return self._scale_in(logits, np.full(len(logits), -1, np.intp))
+
+    def _scale_in(self, logits: Floats, codes: NDArray[np.intp]) -> Vector:
+        """The scale of every sample from its domain, or from its features where the domain is unknown (−1)."""
+        predicted = np.full(len(logits), 1 / self.temperature_)
+        if self.weights_[1:].any():
+            standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
+            features = standard(raw_features(Shape.of(logits, self.unit_), FEATURES))
+            predicted = np.exp(self.weights_[0] + (features * self.weights_[1:]).sum(axis=1))
+        return np.where(codes >= 0, 1 / np.r_[self.temperatures_, self.temperature_][codes], predicted)
+
+    def _known(self, data: Predictions) -> NDArray[np.intp]:
+        if data.groups is None:
+            return np.full(data.n_samples, -1, np.intp)
+        if len(self.domains_) and (data.groups.dtype.kind == "U") != (self.domains_.dtype.kind == "U"):
+            raise InputError(
+                f"groups are of dtype {data.groups.dtype}, but those of the fit were of dtype {self.domains_.dtype}"
+            )
+        return _codes(data.groups, self.domains_)
+
+    def _transform_of(self, data: Predictions) -> Floats:
+        codes = self._known(data)
+        return scaled(data.logits, lambda rows: self._scale_in(data.logits[rows], codes[rows]))
+
+    def _probs_of(self, data: Predictions) -> Floats:
+        codes = self._known(data)
+        return scaled_probs(data.logits, lambda rows: self._scale_in(data.logits[rows], codes[rows]))
+
+
+class Domains:
+    """log σ = x₀ + x_g, g the domain of the sample; the ridge pulls the x_g to 0."""
+
+    def __init__(self, codes: NDArray[np.intp], n_domains: int, unit: float) -> None:
+        self.codes, self.n_domains, self.unit = codes, n_domains, unit
+        self.known = codes >= 0
+
+    def start(self, log_scale: float) -> Vector:
+        """Temperature scaling."""
+        return np.r_[log_scale, np.zeros(self.n_domains)]
+
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+        """Every sample's scale, and the way back to the parameters."""
+        scale, slope = ridges.bounded_scale(x[0] + np.where(self.known, x[1:][self.codes], 0.0), self.unit)
+
+        def pull(outer: Vector) -> Vector:
+            to_log = slope * outer
+            return np.r_[to_log.sum(), np.bincount(self.codes[self.known], to_log[self.known], self.n_domains)]
+
+        return scale, pull
+
+
+def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:
+    """The number of each sample's domain; −1 where it is not among them."""
+    if not len(domains):
+        return np.full(len(groups), -1, np.intp)
+    at = np.minimum(np.searchsorted(domains, groups), len(domains) - 1)
+    return np.where(domains[at] == groups, at, -1)
+
+
+def predict_log_scale(
+    fit: ScaleFit, target: Objective, codes: NDArray[np.intp], log_scales: Vector, features: Vector, common: float
+) -> Vector:
+    """Bias and weights of a ridge regression of the domains' log scale on the features of their samples.
+
+    The penalty is the one with the lowest objective on domains left out of the regression; (common, 0, …) where that is
+    the common temperature, or where there are too few domains to tell.
+    """
+    n_domains, weights = len(log_scales), fit.profile.weights
+    nothing = np.r_[common, np.zeros(features.shape[1])]
+    if n_domains < 3:
+        return nothing
+    design = np.column_stack([np.ones(len(features)), features])
+    y = np.where(codes >= 0, log_scales[codes], 0.0)
+
+    def regression(w: Vector, penalty: float) -> Vector:
+        if penalty == np.inf:
+            return nothing
+        ridge = np.diag(np.r_[0.0, np.full(features.shape[1], penalty * w.sum())])
+        return np.linalg.solve(design.T @ (w[:, None] * design) + ridge, design.T @ (w * y))
+
+    parts = np.arange(n_domains) % min(n_domains, MOST_FOLDS)
+    held_out, shares = np.zeros((parts.max() + 1, len(PENALTIES))), np.zeros(parts.max() + 1)
+    for k in range(len(shares)):
+        outside = (parts[codes] == k) & (codes >= 0)
+        shares[k] = weights[outside].sum()
+        test = fit.weighted(np.where(outside, weights, 0) / shares[k])
+        for i, penalty in enumerate(PENALTIES):
+            x = regression(np.where(outside, 0, weights), penalty)
+            held_out[k, i] = test.evaluate(target, np.exp(design @ x))[0]
+    best, _ = cautious(held_out, shares, [{"penalty": penalty} for penalty in PENALTIES])
+    return regression(weights, PENALTIES[best])

@@ -1,0 +1,241 @@
+"""The scales of ρ-Norm Scaling as functions of two or three numbers, and the search for the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, GapObjective, descent
+from rhocal.numerics import kernels
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums
+from rhocal.numerics.special import Vector, dot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.numerics.kernels import Descent
+    from rhocal.objectives import Objective
+
+VERY_MANY = 100_000
+"""Samples from which on a search begins with some of them."""
+
+SOME = 20_000
+"""How many that are."""
+
+
+COLD = np.array([1.0, 0.2])
+"""Shares of β where a search begins that knows nothing."""
+
+
+class FixedNorm:
+    """The scales 1/(γ‖z‖_ρ + β) for one ρ, in coordinates that do not depend on the size of the logits.
+
+    x = (v, w): scale = e^v / ((1 − w)·r + w) with r = ‖z‖_ρ over its mean. v is the log scale of an average sample and
+    w in [0, 1] the share of β; w = 1 is temperature scaling.
+    """
+
+    def __init__(self, fit: ScaleFit, rho: float, norm: Vector) -> None:
+        self.fit, self.rho, self.norm = fit, rho, norm
+        self.bounds = [fit.bounds, (0.0, 1.0)]
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean norm of a sample."""
+        return float(self.fit.profile.weights @ self.norm) or 1.0
+
+    @cached_property
+    def relative(self) -> Vector:
+        """The norm of every sample over their mean."""
+        return self.norm / self.mean
+
+    def take(self, rows: NDArray[np.intp]) -> FixedNorm:
+        """The same coordinates for some of the samples, with equal weights."""
+        part = FixedNorm(self.fit.take(rows), self.rho, self.norm[rows])
+        part.mean = self.mean
+        return part
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        v, w = x
+        mix = np.maximum((1 - w) * self.relative + w, SMALLEST_DENOMINATOR)
+        scale = np.exp(v) / mix
+        return scale, np.stack([scale, scale * (self.relative - 1) / mix])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        v, w = x
+        return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
+
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Temperature scaling, and (almost) pure normalisation."""
+        return [np.array([log_scale, share]) for share in COLD]
+
+
+class LearnedNorm:
+    """The same with ρ as a third coordinate, between the ends of the grid."""
+
+    def __init__(self, fit: ScaleFit, rhos: Sequence[float], *, center: bool) -> None:
+        self.fit, self.center = fit, center
+        self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
+
+    def scales(self, x: Vector) -> tuple[Vector, Vector]:
+        """The scale of every sample and its derivatives."""
+        norm, slope = self.fit.profile.norm_slope(x[2], center=self.center)
+        fixed = FixedNorm(self.fit, x[2], norm)
+        scale, slopes = fixed.scales(x[:2])
+        d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
+        d_rho = -scale * (scale * np.exp(-x[0])) * (1 - x[1]) * d_relative
+        return scale, np.vstack([slopes, d_rho])
+
+    def parameters(self, x: Vector) -> tuple[float, float, float]:
+        """ρ, γ, β."""
+        norm, _ = self.fit.profile.norm_slope(x[2], center=self.center)
+        return FixedNorm(self.fit, float(x[2]), norm).parameters(x[:2])
+
+    def starts(self, log_scale: float) -> list[Vector]:
+        """Three different ρ."""
+        low, high = self.bounds[2]
+        return [np.array([log_scale, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)]
+
+
+Norm = FixedNorm | LearnedNorm
+
+
+class Search:
+    """Descents for one norm after the other: each begins where the last ones lead to, with the Hessian that the last had."""
+
+    def __init__(self, target: Objective, fit: ScaleFit) -> None:
+        self.target, self.fit = target, fit
+        self.last: tuple[optimize.Minimum, NDArray[np.float64] | None] | None = None
+        self.before: optimize.Minimum | None = None
+        self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
+        self.gaps: dict[Norm, GapObjective] = {}
+        self.rows: NDArray[np.intp] | None = None
+        self.coarse: Search | None = None
+
+    @cached_property
+    def temperature(self) -> optimize.Minimum:
+        """The best single scale."""
+        return self.fit.near(self.target)
+
+    def minimum(self, norm: Norm) -> optimize.Minimum:
+        """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
+
+        Of very many samples some show where it is; ``refined`` asks all of them, about the norm that is chosen.
+        """
+        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
+            return self._among_some(norm)
+        found = []
+        if self.last is not None:
+            found.append(self._descend(norm, self._start(self.last[0]), self.last[1]))
+        if not found or found[0][0].value > self.temperature.value:
+            cold = norm.starts(float(self.temperature.x[0]))
+            for start in cold:  # the next one need not begin its Hessian with differences again
+                found.append(self._descend(norm, start, found[-1][1] if found else None))
+        lowest, hessian = min(found, key=lambda pair: pair[0].value)
+        self._remember(norm, lowest, hessian)
+        return lowest
+
+    def _start(self, last: optimize.Minimum) -> Vector:
+        """Where the next optimum may be: from one ρ to the next they move evenly."""
+        return last.x if self.before is None else 2 * last.x - self.before.x
+
+    def _remember(self, norm: Norm, minimum: optimize.Minimum, hessian: NDArray[np.float64] | None) -> None:
+        self.before = None if self.last is None else self.last[0]
+        self.last, self.hessians[norm] = (minimum, hessian), hessian
+
+    def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[optimize.Minimum, float]:
+        """The optimum of this norm, and the ECE there of all samples."""
+        down, profile, temperature = self.down, self.fit.profile, self.temperature
+        if down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, profile.top):
+            # compiled, from the mean of the norm to the bins
+            found = down.minimum_of_norm(
+                norm.norm, None if self.last is None else pair(self._start(self.last[0])),
+                (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
+                (np.empty(profile.n_samples), np.empty(3 * n_bins), np.empty(profile.n_samples)),
+            )  # fmt: skip
+            if found is not None:
+                converged, n_evaluations, x, value, norm.mean, ece = found
+                minimum = optimize.Minimum(np.array(x), value, converged=converged, n_evaluations=n_evaluations)
+                self._remember(norm, minimum, None)
+                return minimum, ece
+        minimum = self.minimum(norm)
+        return minimum, self.ece(norm, minimum.x, n_bins)
+
+    def ece(self, norm: Norm, x: Vector, n_bins: int) -> float:
+        """The ECE of all samples at a point."""
+        facts = self.fit.facts
+        return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
+
+    @cached_property
+    def down(self) -> Descent | None:
+        """The compiled way down, in the ring of the best single scale."""
+        profile, table, weights = self.fit.profile, self.fit.tabled, self.target.gap_weights
+        samples = profile.label_gap, profile.correct, profile.weights
+        if (
+            table is None or weights is None or not self.fit.sees_gaps(self.target) or profile.n_samples >= VERY_MANY
+            or not all(kernels.adds(part, profile.top) for part in samples)
+        ):  # fmt: skip
+            return None
+        ring = table.ring_around(*2 * (float(self.temperature.x[0]),))
+        return None if ring is None else descent(ring, samples, weights, [self.fit.bounds, (0.0, 1.0)])
+
+    def _among_some(self, norm: FixedNorm) -> optimize.Minimum:
+        if self.rows is None or self.coarse is None:
+            p = norm.fit.profile.weights
+            self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
+            self.coarse = Search(self.target, norm.fit.take(self.rows))
+        part = norm.take(self.rows)
+        near = self.coarse.minimum(part)
+        self.hessians[norm] = self.coarse.hessians[part]
+        return near
+
+    def refined(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
+        """The optimum of this norm to the last digits, as far as rounding lets it be seen: it was found before."""
+        found, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
+        n_evaluations = minimum.n_evaluations + found.n_evaluations
+        return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
+
+    def finished(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
+        """The optimum of this norm on the logits themselves, next to that on the table."""
+        if not isinstance(norm, FixedNorm) or not norm.fit.sees_gaps(self.target):
+            return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
+        exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
+        found = optimize.two(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
+        return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
+
+    def confidence(self, norm: Norm, x: Vector) -> Vector:
+        """Confidence of every sample at the optimum of a norm."""
+        if norm in self.gaps:
+            return self.gaps[norm].confidence(*pair(x))
+        return norm.fit.confidence(norm.scales(x)[0])
+
+    def _descend(
+        self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = optimize.TOLERANCE
+    ) -> tuple[optimize.Minimum, NDArray[np.float64] | None]:
+        if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
+            gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
+            return gaps.descend(pair(np.clip(start, *np.transpose(norm.bounds))), norm.bounds, tolerance), None
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            scale, slopes = norm.scales(x)
+            value, slope = norm.fit.evaluate(self.target, scale)
+            return value, dot(slopes, slope)
+
+        reached = optimize.few(fun, start, norm.bounds, hessian, tolerance)
+        if hessian is None or reached[0].converged:
+            return reached
+        return optimize.few(fun, reached[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead
+
+
+def pair(x: Vector) -> tuple[float, float]:
+    """Two plain numbers."""
+    v, w = x.tolist()
+    return v, w

@@ -1,0 +1,256 @@
+"""How scale calibrators are fitted: an objective of the samples' scales, searched on the fast profile, finished exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.scale.gaps import GapObjective
+from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
+from rhocal.numerics.special import dot
+from rhocal.objectives import NLL, Objective
+from rhocal.profile.curve_table import Table
+from rhocal.profile.statistics import Facts, HasCurve, nll_by_scale, of_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.special import Vector
+    from rhocal.profile.profile import Profile
+
+
+SCALE_RANGE = 1e6
+"""Scales are searched from 1/this to this, in units of 1/spread of the logits."""
+
+VERY_FEW_CLASSES = 2
+"""Up to here a search evaluates curves directly: a pass takes less than one over their table, and norms spread too wide for
+one ring of it."""
+
+TYPICAL = 2.0
+"""Where a search begins: log of the scaled distance of the largest logit from the mean, on most networks about that."""
+
+NEIGHBOURHOOD = 1.3
+"""How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""
+
+SUBSAMPLES = (0.01, 0.1)
+"""Shares of the samples that find the neighbourhood of the optimum, one after the other."""
+
+MANY_ENTRIES = 30_000
+"""Entries that a subsample has at least: fewer would save nothing."""
+
+LAST_STEP = 0.01
+"""In log scale. The error left after a step is about its cube."""
+
+
+@dataclass(frozen=True)
+class ScaleFit:
+    """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
+
+    profile: Profile
+    rough: float
+    """Log of the NLL-optimal single scale, as far as a share of the samples shows it."""
+    bounds: tuple[float, float]
+    """Bounds on log scale."""
+    kappa: float = 0.0
+    table: Table | None = None
+    """A table already built, for parts of a fit."""
+    whole: ScaleFit | None = None
+    """What this is a part of."""
+
+    @classmethod
+    def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
+        """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
+        bounds = log_scale_bounds(profile)
+        start = min(max(TYPICAL - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
+        n_before = 0
+        for share in SUBSAMPLES:
+            n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
+            if 2 * n_before < n_few < profile.n_samples / 2:
+                few = profile.take(spread_out(profile.weights, n_few))
+                start = float(optimize.newton(nll_by_scale(few), start, *bounds, last_step=0.1).x[0])
+                n_before = n_few
+        return cls(profile, start, bounds, kappa)
+
+    @cached_property
+    def nll(self) -> optimize.Minimum:
+        """The NLL-optimal single scale (x = log scale) of all samples, exactly; a part takes it from the whole."""
+        if self.whole is not None:
+            return self.whole.nll
+        return optimize.newton(nll_by_scale(self.profile), self.rough, *self.bounds, last_step=LAST_STEP)
+
+    @property
+    def log_scale(self) -> float:
+        """Log of the NLL-optimal single scale."""
+        return float(self.nll.x[0])
+
+    @cached_property
+    def fast(self) -> HasCurve:
+        """What a search evaluates: the profile itself with few classes or a saved table, else a table around the optimum."""
+        if self.profile.n_classes <= VERY_FEW_CLASSES or self.profile.passes is None:
+            return self.profile
+        return self.table or Table(self.profile, self.rough)
+
+    @property
+    def tabled(self) -> Table | None:
+        """The table that a search goes over, be it a saved one; None where it evaluates curves directly."""
+        found = self.profile.table if self.profile.passes is None else self.fast
+        return found if isinstance(found, Table) else None
+
+    def take(self, rows: NDArray[np.intp]) -> ScaleFit:
+        """Some of the samples, with equal weights."""
+        profile = self.profile.take(rows)
+        table = self.fast.take(rows, profile) if isinstance(self.fast, Table) else None
+        return replace(self, profile=profile, table=table, whole=self)
+
+    def weighted(self, weights: Vector) -> ScaleFit:
+        """The same samples with other weights (which sum to 1), such as zeros for the fold held out."""
+        table = self.fast if isinstance(self.fast, Table) else None
+        return replace(self, profile=replace(self.profile, weights=weights), table=table, whole=self)
+
+    @property
+    def facts(self) -> Facts:
+        """What objectives know besides the statistics."""
+        return Facts(self.profile.correct, self.profile.weights, self.profile.n_classes)
+
+    def prepared(self, objective: Objective) -> Objective:
+        """The objective with its data-dependent thresholds, taken at the NLL-optimal temperature."""
+        if not objective.takes_from_data:
+            return objective
+        scale = np.full(self.profile.n_samples, np.exp(self.log_scale))
+        return objective.prepared(
+            of_scale(self.profile, self.fast, scale, objective.needs, self.kappa).values, self.facts
+        )
+
+    def evaluate(self, objective: Objective, scale: Vector, *, exact: bool = False) -> tuple[float, Vector]:
+        """Value of the objective at every sample's scale, and its derivative in each scale."""
+        curves: HasCurve = self.profile if exact else self.fast
+        stats = of_scale(self.profile, curves, scale, objective.needs, self.kappa)
+        value, slopes = objective.evaluate(stats.values, self.facts)
+        return value, sum((slope * stats.slopes[name] for name, slope in slopes.items()), np.zeros(len(scale)))
+
+    def slopes_on(self, rows: NDArray[np.intp], objective: Objective, scales: Vector) -> Vector:
+        """Derivatives of the objective of one mini-batch in the scale of each of its samples, for several sets of scales."""
+        part = self.take(np.tile(rows, len(scales)))
+        stats = of_scale(part.profile, part.fast, scales.ravel(), objective.needs, self.kappa)
+        facts = Facts(self.profile.correct[rows], np.full(len(rows), 1 / len(rows)), self.profile.n_classes)
+        found = np.zeros_like(scales)
+        for k in range(len(scales)):
+            mine = slice(k * len(rows), (k + 1) * len(rows))
+            _, slopes = objective.evaluate({name: value[mine] for name, value in stats.values.items()}, facts)
+            for name, slope in slopes.items():
+                found[k] += slope * stats.slopes[name][mine]
+        return found
+
+    def confidence(self, scale: Vector) -> Vector:
+        """Confidence of every sample at its scale."""
+        return of_scale(self.profile, self.fast, scale, {"confidence"}).values["confidence"]
+
+    def single(self, objective: Objective) -> optimize.Minimum:
+        """The best single scale (x = log scale) under an objective, on the fast profile.
+
+        NLL is convex in the scale. Other objectives are not: the neighbourhood of the NLL optimum is looked at, and what
+        lies beyond it if the best point is at its edge.
+        """
+
+        def fun(log_scale: float) -> tuple[float, float]:
+            value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(log_scale)))
+            return value, float(slope.sum()) * float(np.exp(log_scale))
+
+        if isinstance(objective, NLL):
+            return optimize.convex(fun, self.log_scale, *self.bounds)
+        return optimize.scan(fun, self.log_scale, NEIGHBOURHOOD, *self.bounds)
+
+    def near(self, objective: Objective) -> optimize.Minimum:
+        """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
+        if self.sees_gaps(objective):
+            gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
+            found = gaps.descend((self.rough, 1.0), [self.bounds, (1.0, 1.0)])
+            return replace(found, x=found.x[:1])
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
+            return value, slope.sum(keepdims=True) * np.exp(x)
+
+        return optimize.few(fun, np.array([self.rough]), [self.bounds])[0]
+
+    def sees_gaps(self, objective: Objective) -> bool:
+        """Whether ``GapObjective`` serves."""
+        return objective.gap_weights is not None and self.kappa == 0
+
+    def finish(
+        self,
+        objective: Objective,
+        scales: Callable[[Vector], tuple[Vector, Vector]],
+        minimum: optimize.Minimum,
+        bounds: list[tuple[float, float]],
+    ) -> optimize.Minimum:
+        """Exact optimum next to the fast one. ``scales`` gives the scales and their derivatives (n_params × n)."""
+        if self.fast is self.profile and minimum.converged:
+            return minimum
+
+        def function(*, exact: bool) -> optimize.VectorFunction:
+            def fun(x: Vector) -> tuple[float, Vector]:
+                scale, slopes = scales(x)
+                value, slope = self.evaluate(objective, scale, exact=exact)
+                return value, dot(slopes, slope)
+
+            return fun
+
+        return optimize.polish(function(exact=True), function(exact=False), minimum, bounds)
+
+
+def spread_out(weights: Vector, n: int) -> NDArray[np.intp]:
+    """Some of the samples, as often as their weight says, spread evenly over all: sorted data is no worse than shuffled."""
+    reached = np.cumsum(weights)
+    return np.minimum(np.searchsorted(reached, (np.arange(n) + 0.5) * (reached[-1] / n)), len(weights) - 1)
+
+
+def log_scale_bounds(profile: Profile) -> tuple[float, float]:
+    """Between which log scales a fit may search.
+
+    If no sample is wrong, every proper objective wants an infinite scale. Then the largest scale allowed is the one whose
+    mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
+    """
+    unit = -math.log(max(profile.spread, 1e-300))
+    low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
+    if profile.spread > 0 and (profile.label_gap >= 0).all():
+        wanted = (profile.total_weight + 1) / (profile.total_weight + 2)
+
+        def gap(log_scale: float) -> tuple[float, float]:
+            scale = np.full(profile.n_samples, np.exp(log_scale))
+            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale, order=1).value)) - wanted
+
+        high = float(optimize.convex(gap, unit, low, high).x[0])
+    return low, high
+
+
+def bound_reached(log_scale: float, bounds: tuple[float, float]) -> str:
+    """Say in words, and as a warning, that the optimum lies at a bound."""
+    low, high = bounds
+    message = ""
+    if log_scale >= high - 1e-9:
+        message = (
+            "no tune sample is wrong, so the data asks for infinite confidence; the mean confidence was stopped at "
+            "(n + 1) / (n + 2)"
+        )
+    elif log_scale <= low + 1e-9:
+        message = "the logits are no better than chance on the tune set, so the probabilities are (nearly) uniform"
+    if message:
+        warn(message, BoundaryWarning)
+    return message
+
+
+def warn_unless(*, converged: bool, what: str) -> None:
+    """Not converged is visible: a flag in the evidence and a warning."""
+    if not converged:
+        warn(
+            f"{what}: the optimiser stopped before its tolerance was met (solution_.converged is False)",
+            ConvergenceWarning,
+        )

@@ -1,0 +1,89 @@
+"""Temperature scaling: p = softmax(z / T)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal import optimize
+from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.objectives import NLL, Objective, objective
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.portable import Formula
+    from rhocal.numerics.special import Floats, Vector
+    from rhocal.profile.profile import Profile
+
+
+class TemperatureScaling(ScaleCalibrator):
+    """One temperature for all samples (Guo et al. 2017).
+
+    NLL is convex in 1/T: the optimum is bracketed by the sign of its slope and cannot diverge, at any scale of the logits.
+
+    Parameters
+    ----------
+    objective
+        What to minimise; see ``rhocal.objectives``. ``"nll + avuc"`` is the paper's TS-AvUC.
+
+    Attributes
+    ----------
+    temperature_
+        T.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(2000, 5))
+    >>> labels = np.array([rng.choice(5, p=np.exp(t) / np.exp(t).sum()) for t in truth])
+    >>> bool(abs(TemperatureScaling().fit(3 * truth, labels).temperature_ - 3) < 0.2)
+    True
+    """
+
+    name = "temperature"
+    guided = True
+    parameters = ("temperature_",)
+    temperature_: float
+
+    def __init__(self, objective: str | Objective = "nll") -> None:
+        self.objective = objective
+
+    def _fit_profile(self, profile: Profile) -> optimize.Solution:
+        target = objective(self.objective)
+        if not profile.spread > 0:
+            self.temperature_ = 1.0
+            return nothing_to_read(target)
+        fit = ScaleFit.of(profile)
+        target = fit.prepared(target)
+        if isinstance(target, NLL):  # already exact
+            return self._keep(fit, fit.nll)
+        minimum = fit.single(target)
+
+        def scales(x: Vector) -> tuple[Vector, Vector]:
+            scale = np.full(profile.n_samples, np.exp(x[0]))
+            return scale, scale[None]
+
+        return self._keep(fit, fit.finish(target, scales, minimum, [fit.bounds]))
+
+    def _keep(self, fit: ScaleFit, minimum: optimize.Minimum) -> optimize.Solution:
+        self.temperature_ = float(np.exp(-minimum.x[0]))
+        at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
+        warn_unless(converged=minimum.converged, what="temperature scaling")
+        return optimize.Solution(
+            str(objective(self.objective)),
+            minimum.value,
+            minimum.converged,
+            minimum.n_evaluations,
+            at_bound,
+        )
+
+    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
+        return np.full(profile.n_samples, 1 / self.temperature_)
+
+    def _scale(self, logits: Floats) -> NDArray[np.float64]:
+        return np.full(len(logits), 1 / self.temperature_)
+
+    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+        return {"temperature": np.array(self.temperature_)}, lambda _ops, c, _z: 1.0 / c["temperature"]

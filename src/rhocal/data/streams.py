@@ -1,0 +1,192 @@
+"""Logits larger than memory: a stream of blocks, each byte read once, by a thread that is ahead of the computing."""
+
+from __future__ import annotations
+
+import glob as globs
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from rhocal.data.files import Names, only_array
+from rhocal.data.stored import Chunk, Piece, open_file
+from rhocal.errors import FileError, InputError, RhocalError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from os import PathLike
+
+Found = TypeVar("Found")
+
+NO_LABELS = (
+    "{where}: no labels, and this needs one for each sample; if they have another name: labels_name= (--labels-name)"
+)
+
+AHEAD = 2
+"""Chunks that are read while others are computed."""
+
+
+@dataclass
+class Stream:
+    """Blocks of logits with their labels, as ``fit``, ``evaluate`` and ``profile`` take them.
+
+    ``bytes_read`` counts the bytes of logits that were read so far.
+    """
+
+    pieces: Sequence[Piece] | None
+    """What can be read in any order; None for an iterator, which is read once, as it comes."""
+    iterator: Iterable[Any] | None = None
+    classes: Any = None
+    bytes_read: int = 0
+    skip_bad: bool = False
+    """Leave out blocks that cannot be read, and remember them in ``skipped``."""
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def again(self) -> bool:
+        """Whether it can be read a second time."""
+        return self.pieces is not None
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, if known in advance."""
+        return None if self.pieces is None else sum(piece.n_rows for piece in self.pieces)
+
+    def chunks(self, order: Sequence[int] | None = None) -> Iterator[tuple[int, Chunk]]:
+        """Every block with its number, read by a thread of its own while the last one is worked on."""
+        if self.pieces is None:
+            yield from self._counted(enumerate(_from_iterator(self.iterator)))
+            return
+        chosen = range(len(self.pieces)) if order is None else order
+        yield from self._counted(_ahead((k, self.pieces[k]) for k in chosen))
+
+    def _counted(self, chunks: Iterable[tuple[int, Chunk | Exception]]) -> Iterator[tuple[int, Chunk]]:
+        for k, chunk in chunks:
+            if isinstance(chunk, Exception):
+                if not self.skip_bad:
+                    raise chunk
+                if str(chunk) not in self.skipped:
+                    self.skipped.append(str(chunk))
+                continue
+            self.bytes_read += chunk.nbytes
+            yield k, chunk
+
+
+def read_piece(piece: Piece) -> Chunk:
+    """Read a block; whatever goes wrong is said with its file and rows."""
+    try:
+        return piece.read()
+    except FileError:
+        raise
+    except Exception as error:  # a reader of a foreign format may raise anything
+        raise FileError(f"{piece.where}: cannot be read: {one_line(error)}") from error
+
+
+def named(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
+    """Do something with a block that needs its labels; an error says which block it was."""
+    if chunk.labels is None:
+        raise InputError(NO_LABELS.format(where=chunk.where))
+    try:
+        return work(chunk)
+    except RhocalError as error:
+        raise type(error)(f"{chunk.where}: {error}") from error
+
+
+def _ahead(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Chunk | Exception]]:
+    """Read by another thread, a few blocks ahead."""
+    queue: Queue[tuple[int, Chunk | Exception] | None] = Queue(AHEAD)
+    stop = threading.Event()
+
+    def work() -> None:
+        for k, piece in pieces:
+            if stop.is_set():
+                return
+            try:
+                queue.put((k, read_piece(piece)))
+            except Exception as error:  # noqa: BLE001 - handed to the thread that asked
+                queue.put((k, error))
+        queue.put(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        while (found := queue.get()) is not None:
+            yield found
+    finally:
+        stop.set()
+        while not queue.empty():
+            queue.get_nowait()
+
+
+def _from_iterator(iterator: Iterable[Any] | None) -> Iterator[Chunk]:
+    assert iterator is not None
+    for k, item in enumerate(iterator):
+        if not isinstance(item, tuple | list) or len(item) not in {2, 3}:
+            raise InputError(
+                f"block {k} must be (logits, labels) or (logits, labels, sample_weight); got {type(item).__name__}"
+            )
+        weight = None if len(item) == 2 else np.asarray(item[2])
+        yield Chunk(item[0], None if item[1] is None else np.asarray(item[1]), f"block {k}", weight)
+
+
+def stream(
+    source: str | PathLike[str] | Iterable[Any],
+    *,
+    labels: str | PathLike[str] | None = None,
+    logits_name: str = "logits",
+    labels_name: str = "labels",
+    split: str = "",
+    skip_bad: bool = False,
+) -> Stream:
+    """A stream of blocks of logits and labels.
+
+    Parameters
+    ----------
+    source
+        A file (``.npy``, ``.npz``, ``.safetensors``, ``.parquet``), a Zarr store (``.zarr``), a pattern such as
+        ``"part-*.parquet"``, a folder of Parquet files, a list of files, or an iterator of ``(logits, labels)`` or
+        ``(logits, labels, sample_weight)``.
+    labels
+        A file with the labels, for ``.npy`` and files without them.
+    logits_name, labels_name
+        Names of the arrays or columns.
+    split
+        ``"_val"`` or ``"_test"`` for files with two splits.
+    skip_bad
+        Leave out blocks that cannot be read; ``stream.skipped`` says which.
+    """
+    if not isinstance(source, str | Path) and not hasattr(source, "__fspath__"):
+        listed = list(source) if isinstance(source, list | tuple) else None
+        if listed is None or not all(isinstance(item, str | Path) for item in listed):
+            return Stream(None, source, skip_bad=skip_bad)
+        paths = [Path(item) for item in listed]
+    else:
+        paths = _paths(str(source))
+    names = Names(logits_name + split, labels_name + split)
+    given = None if labels is None else only_array(Path(labels), "labels")
+    if given is not None and len(paths) > 1:
+        raise InputError("labels: a file of labels goes with one file of logits; put the labels into each file")
+    pieces: list[Piece] = []
+    classes = None
+    for path in paths:
+        opened = open_file(path, names)
+        classes = opened.classes if classes is None else classes
+        pieces += opened.pieces(given)
+    return Stream(pieces, classes=classes, skip_bad=skip_bad)
+
+
+def _paths(source: str) -> list[Path]:
+    path = Path(source)
+    if path.is_dir() and path.suffix != ".zarr":
+        found = sorted(path.glob("*.parquet"))
+        if not found:
+            raise FileError(f"{path}: a folder without .parquet files")
+        return found
+    if globs.has_magic(source):
+        found = [Path(name) for name in sorted(globs.glob(source))]  # noqa: PTH207 - absolute patterns too
+        if not found:
+            raise FileError(f"{source}: no file fits this pattern")
+        return found
+    return [path]

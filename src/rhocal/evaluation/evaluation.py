@@ -1,0 +1,166 @@
+"""What an evaluation holds, and how it prints: one frozen value, with everything needed to believe it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rhocal.errors import MissingExtraError
+from rhocal.metrics import METRICS
+from rhocal.metrics.inference.calibration_tests import TITLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rhocal.metrics.inference.calibration_tests import Outcome
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric with its interval and its floor."""
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    """95 % interval of what the metric is on endlessly many samples. Binned errors of a sample lie above it near 0."""
+    floor: float
+    floor_low: float
+    floor_high: float
+    """What a perfectly calibrated model scores on as many samples: mean and 95 % band."""
+    excess: float
+    """value − floor."""
+    p_value: float
+    """Chance that a perfectly calibrated model looks at least as bad."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One slice of the samples."""
+
+    group: str
+    n_samples: int
+    accuracy: float
+    confidence: float
+    ece: Figure
+    """Its p-value is Holm's, for having looked at all groups."""
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics with intervals, floors and p-values, tests of calibration, and a verdict in words."""
+
+    n_samples: int
+    n_classes: int
+    accuracy: float
+    confidence: float
+    """The mean."""
+    figures: tuple[Figure, ...]
+    tests: Mapping[str, Outcome]
+    verdict: str
+    distinguishable: bool
+    """Whether any test tells the model from a perfectly calibrated one (Holm's correction, 5 %)."""
+    groups: tuple[Group, ...] = ()
+    """Worst first: groups whose miscalibration is certain, then the others, each by excess."""
+
+    def __getitem__(self, metric: str) -> Figure:
+        for figure in self.figures:
+            if figure.metric == metric:
+                return figure
+        raise KeyError(f"{metric!r}; this evaluation has {', '.join(f.metric for f in self.figures)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers."""
+        document = asdict(self)
+        document["figures"] = {figure.metric: asdict(figure) for figure in self.figures}
+        document["tests"] = {name: asdict(test) for name, test in self.tests.items()}
+        document["groups"] = list(document["groups"])
+        return document
+
+    def to_json(self) -> str:
+        """The same as text; infinite statistics become null."""
+        return json.dumps(_finite(self.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_pandas(self) -> Any:
+        """One row for each metric."""
+        try:
+            import pandas as pd  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingExtraError("pandas", "pandas", "to_pandas()") from error
+        return pd.DataFrame([asdict(figure) for figure in self.figures]).set_index("metric")
+
+    @property
+    def tested(self) -> str:
+        """The p-values of all tests, in a line."""
+        return ", ".join(
+            f"{TITLES[name]} p {'' if test.p_value < 0.001 else '= '}{shown_p(test.p_value)}"
+            for name, test in self.tests.items()
+        )
+
+    def __str__(self) -> str:
+        rows = [HEADER, *(cells(figure) for figure in self.figures)]
+        lines = [
+            f"{self.n_samples:,} samples, {self.n_classes} classes",
+            *aligned(rows),
+            "",
+            f"verdict: {self.verdict}",
+        ]
+        lines.append(f"tests:   {self.tested}")
+        if self.groups:
+            lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MOST_GROUPS])])]
+            lines += [f"… and {len(self.groups) - MOST_GROUPS} more groups"] * (len(self.groups) > MOST_GROUPS)
+        return "\n".join(lines)
+
+
+ARROWS = {"lower": "↓", "higher": "↑"}
+HEADER = ("metric", "value", "95 % interval", "perfect model", "excess", "p")
+MOST_GROUPS = 20
+"""Printed; all are in ``groups``."""
+GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "perfect", "excess", "p (Holm)")
+
+
+def cells(figure: Figure) -> tuple[str, ...]:
+    """A figure as texts, under HEADER."""
+    metric = METRICS[figure.metric]
+    return (
+        f"{metric.title} {ARROWS.get(metric.better, '')}".rstrip(),
+        f"{figure.value:.4f}",
+        f"{figure.low:.4f} – {figure.high:.4f}",
+        f"{figure.floor:.4f} ± {(figure.floor_high - figure.floor_low) / 2:.4f}",
+        f"{figure.excess:+.4f}",
+        shown_p(figure.p_value),
+    )
+
+
+def group_cells(group: Group) -> tuple[str, ...]:
+    """A group as texts, under GROUP_HEADER."""
+    ece = group.ece
+    return (
+        group.group, f"{group.n_samples:,}", f"{group.accuracy:.3f}", f"{group.confidence:.3f}", f"{ece.value:.4f}",
+        f"{ece.floor:.4f}", f"{ece.excess:+.4f}", shown_p(ece.p_value),
+    )  # fmt: skip
+
+
+def shown_p(p_value: float) -> str:
+    """Three digits, or that it is below them."""
+    return "< .001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Columns in line, the first to the left."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,222 @@
+"""Has something changed since tuning? Confidences of two sets compared, and accuracy estimated where labels are missing.
+
+Averaged thresholded confidence (Garg et al., *Leveraging Unlabeled Data to Predict Out-of-Distribution Performance*, 2022): on
+labelled data find the threshold above which as many samples lie as are right; the share of production above it estimates
+its accuracy. Difference of confidences (Guillory et al. 2021): accuracy changes as much as the mean confidence does. The second
+is right if the model is as calibrated as before; the first allows for growing over-confidence, and is too low if there is
+none. Error bars hold the luck of the draw, not a breach of these assumptions: where the two disagree, label some samples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.scale.features import SEEN, Shape
+from rhocal.data.predictions import Kind, predictions
+from rhocal.errors import InputError, ShiftWarning, warn
+from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
+from rhocal.numerics.special import softmax
+
+if TYPE_CHECKING:
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Vector
+
+N_REPLICATES = 1000
+TOO_MANY = 0.05
+"""Share of production samples outside the tuned range from which on a warning is given (1 % is what none would show)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An accuracy without labels, with a 95 % interval of the sampling error."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What differs between the tune set and production."""
+
+    n_tune: int
+    n_production: int
+    accuracy_tune: float
+    confidence_tune: float
+    confidence_production: float
+    ks_distance: float
+    """The largest difference between the two distributions of confidence."""
+    p_value: float
+    """Chance of such a distance if nothing had changed (Kolmogorov–Smirnov)."""
+    accuracy_atc: Estimate
+    """By averaged thresholded confidence."""
+    accuracy_doc: Estimate
+    """By difference of confidences."""
+    outside: dict[str, float]
+    """Share of production outside the range (0.5 % to 99.5 %) of the tune set: confidence, norm and margin of the logits."""
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.p_value > 0.05:
+            return (
+                f"no shift of confidence can be seen (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the tune set "
+                f"was {100 * self.accuracy_tune:.1f} %, estimated in production {self._estimated}"
+            )
+        moved = 100 * (self.confidence_production - self.confidence_tune)
+        how = f"{'rose' if moved > 0 else 'fell'} by {abs(moved):.1f} points" if abs(moved) >= 0.05 else "kept its mean"
+        return (
+            f"production differs from the tune set: confidence {how} (largest difference between the distributions "
+            f"{self.ks_distance:.3f}); accuracy was {100 * self.accuracy_tune:.1f} %, estimated now {self._estimated}"
+        )
+
+    @property
+    def _estimated(self) -> str:
+        atc, doc = self.accuracy_atc, self.accuracy_doc
+        return (
+            f"{100 * doc.low:.1f} to {100 * doc.high:.1f} % from the change of confidence, {100 * atc.low:.1f} to "
+            f"{100 * atc.high:.1f} % from a threshold of confidence; only labels can tell"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries and numbers."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+def shift(
+    tune_logits: Any,
+    tune_labels: Any,
+    production_logits: Any,
+    *,
+    kind: Kind = "logits",
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> Shift:
+    """Compare production, without labels, with the labelled set that the calibrator was fitted on.
+
+    Give both as calibrated logits (``cal.transform``) to ask about the calibrated model. Warns where production lies outside
+    the range of the tune set, where no calibrator has learned anything.
+    """
+    if tune_labels is None:
+        raise InputError("tune_labels are missing; accuracy is estimated from a set whose labels are known")
+    tune = predictions(tune_logits, tune_labels, kind=kind, name="tune_logits")
+    production = predictions(production_logits, kind=kind, name="production_logits")
+    if tune.n_classes != production.n_classes:
+        raise InputError(
+            f"production_logits have {production.n_classes} classes, tune_logits {tune.n_classes}; they must be the same"
+        )
+    before, after = _features(tune), _features(production)
+    outside = {name: _outside(before[name], after[name]) for name in before}
+    _warn(outside)
+    assert tune.labels is not None
+    correct = (tune.logits.argmax(axis=1) == tune.labels).astype(np.float64)
+    distance = ks_distance(before["confidence"], after["confidence"])
+    atc, doc = estimated_accuracy(before["confidence"], correct, after["confidence"], n_replicates, seed)
+    return Shift(
+        tune.n_samples,
+        production.n_samples,
+        float(correct.mean()),
+        float(before["confidence"].mean()),
+        float(after["confidence"].mean()),
+        distance,
+        ks_p_value(distance, tune.n_samples, production.n_samples),
+        atc,
+        doc,
+        outside,
+    )
+
+
+def _features(data: Predictions) -> dict[str, Vector]:
+    shape = Shape.of(data.logits, 1.0)
+    top = softmax(data.logits.astype(np.float64)).max(axis=1)
+    return {"confidence": np.asarray(top), "norm": shape.norm, "margin": shape.margin}
+
+
+def _outside(tune: Vector, production: Vector) -> float:
+    low, high = np.quantile(tune, [SEEN, 1 - SEEN])
+    return float(np.mean((production < low) | (production > high)))
+
+
+def _warn(outside: dict[str, float]) -> None:
+    far = {name: share for name, share in outside.items() if share > TOO_MANY}
+    if far:
+        parts = ", ".join(f"{100 * share:.0f} % by {name}" for name, share in far.items())
+        warn(
+            f"production leaves the range of the tune set ({parts}; {200 * SEEN:.0f} % is expected): a calibrator has learned "
+            "nothing there. Collect labels for such samples and fit again",
+            ShiftWarning,
+        )
+
+
+def ks_distance(a: Vector, b: Vector) -> float:
+    """The largest difference between two empirical distribution functions.
+
+    >>> ks_distance(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
+    1.0
+    """
+    both = np.concatenate([a, b])
+    below = [np.searchsorted(np.sort(x), both, side="right") / len(x) for x in (a, b)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def ks_p_value(distance: float, n: int, m: int) -> float:
+    """Of the two-sample test, by Kolmogorov's series with Stephens' correction for finite samples."""
+    size = math.sqrt(n * m / (n + m))
+    x = (size + 0.12 + 0.11 / size) * distance
+    if x < 0.2:  # the series alternates without end near 0, where the chance is 1 to twelve digits
+        return 1.0
+    return min(1.0, max(0.0, 2 * sum((-1) ** (k - 1) * math.exp(-2 * (k * x) ** 2) for k in range(1, 101))))
+
+
+def estimated_accuracy(
+    tune: Vector, correct: Vector, production: Vector, n_replicates: int, seed: int
+) -> tuple[Estimate, Estimate]:
+    """By averaged thresholded confidence and by difference of confidences, with errors from resampling both sets."""
+    order = np.lexsort((correct, tune))
+    tune, correct = tune[order], correct[order]
+    production = np.sort(production)
+    rng = np.random.default_rng(seed)
+    n, m = len(tune), len(production)
+    atc, doc = np.empty(n_replicates), np.empty(n_replicates)
+    step = max(1, BLOCK_COUNTS // max(n, m))
+    for start in range(0, n_replicates, step):
+        rows = slice(start, min(start + step, n_replicates))
+        some = rows.stop - start
+        left, right = (_resampled(rng, size, some) for size in (n, m))
+        atc[rows] = [_atc(tune, float(a @ correct), a, production, b) for a, b in zip(left, right, strict=True)]
+        doc[rows] = left @ (correct - tune) / n + right @ production / m
+    values = (
+        _atc(tune, float(correct.sum()), np.ones(n), production, np.ones(m)),
+        float(np.clip(correct.mean() - tune.mean() + production.mean(), 0, 1)),
+    )
+    limits = [np.clip(np.quantile(drawn, [0.025, 0.975]), 0, 1) for drawn in (atc, doc)]
+    return (
+        Estimate(values[0], float(limits[0][0]), float(limits[0][1])),
+        Estimate(values[1], float(limits[1][0]), float(limits[1][1])),
+    )
+
+
+def _resampled(rng: np.random.Generator, n: int, some: int) -> Vector:
+    drawn = rng.integers(0, n, (some, n)) + np.arange(some)[:, None] * n
+    return np.bincount(drawn.ravel(), minlength=some * n).reshape(some, n).astype(np.float64)
+
+
+def _atc(tune: Vector, n_right: float, tune_counts: Vector, production: Vector, counts: Vector) -> float:
+    """Share of production above the confidence that leaves as much of the tune set above it as is right; both sorted.
+
+    A tie at the threshold is shared out: of the samples exactly there, the same part counts as of the tune set.
+    """
+    wrong = tune_counts.sum() - n_right
+    below = np.cumsum(tune_counts)
+    at = min(int(np.searchsorted(below, wrong, side="right")), len(tune) - 1)
+    threshold = tune[at]
+    first, last = (int(np.searchsorted(tune, threshold, side=side)) for side in ("left", "right"))
+    before = below[first - 1] if first else 0.0
+    tied = below[last - 1] - before
+    part = (tied - (wrong - before)) / tied if tied > 0 else 0.0
+    lo, hi = (int(np.searchsorted(production, threshold, side=side)) for side in ("left", "right"))
+    return float((counts[hi:].sum() + part * counts[lo:hi].sum()) / counts.sum())

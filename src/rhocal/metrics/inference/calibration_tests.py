@@ -1,0 +1,91 @@
+"""Tests of calibration: the chance that a perfectly calibrated model looks at least as bad.
+
+``ece``, ``adaptive_ece``, ``ks`` and ``skce`` are compared with draws (``null.py``), so their p-values hold for any
+number of samples; Spiegelhalter's Z and the mean gap are normal for a perfectly calibrated model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.predictions import Kind, predictions
+from rhocal.errors import InputError
+from rhocal.metrics.inference.floor import N_REPLICATES
+from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.scored import Scored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.metrics.inference.null import Null
+    from rhocal.numerics.special import Vector
+
+DRAWN = ("ece", "ks", "skce")
+TITLES = {
+    "ece": "floor test (ECE)",
+    "ks": "Kolmogorov–Smirnov",
+    "skce": "kernel (SKCE)",
+    "spiegelhalter": "Spiegelhalter",
+    "gap": "mean gap",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A statistic and its p-value."""
+
+    statistic: float
+    p_value: float
+
+
+def calibration_tests(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    kind: Kind = "probs",
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> dict[str, Outcome]:
+    """Every test of top-label calibration.
+
+    >>> calibration_tests([[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)["spiegelhalter"].p_value > 0.5
+    True
+    """
+    if labels is None:
+        raise InputError("labels are missing; a test needs one label for each sample")
+    scored = Scored.of(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
+    return outcomes(scored, nulls(Walk.of(scored), list(DRAWN), n_replicates, seed))
+
+
+def outcomes(scored: Scored, drawn: Mapping[str, Null]) -> dict[str, Outcome]:
+    """Those already drawn, and those that are normal."""
+    return {name: Outcome(drawn[name].observed, drawn[name].p_value) for name in DRAWN if name in drawn} | {
+        "spiegelhalter": spiegelhalter(scored),
+        "gap": gap(scored),
+    }
+
+
+def spiegelhalter(scored: Scored) -> Outcome:
+    """Whether the Brier score of the top label is as expected: Z = Σ (y − c)(1 − 2c) / sqrt(Σ (1 − 2c)² c (1 − c))."""
+    return _normal_test(scored, 1 - 2 * scored.confidence)
+
+
+def gap(scored: Scored) -> Outcome:
+    """Whether accuracy is what the mean confidence says. Positive: under-confident."""
+    return _normal_test(scored, np.ones(len(scored.confidence)))
+
+
+def _normal_test(scored: Scored, direction: Vector) -> Outcome:
+    """Σ w·direction·(correct − confidence) in units of its standard deviation, both sides."""
+    w, c = scored.weights, scored.confidence
+    spread = math.sqrt(float(w @ (direction**2 * c * (1 - c))))
+    away = float(w @ (direction * (scored.correct - c)))
+    if spread == 0:  # every confidence is 0 or 1 (or 1/2, for Spiegelhalter): nothing is left to chance
+        return Outcome(0.0, 1.0) if abs(away) < 1e-9 else Outcome(math.copysign(math.inf, away), 0.0)
+    z = away / spread
+    return Outcome(z, math.erfc(abs(z) / math.sqrt(2)))

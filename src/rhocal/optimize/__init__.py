@@ -1,0 +1,37 @@
+"""The only door to an optimiser. What comes back carries its evidence; nothing fails silently.
+
+SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
+"""
+
+from rhocal.optimize.newton_2d import RULES_OF_TWO, two
+from rhocal.optimize.quasi_newton import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, few, polish, smooth
+from rhocal.optimize.scalar import convex, newton, scan
+from rhocal.optimize.solution import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
+from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
+from rhocal.optimize.stochastic import sgd
+
+__all__ = [
+    "FEW_PARAMETERS",
+    "ROUNDING",
+    "RULES_OF_TWO",
+    "TOLERANCE",
+    "Curved",
+    "CurvedFunction",
+    "Minimum",
+    "ScalarFunction",
+    "Solution",
+    "VectorFunction",
+    "convex",
+    "convex_newton",
+    "few",
+    "isotonic",
+    "logistic",
+    "newton",
+    "polish",
+    "quadratic",
+    "scan",
+    "sgd",
+    "smooth",
+    "studentized_range",
+    "two",
+]

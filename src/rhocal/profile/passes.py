@@ -1,0 +1,227 @@
+"""Passes over the logits: everything that a fit of scales ever reads from them, block by block.
+
+A profile asks for these and nothing else, so logits may lie in memory or come from elsewhere. ``z`` is a row of logits and
+``top`` its largest entry; curves are those of z − top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from rhocal.numerics import kernels
+from rhocal.numerics.special import Floats, Vector, exp_normal, rho_norm_slope, rho_norms, row_dot, row_sum, scan
+from rhocal.numerics.threads import over_blocks, row_blocks, scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+FEW_CLASSES = 64
+"""Up to here curves are worked out in float64, and what is saved are the logits: they are no more numbers than a table."""
+
+FIVE = (3, 4, 6, 9, 12)
+"""Scales two octaves wide, spaced as is best for a polynomial through them. Their exponentials are products of one."""
+
+SAFE_EXPONENT = 40.0
+"""exp of this, times any number of classes, is far from the ends of single precision."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """L and its first derivatives of every sample at its own scale, for logits whose largest entry is 0."""
+
+    orders: tuple[Vector, ...]
+    """L, L′, … as far as was asked for."""
+
+    @property
+    def value(self) -> Vector:
+        """L."""
+        return self.orders[0]
+
+    @property
+    def first(self) -> Vector:
+        """L′ = E_p[z]."""
+        return self.orders[1]
+
+    @property
+    def second(self) -> Vector:
+        """L″ = Var_p[z]."""
+        return self.orders[2]
+
+    @property
+    def third(self) -> Vector:
+        """L‴, the third central moment of z."""
+        return self.orders[3]
+
+
+class Passes(Protocol):
+    """What can be read from logits in one pass each."""
+
+    def take(self, rows: NDArray[np.intp]) -> Passes:
+        """The same for some of the samples."""
+
+    def means(self) -> Vector:
+        """Mean logit of every sample."""
+
+    def largest(self, k: int) -> Vector:
+        """The k largest logits of every sample, largest first; fewer if there are fewer (n_samples × k)."""
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        """‖z‖_ρ of every sample for every ρ (n_samples × n_rhos)."""
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        """‖z‖_ρ of every sample and its derivative in ρ."""
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        """L and its derivatives up to an order (1, 2 or 3) at every sample's scale."""
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        """Σe, Σe·z, Σe·z² with e = exp(σ z) for five scales, which are to each other as ``FIVE`` (3 × 5 × n_samples)."""
+
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        """Around every sample's own scale: Σe and Σe·z at half of it, Σe·z⁰ to Σe·z⁴ there, Σe and Σe·z at twice that.
+
+        Shape (9, n_samples).
+        """
+
+
+@dataclass(frozen=True)
+class ArrayPasses:
+    """Passes over an array in memory: compiled where they can be (``kernels.py``), else in cache-sized blocks of rows."""
+
+    source: Floats
+    seen: kernels.Scan | None = None
+    """What a scan of the logits found, where there has been one."""
+    rows: NDArray[np.intp] | None = None
+    """Which rows of the source; None for all of them."""
+
+    @cached_property
+    def logits(self) -> Floats:
+        """The rows themselves, copied when first asked for: a search on a table never asks for those of a mini-batch."""
+        return self.source if self.rows is None else self.source[self.rows]
+
+    def take(self, rows: NDArray[np.intp]) -> ArrayPasses:
+        seen = None if self.seen is None else self.seen.take(rows)
+        return ArrayPasses(self.source, seen, rows if self.rows is None else self.rows[rows])
+
+    def means(self) -> Vector:
+        return (self.seen or scan(self.logits)).total / self.logits.shape[1]
+
+    def largest(self, k: int) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.largest(self.logits, k)
+        n, m = self.logits.shape
+        k = min(k, m)
+        found = np.empty((n, k))
+        for rows in row_blocks(n, m):
+            found[rows] = -np.sort(-np.partition(self.logits[rows], m - k, axis=1)[:, m - k :], axis=1)
+        return found
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        return rho_norms(self.logits, rhos, center=center, seen=self.seen)
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        return rho_norm_slope(self.logits, rho, center=center)
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        """With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in
+        float32) is random and averages out over classes and samples.
+        """  # noqa: D205
+        if kernels.serves(self.logits):
+            return kernels.curve(self.logits, top, scale, order)
+        found = tuple(np.empty(len(scale)) for _ in range(order + 1))
+        dtype = np.dtype(np.float64) if self.logits.shape[1] <= FEW_CLASSES else self.logits.dtype
+        same = bool((scale == scale[0]).all())
+
+        def work(rows: slice) -> None:
+            z = self.logits[rows].astype(dtype, copy=False)
+            high, factor = top[rows], scale[rows].astype(dtype)
+            # Taking the maximum away keeps exp in range; where it is in range anyway, a third of the work is saved.
+            shift = np.abs(high * factor).max() > SAFE_EXPONENT
+            if shift:
+                z = z - high[:, None].astype(dtype)
+            e = exp_normal(z * (factor[0] if same else factor[:, None]))
+            total = row_sum(e).astype(np.float64)
+            moments = [np.vecdot(e, z) / total]
+            for _ in range(order - 1):
+                np.multiply(e, z, out=e)
+                moments.append(np.vecdot(e, z) / total)
+            mean = moments[0]
+            found[1][rows] = first = mean if shift else mean - high
+            # L at the scale itself, not at the scale rounded to the type of the logits
+            rounded = factor.astype(np.float64)
+            found[0][rows] = np.log(total) - (0 if shift else rounded * high) + (scale[rows] - rounded) * first
+            if order > 1:
+                found[2][rows] = np.maximum(moments[1] - mean**2, 0)
+            if order > 2:
+                found[3][rows] = moments[2] - 3 * mean * moments[1] + 2 * mean**3
+
+        over_blocks(self.logits.shape, work)
+        return found
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.moments(self.logits, top, scales)
+        found = np.empty((3, 5, len(top)))
+        high = top.astype(self.logits.dtype)
+        tiny = np.finfo(high.dtype).tiny * high.dtype.type(1.1)
+
+        def add(k: int, rows: slice, e: Floats, z: Floats, squares: Floats) -> None:
+            found[0, k, rows], found[1, k, rows], found[2, k, rows] = row_sum(e), row_dot(e, z), row_dot(e, squares)
+
+        def work(rows: slice) -> None:
+            z = self.logits[rows] - high[rows, None]
+            squares = z * z
+            e = exp_normal(z * z.dtype.type(scales[0] / FIVE[0]))
+            np.maximum(e, tiny ** (1 / 3), out=e)  # no power is subnormal: steps on such numbers are ten times slower
+            second = e * e
+            third = second * e
+            add(0, rows, third, z, squares)
+            np.maximum(second, tiny**0.5, out=second)
+            add(1, rows, np.multiply(second, second, out=second), z, squares)
+            np.maximum(third, tiny**0.5, out=third)
+            sixth = np.multiply(third, third, out=e)
+            add(2, rows, sixth, z, squares)
+            np.maximum(sixth, tiny**0.5, out=sixth)
+            add(3, rows, np.multiply(sixth, third, out=third), z, squares)
+            add(4, rows, np.multiply(sixth, sixth, out=sixth), z, squares)
+
+        over_blocks(self.logits.shape, work)
+        return found
+
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        if kernels.serves(self.logits):
+            return kernels.moments_at(self.logits, top, scale)
+        found = np.empty((9, len(top)))
+        high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)
+        smallest = np.sqrt(np.finfo(self.logits.dtype).tiny) * self.logits.dtype.type(1.01)
+
+        def squared(e: Floats, lowest: float) -> None:
+            if lowest < np.log(smallest):  # its square would be subnormal
+                np.maximum(e, smallest, out=e)
+            np.multiply(e, e, out=e)
+
+        def work(rows: slice) -> None:
+            block = self.logits[rows]
+            z = np.subtract(block, high[rows, None], out=scratch(0, block))
+            exponents = np.multiply(z, half[rows, None], out=scratch(1, block))
+            lowest = float(exponents.min())
+            e = exp_normal(exponents)
+            found[0, rows], found[1, rows] = row_sum(e), row_dot(e, z)
+            squared(e, lowest)
+            found[2, rows], found[3, rows] = row_sum(e), row_dot(e, z)
+            power = np.multiply(e, z, out=scratch(2, block))
+            found[4, rows] = row_dot(power, z)
+            for k in (5, 6):
+                np.multiply(power, z, out=power)
+                found[k, rows] = row_dot(power, z)
+            squared(e, 2 * lowest)
+            found[7, rows], found[8, rows] = row_sum(e), row_dot(e, z)
+
+        over_blocks(self.logits.shape, work)
+        return found

@@ -1,0 +1,228 @@
+"""One pass over the logits: all that a scale calibrator ever needs of them.
+
+For a scale σ > 0 a sample matters only through one convex function of one variable. With z shifted so that its largest
+entry is 0, L(σ) = log Σ_j exp(σ z_j) lies in [0, log m], and confidence, label probability, entropy, Σp² and the
+divergence to the base follow from L, L′ = E_p[z] and L″ = Var_p[z] (see ``statistics.py``).
+
+With few classes L is evaluated directly. With many it is tabulated (``curve_table.py``), so that every further evaluation
+costs O(n_samples), whatever the number of classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.numerics.special import Vector, scan
+from rhocal.profile.passes import ArrayPasses, Curve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Kind, Predictions
+    from rhocal.profile.passes import Passes
+
+
+TOP_K = 10
+"""How many of the largest logits a profile keeps."""
+
+
+class StandIn(Protocol):
+    """A table of curves."""
+
+    def curve(self, scale: Vector, order: int = 2) -> Curve:
+        """L and its derivatives up to an order."""
+
+    def take(self, rows: NDArray[np.intp], profile: Profile) -> StandIn:
+        """The same for some of the samples, whose profile is given."""
+
+    def followed_by(self, others: Sequence[Any], profile: Profile) -> StandIn:
+        """The table of these samples and those of other tables after them, whose profile is given."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A tune set as scale calibrators see it. ``weights`` sum to 1."""
+
+    passes: Passes | None
+    """Where further numbers are read from the logits; None if the profile was saved without them."""
+    classes: NDArray[Any]
+    kind: Kind
+    top: Vector
+    label_gap: Vector
+    """Logit of the label minus the largest logit: 0 where the prediction is right (or tied), else negative."""
+    correct: Vector
+    weights: Vector
+    total_weight: float
+    kept: dict[str, Vector] = field(default_factory=dict, repr=False)
+    """What has been read so far: name → one row, or several, of one number a sample."""
+    table: StandIn | None = None
+    """Stands in for the logits of a saved profile."""
+
+    @classmethod
+    def of(cls, data: Predictions) -> Profile:
+        """Read the cheap features of every sample."""
+        assert data.labels is not None
+        logits = data.logits
+        rows = np.arange(data.n_samples)
+        seen = data.seen if data.kind == "logits" else scan(logits)
+        predicted, top, sums, _ = seen
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        total = float(weights.sum())
+        return cls(
+            passes=ArrayPasses(logits, seen),
+            classes=data.classes,
+            kind=data.kind,
+            top=top,
+            label_gap=logits[rows, data.labels].astype(np.float64) - top,
+            correct=(predicted == data.labels).astype(np.float64),
+            weights=weights / total,
+            total_weight=total,
+            kept={"mean": sums / logits.shape[1]},
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Profile]) -> Profile:
+        """The profile of the samples of several, in their order. All must hold the same numbers."""
+        if not parts:
+            raise InputError("there are no samples: nothing to put together")
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        if any(part.n_classes != first.n_classes for part in parts):
+            counts = sorted({part.n_classes for part in parts})
+            raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
+        weights = np.concatenate([part.weights * part.total_weight for part in parts])
+        arrays = [part.passes.logits for part in parts if isinstance(part.passes, ArrayPasses)]
+        whole = replace(
+            first,
+            passes=ArrayPasses(np.concatenate(arrays)) if len(arrays) == len(parts) else None,
+            top=np.concatenate([part.top for part in parts]),
+            label_gap=np.concatenate([part.label_gap for part in parts]),
+            correct=np.concatenate([part.correct for part in parts]),
+            weights=weights / weights.sum(),
+            total_weight=float(weights.sum()),
+            kept={
+                name: np.concatenate([part.kept[name] for part in parts], axis=-1)
+                for name in first.kept
+                if all(name in part.kept for part in parts)
+            },
+            table=None,
+        )
+        tables = [part.table for part in parts if part.table is not None]
+        if len(tables) < len(parts):
+            return whole
+        return replace(whole, table=tables[0].followed_by(tables[1:], whole))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(self.top)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.classes)
+
+    def take(self, rows: NDArray[np.intp]) -> Profile:
+        """Some of the samples, with equal weights: a mini-batch whose draw already followed the weights."""
+        part = replace(
+            self,
+            passes=None if self.passes is None else self.passes.take(rows),
+            top=self.top[rows],
+            label_gap=self.label_gap[rows],
+            correct=self.correct[rows],
+            weights=np.full(len(rows), 1 / len(rows)),
+            total_weight=float(len(rows)),
+            kept={name: value.take(rows, axis=-1) for name, value in self.kept.items()},
+            table=None,
+        )
+        return part if self.table is None else replace(part, table=self.table.take(rows, part))
+
+    @cached_property
+    def spread(self) -> float:
+        """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched."""
+        return float(self.weights @ (self.top - self.mean))
+
+    @property
+    def mean(self) -> Vector:
+        """Mean logit of every sample."""
+        return self._read("mean", lambda passes: passes.means())
+
+    @property
+    def largest(self) -> Vector:
+        """The ``TOP_K`` largest logits of every sample as rows, largest first; fewer if there are fewer classes."""
+        return self._read("largest", lambda passes: np.ascontiguousarray(passes.largest(TOP_K).T))
+
+    @property
+    def runner_up_gap(self) -> Vector:
+        """Second largest logit minus the largest."""
+        return self._read("runner_up_gap", lambda passes: passes.largest(2)[:, 1] - self.top)
+
+    @property
+    def mean_gap(self) -> Vector:
+        """Mean logit of a sample minus the largest."""
+        return self.mean - self.top
+
+    @property
+    def base(self) -> Curve:
+        """The curve at scale 1: the uncalibrated distribution."""
+        ones = np.ones(self.n_samples)
+        return Curve(tuple(self._read("base", lambda passes: np.stack(passes.curve(self.top, ones, 2)))))
+
+    def read(self, names: Iterable[str]) -> None:
+        """Read the numbers that have these names in ``kept``; norms of several ρ together."""
+        norms: dict[bool, list[float]] = {}
+        for name in names:
+            if name.startswith("norm "):
+                rho, _, centred = name.removeprefix("norm ").partition(" ")
+                norms.setdefault(bool(centred), []).append(float(rho))
+            else:
+                getattr(self, name)
+        for center, rhos in norms.items():
+            self.norms(rhos, center=center)
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> list[Vector]:
+        """‖z‖_ρ of every sample for several ρ, of the logits as they are or with their row mean taken away."""
+        names = [f"norm {rho:g}{' centred' if center else ''}" for rho in rhos]
+        missing = [rho for rho, name in zip(rhos, names, strict=True) if name not in self.kept]
+        if missing:
+            found = iter(self._passes(f"the norm for rho = {missing[0]:g}").norms(missing, center=center).T)
+            for name in names:
+                if name not in self.kept:
+                    self.kept[name] = np.ascontiguousarray(next(found))
+        return [self.kept[name] for name in names]
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        """‖z‖_ρ of every sample and its derivative in ρ."""
+        return self._passes("a norm whose rho is learned").norm_slope(rho, center=center)
+
+    def curve(self, scale: Vector, order: int = 2) -> Curve:
+        """L and its derivatives up to an order (1, 2 or 3) from the logits themselves, or from the table that was saved."""
+        if self.passes is None and self.table is not None:
+            return self.table.curve(scale, order)
+        return Curve(self._passes("the curve").curve(self.top, scale, order))
+
+    def moments(self, scales: Vector) -> Vector:
+        """Sums of exp(σ z), times 1, z and z², at five scales, which are to each other as ``FIVE``."""
+        return self._passes("the curve at other scales").moments(self.top, scales)
+
+    def moments_at(self, scale: Vector) -> Vector:
+        """Sums of exp(σ z), times powers of z, around every sample's own scale."""
+        return self._passes("the curve at other scales").moments_at(self.top, scale)
+
+    def _read(self, name: str, read: Callable[[Passes], Vector]) -> Vector:
+        if name not in self.kept:
+            self.kept[name] = read(self._passes(name))
+        return self.kept[name]
+
+    def _passes(self, what: str) -> Passes:
+        if self.passes is None:
+            raise InputError(f"this profile was saved without its logits, and {what} is not in it; fit on the logits")
+        return self.passes

@@ -1,0 +1,94 @@
+"""Sums so fine that any number of bins from 5 to 50 is a union of them: what lets a page change the bins by itself.
+
+The edges are all fractions k/n with n from 5 to 50. Equal-width bins cut the confidence there; equal-mass bins cut the share
+of weight up to a sample there (``rhocal.numerics.bins.by_mass``). So the same edges serve both, and sums over them give exactly
+the ECE that Python computes, whatever the number of samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums, add_up, steps, tied
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.metrics.scored import Scored
+    from rhocal.numerics.special import Vector
+
+FEWEST, MOST = 5, 50
+"""Numbers of bins that the sums serve."""
+
+
+@cache
+def fractions() -> tuple[Fraction, ...]:
+    """All edges, 0 and 1 included, ascending."""
+    return tuple(sorted({Fraction(k, n) for n in range(FEWEST, MOST + 1) for k in range(n + 1)}))
+
+
+def edges() -> Vector:
+    """The same as numbers."""
+    return np.array([float(edge) for edge in fractions()])
+
+
+@dataclass(frozen=True)
+class FineSums:
+    """Sums between neighbouring edges, those that hold something."""
+
+    index: NDArray[np.intp]
+    """Which interval: from ``edges()[index]`` to ``edges()[index + 1]``."""
+    sums: BinSums
+    variance: Vector
+    """Σ w c (1 − c): the variance of Σ w·correct for a perfectly calibrated model."""
+
+    def joined(self, n_bins: int) -> BinSums:
+        """The sums of ``n_bins`` bins."""
+        return self.sums.joined(self._bins(n_bins), n_bins)
+
+    def floor(self, n_bins: int) -> float:
+        """The mean ECE of a perfectly calibrated model; as ``rhocal.numerics.bins.perfect_error``."""
+        variance = add_up(self._bins(n_bins), self.variance, n_bins)
+        return float(np.sqrt(2 / np.pi * variance).sum() / self.sums.weight.sum())
+
+    def _bins(self, n_bins: int) -> NDArray[np.intp]:
+        middle = (edges()[:-1] + edges()[1:]) / 2  # never near an edge: different fractions are 1/2450 apart or more
+        return (middle[self.index] * n_bins).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class FineBins:
+    """Sums for bins of equal width and for bins of equal mass."""
+
+    width: FineSums
+    mass: FineSums
+
+
+def fine_bins(scored: Scored) -> FineBins:
+    """The fine sums of some samples."""
+    c, w = scored.confidence, scored.weights
+    # (lo, hi] for confidences, [lo, hi) for shares of weight: the rules of ``rhocal.numerics.bins``
+    width = np.clip(np.searchsorted(edges(), c - ON_THE_EDGE, side="left") - 1, 0, len(edges()) - 2)
+    spread = w * c * (1 - c)
+    size = len(edges()) - 1
+    by_width = BinSums.within(width, c, scored.correct, n_bins=size, weights=w)
+    ranked = scored.ranked
+    blocks = tied(ranked.mean)
+    weight = add_up(blocks, ranked.weight)
+    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
+    mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)[blocks]
+    variance = steps(c, c * (1 - c), w).correct
+    return FineBins(
+        _filled(by_width, add_up(width, spread, size)),
+        _filled(ranked.joined(mass, size), add_up(mass, variance, size)),
+    )
+
+
+def _filled(sums: BinSums, variance: Vector) -> FineSums:
+    index = np.flatnonzero(sums.weight > 0)
+    return FineSums(index, sums.filled(), variance[index])

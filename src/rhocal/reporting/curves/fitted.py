@@ -1,0 +1,129 @@
+"""What a fitted calibrator does: its temperature over the sample's logits, its confidence over the raw one, what was tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators import ScaleCalibrator
+from rhocal.calibrators.scale.features import Shape
+from rhocal.data.predictions import predictions
+from rhocal.errors import InputError
+from rhocal.numerics.special import log_softmax, row_argmax, row_max
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats, Vector
+
+N_POINTS = 400
+"""Samples shown; they stand evenly in the order of what is on the horizontal axis."""
+
+
+@dataclass(frozen=True)
+class TemperatureMap:
+    """The temperature of some samples. Amplitude and margin are those of rows with mean zero."""
+
+    amplitude: Vector
+    margin: Vector
+    temperature: Vector
+
+
+@dataclass(frozen=True)
+class ConfidenceMap:
+    """Confidence before and after, of some samples."""
+
+    raw: Vector
+    calibrated: Vector
+    kept: NDArray[np.bool_]
+    """Whether the predicted class is still the same."""
+    share_kept: float
+    """Of all samples."""
+
+
+@dataclass(frozen=True)
+class RhoGrid:
+    """The values of ρ tried."""
+
+    rho: Vector
+    ece: Vector
+    objective: Vector
+    chosen: float
+
+
+@dataclass(frozen=True)
+class AlphaCurve:
+    """The weights of the KL term tried, each with the ρ that was best for it."""
+
+    alpha: Vector
+    ece: Vector
+    chosen: float
+
+
+def temperature_map(cal: Calibrator, logits: Any, *, n_points: int = N_POINTS) -> TemperatureMap:
+    """Temperature against amplitude and margin, for calibrators that scale a sample's logits."""
+    if not isinstance(cal, ScaleCalibrator):
+        raise InputError(f"{cal.name} has no temperature for each sample; those that scale do: rho-norm, field, …")
+    return temperature_of(cal, predictions(logits, kind=cal.kind_), n_points)
+
+
+def temperature_of(cal: ScaleCalibrator, data: Predictions, n_points: int = N_POINTS) -> TemperatureMap:
+    """The same behind the border."""
+    shape = Shape.of(data.logits, 1.0)
+    rows = _spread_out(shape.norm, shape.margin, n_points)
+    scale = cal.scale(data.logits[rows], kind="logits")
+    return TemperatureMap(shape.norm[rows], shape.margin[rows], 1 / scale)
+
+
+def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS) -> ConfidenceMap:
+    """Calibrated against raw confidence, and whether decisions are kept."""
+    data = predictions(logits, kind=cal.kind_, groups=groups)
+    return confidence_map_of(data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points)
+
+
+def confidence_map_of(before: Floats, after: Floats, n_points: int = N_POINTS) -> ConfidenceMap:
+    """The same from raw and calibrated logits."""
+    kept = row_argmax(before) == row_argmax(after)
+    raw, calibrated = (_confidence(z) for z in (before, after))
+    rows = _spread_out(raw, calibrated, n_points)
+    return ConfidenceMap(raw[rows], calibrated[rows], kept[rows], float(kept.mean()))
+
+
+def _confidence(logits: Floats) -> Vector:
+    return np.exp(row_max(log_softmax(logits)).astype(np.float64))
+
+
+def _spread_out(x: Vector, y: Vector, n_points: int) -> NDArray[np.intp]:
+    """Rows that stand evenly in the order of x; they do not depend on the order of the samples."""
+    order = np.lexsort((y, x))
+    return order[np.unique(np.linspace(0, len(order) - 1, min(n_points, len(order))).astype(np.intp))]
+
+
+def rho_grid(cal: Calibrator) -> RhoGrid:
+    """ECE on the tune set over the grid of ρ, at the α that was chosen."""
+    fitted: Any = cal
+    rows = sorted(
+        (row for row in _trials(cal, "rho") if row["alpha"] == fitted.alpha_), key=lambda row: float(row["rho"])
+    )
+    rho, ece, objective = (np.array([row[key] for row in rows]) for key in ("rho", "ece", "objective"))
+    return RhoGrid(rho, ece, objective, fitted.rho_)
+
+
+def alpha_curve(cal: Calibrator) -> AlphaCurve:
+    """ECE on the tune set over α; fit with ``alpha="auto"`` to have more than one."""
+    rows = _trials(cal, "alpha")
+    alphas = sorted({row["alpha"] for row in rows})
+    best = [min(row["ece"] for row in rows if row["alpha"] == alpha) for alpha in alphas]
+    fitted: Any = cal
+    return AlphaCurve(np.array(alphas), np.array(best), fitted.alpha_)
+
+
+def _trials(cal: Calibrator, key: str) -> list[Any]:
+    rows = [row for row in cal.solution_.trials if key in row and "ece" in row]
+    if not rows:
+        raise InputError(f"{cal.name} tried no {key}; fit rho-norm with rho='grid' or alpha='auto'")
+    return rows

@@ -1,0 +1,132 @@
+"""The reliability diagram: accuracy against confidence in bins, and how far a perfect model would stray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.inference.bootstrap import N_REPLICATES
+from rhocal.metrics.inference.inverted import LEVEL
+from rhocal.metrics.inference.null import Walk
+from rhocal.metrics.metric import check, scored
+from rhocal.numerics.bins import BinSums, equal_width
+
+if TYPE_CHECKING:
+    from rhocal.data.predictions import Kind
+    from rhocal.metrics.scored import Scored
+    from rhocal.numerics.special import Vector
+
+SCHEMES = ("width", "mass")
+TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """One entry for each bin that holds a sample, in ascending order of confidence."""
+
+    scheme: str
+    """``width`` or ``mass``: bins of equal width, or of (about) equal weight."""
+    n_bins: int
+    low: Vector
+    high: Vector
+    """Where each bin begins and ends: its edges, or for bins of equal mass its smallest and largest confidence."""
+    weight: Vector
+    """Samples in the bin (the sum of their weights)."""
+    confidence: Vector
+    accuracy: Vector
+    band_low: Vector
+    band_high: Vector
+    """95 % of perfectly calibrated models have an accuracy between these (the consistency band)."""
+    interval_low: Vector
+    interval_high: Vector
+    """95 % bootstrap interval of the accuracy."""
+    mean_confidence: float
+    mean_accuracy: float
+    ece: float
+
+
+def reliability(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = N_BINS,
+    scheme: str = "width",
+    sample_weight: Any = None,
+    kind: Kind = "probs",
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> Reliability:
+    """Accuracy and confidence in bins of equal ``width`` or equal ``mass``, with bands, intervals and counts."""
+    check({"n_bins": n_bins})
+    if scheme not in SCHEMES:
+        raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
+    samples = scored(probs, labels, sample_weight, kind)
+    return reliability_of(samples, n_bins=n_bins, scheme=scheme, n_replicates=n_replicates, seed=seed)
+
+
+def reliability_of(
+    scored: Scored, *, n_bins: int = N_BINS, scheme: str = "width", n_replicates: int = N_REPLICATES, seed: int = 0
+) -> Reliability:
+    """The same behind the border."""
+    sums, low, high = _bins(scored, n_bins, scheme)
+    band = _band(scored, sums, scheme, n_bins, n_replicates, seed)
+    interval = bootstrapped(sums, n_replicates, seed)
+    total = sums.weight.sum()
+    return Reliability(
+        scheme,
+        n_bins,
+        low,
+        high,
+        sums.weight,
+        sums.mean,
+        sums.accuracy,
+        *band,
+        *interval,
+        float(sums.confidence.sum() / total),
+        float(sums.correct.sum() / total),
+        sums.error(1),
+    )
+
+
+def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Vector]:
+    if scheme == "width":
+        place = equal_width(scored.confidence, n_bins)
+        sums = BinSums.within(place, scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
+        kept = np.flatnonzero(sums.weight > 0)
+        return sums.filled(), kept / n_bins, (kept + 1) / n_bins
+    ranked = scored.ranked
+    sums = ranked.equal_mass(n_bins)
+    ends = np.cumsum(ranked.weight)
+    last = np.searchsorted(ends, np.cumsum(sums.filled().weight) - 1e-9 * ends[-1])
+    first = np.r_[0, last[:-1] + 1]
+    return sums.filled(), ranked.mean[first], ranked.mean[np.minimum(last, len(ends) - 1)]
+
+
+def _band(
+    scored: Scored, sums: BinSums, scheme: str, n_bins: int, n_replicates: int, seed: int
+) -> tuple[Vector, Vector]:
+    walk = Walk.of(scored, n_bins)
+    drawn = np.concatenate([walk.in_bins(walks, scheme) for walks in walk.draws(n_replicates, seed)])
+    low, high = np.quantile(drawn, TAILS, axis=0) * sums.weight.sum() / sums.weight
+    return np.clip(sums.mean + low, 0, 1), np.clip(sums.mean + high, 0, 1)
+
+
+def bootstrapped(sums: BinSums, n_replicates: int, seed: int) -> tuple[Vector, Vector]:
+    """Intervals of the accuracy of every bin.
+
+    Samples drawn again fall into (bin, right) and (bin, wrong) as a multinomial draw says, so nothing but these sums is
+    needed. A bin that a draw leaves empty says nothing in that draw.
+    """
+    cells = np.stack([sums.correct, np.maximum(sums.weight - sums.correct, 0)])
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(max(1, round(float(cells.sum()))), cells.ravel() / cells.sum(), n_replicates)
+    right, wrong = np.moveaxis(drawn.reshape(n_replicates, *cells.shape), 1, 0)
+    with np.errstate(invalid="ignore"):
+        accuracy = np.where(right + wrong > 0, right / np.maximum(right + wrong, 1), np.nan)
+    accuracy[:, np.isnan(accuracy).all(axis=0)] = 0  # a bin never drawn: no weight to speak of
+    low, high = np.nanquantile(accuracy, TAILS, axis=0)
+    return low, high

@@ -1,0 +1,107 @@
+"""How confidence is spread, and how each class fares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.predictions import predictions
+from rhocal.errors import InputError
+from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.classwise import class_errors, class_sums
+from rhocal.metrics.metric import check, scored
+from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import BinSums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Kind
+    from rhocal.numerics.special import Vector
+
+MOST_CLASSES = 30
+"""Rows of a heat-map that can be read."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The share of samples in equal-width bins of confidence."""
+
+    edges: Vector
+    weight: Vector
+    share: Vector
+    mean_confidence: float
+    mean_accuracy: float
+
+
+def histogram(
+    probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs"
+) -> Histogram:
+    """The confidence histogram, with mean confidence and accuracy (paper, Fig. 3)."""
+    check({"n_bins": n_bins})
+    samples = scored(probs, labels, sample_weight, kind)
+    sums = BinSums.of(samples.confidence, samples.correct, n_bins=n_bins, weights=samples.weights)
+    total = sums.weight.sum()
+    return Histogram(
+        np.arange(n_bins + 1) / n_bins,
+        sums.weight,
+        sums.weight / total,
+        float(sums.confidence.sum() / total),
+        float(sums.correct.sum() / total),
+    )
+
+
+@dataclass(frozen=True)
+class ClassHeat:
+    """For some classes and every bin of a class's probability, how often it is right minus what is said."""
+
+    classes: NDArray[Any]
+    """Names, the worst class first."""
+    edges: Vector
+    gap: Vector
+    """Frequency − mean probability, shape (classes, bins); NaN where nothing is in the bin."""
+    weight: Vector
+    error: Vector
+    """ECE of each class against the rest."""
+    n_labels: Vector
+    n_classes: int
+    """Of all, shown or not."""
+
+
+def class_heat(
+    probs: Any,
+    labels: Any,
+    *,
+    classes: Any = None,
+    n_bins: int = N_BINS,
+    most: int = MOST_CLASSES,
+    sample_weight: Any = None,
+    kind: Kind = "probs",
+) -> ClassHeat:
+    """The classwise heat-map of the ``most`` worst classes."""
+    check({"n_bins": n_bins})
+    if labels is None:
+        raise InputError("labels are missing; a metric needs one label for each sample")
+    data = predictions(probs, labels, sample_weight=sample_weight, classes=classes, kind=kind, name=kind)
+    return class_heat_of(Scored.of(data), n_bins=n_bins, most=most)
+
+
+def class_heat_of(scored: Scored, *, n_bins: int = N_BINS, most: int = MOST_CLASSES) -> ClassHeat:
+    """The same behind the border."""
+    state = class_sums(scored, n_bins, 0.0)
+    error = class_errors(state, power=1, min_labels=0)
+    worst = np.argsort(-np.nan_to_num(error, nan=-1), kind="stable")[:most]
+    bins = state.bins
+    filled = bins.weight > 0
+    gap = np.where(filled, (bins.correct - bins.confidence) / np.where(filled, bins.weight, 1), np.nan)
+    return ClassHeat(
+        np.asarray(scored.source.classes)[worst],
+        np.arange(n_bins + 1) / n_bins,
+        gap[worst],
+        bins.weight[worst],
+        error[worst],
+        state.labels[worst],
+        len(error),
+    )

@@ -1,0 +1,35 @@
+"""Plots: every function draws a curve (``rhocal.reporting.curves``) on ``ax`` and returns it. The only importer of matplotlib.
+
+>>> import rhocal
+>>> from rhocal import curves, plots
+>>> ax = plots.reliability(curves.reliability(*rhocal.demo_logits("test"), kind="logits"))
+>>> plots.save(ax, "reliability.pdf")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from rhocal.reporting.plots.fitted import alpha_curve, confidence_map, migration, rho_grid, temperature
+from rhocal.reporting.plots.quality import class_heat, learning_curve, pareto, risk_coverage
+from rhocal.reporting.plots.reliability import grid, histogram, reliability, smooth
+from rhocal.reporting.plots.style import save
+from rhocal.reporting.plots.training import amplitude_histogram, amplitude_over_epochs, confidence_histogram
+
+__all__ = [
+    "alpha_curve",
+    "amplitude_histogram",
+    "amplitude_over_epochs",
+    "class_heat",
+    "confidence_histogram",
+    "confidence_map",
+    "grid",
+    "histogram",
+    "learning_curve",
+    "migration",
+    "pareto",
+    "reliability",
+    "rho_grid",
+    "risk_coverage",
+    "save",
+    "smooth",
+    "temperature",
+]

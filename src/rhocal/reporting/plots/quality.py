@@ -1,0 +1,83 @@
+"""Methods beside each other: risk and coverage, classes, Pareto, learning curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.metrics import METRICS
+from rhocal.reporting.plots.style import BLUE, COLOURS, GREY, LINES, MARKS, canvas, plain, quiet, style
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.reporting.curves import ClassHeat, LearningCurve, Pareto, RiskCoverage
+
+
+def risk_coverage(methods: Mapping[str, RiskCoverage], *, ax: Any = None) -> Any:
+    """The error rate among the most confident share, one line for each method."""
+    ax = quiet(canvas(ax))
+    for k, (name, curve) in enumerate(methods.items()):
+        ax.plot(curve.coverage, curve.risk, label=f"{plain(name)} ({curve.area:.4f})", linewidth=1.8, **style(k))
+    ax.set(xlim=(0, 1), xlabel="coverage: share answered, surest first", ylabel="risk: error rate among them")
+    ax.set_ylim(bottom=0)
+    ax.legend(title="method (AURC)", fontsize=8, frameon=False)
+    return ax
+
+
+def class_heat(curve: ClassHeat, *, ax: Any = None) -> Any:
+    """Frequency − probability for classes and bins: blue where a class comes more often than said, brown where less."""
+    ax = canvas(ax, (5.4, 0.9 + 0.2 * len(curve.classes)))
+    reach = max(float(np.nanmax(np.abs(curve.gap))), 1e-6)
+    # Brown to blue-green differs in lightness from its middle on both sides; the sign in the cell serves grey print.
+    picture = ax.imshow(
+        curve.gap, cmap="BrBG", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest",
+        extent=(0, 1, len(curve.classes) - 0.5, -0.5),
+    )  # fmt: skip
+    n_bins = curve.gap.shape[1]
+    for row, column in np.argwhere(np.abs(np.nan_to_num(curve.gap)) > reach / 4):
+        sign = "+" if curve.gap[row, column] > 0 else "−"
+        ax.text((column + 0.5) / n_bins, row, sign, ha="center", va="center", fontsize=7)
+    labels = [f"{plain(name)} ({error:.3f})" for name, error in zip(curve.classes, curve.error, strict=True)]
+    ax.set_yticks(range(len(labels)), labels, fontsize=7)
+    ax.set(xlabel="probability of the class", ylabel="class (ECE)")
+    ax.figure.colorbar(picture, ax=ax, label="frequency − probability")
+    return ax
+
+
+def pareto(curve: Pareto, *, ax: Any = None) -> Any:
+    """Two metrics of all methods; those that nothing beats in both are filled and joined."""
+    ax = quiet(canvas(ax, (6.4, 3.8)))
+    best = np.array(curve.best)
+    order = np.argsort(curve.x[best])
+    ax.step(curve.x[best][order], curve.y[best][order], where="post", color=GREY, linestyle=":", zorder=1)
+    # Good methods crowd in a corner, where names would lie on top of each other: numbers, best first, and a key.
+    for k, at in enumerate(np.argsort(curve.y, kind="stable"), start=1):
+        x, y, name, winner = curve.x[at], curve.y[at], plain(curve.methods[at]), best[at]
+        face = BLUE if winner else "white"
+        ax.plot(x, y, "o" if winner else "s", color=BLUE, markerfacecolor=face, markersize=6, label=f"{k}  {name}")
+        ax.annotate(str(k), (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), fontsize=7, frameon=False, handletextpad=0.2)
+    ax.set(xlabel=f"{title(curve.x_metric)} (lower is better)", ylabel=f"{title(curve.y_metric)} (lower is better)")
+    if (curve.y > 0).all():
+        ax.set_yscale("log")
+    return ax
+
+
+def learning_curve(curve: LearningCurve, *, ax: Any = None) -> Any:
+    """A metric over the size of the tune set, with standard errors."""
+    ax = quiet(canvas(ax))
+    for k, name in enumerate(curve.methods):
+        ax.errorbar(
+            curve.size, curve.mean[k], np.nan_to_num(curve.error[k]), marker=MARKS[k % len(MARKS)], markersize=4,
+            color=COLOURS[k % len(COLOURS)], linestyle=LINES[k % len(LINES)], capsize=2, label=plain(name),
+        )  # fmt: skip
+    ax.set(xscale="log", xlabel="tune samples", ylabel=title(curve.metric))
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def title(metric: str) -> str:
+    """A metric's name for people."""
+    return METRICS[metric].title if metric in METRICS else metric

@@ -1,0 +1,99 @@
+"""Reliability diagrams and confidence histograms (paper, Fig. 3)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.reporting.plots.style import BLUE, GREY, RED, SKY, canvas, canvases, plain, quiet, unit_square
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.reporting.curves import Histogram, Reliability, SmoothReliability
+
+CONFIDENCE, ACCURACY = "confidence", "accuracy"
+
+
+def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> Any:
+    """Accuracy in bins of confidence: gaps hatched, the band of a perfect model grey, bootstrap intervals as bars."""
+    ax = unit_square(canvas(ax), CONFIDENCE, ACCURACY)
+    left, width = curve.low, np.maximum(curve.high - curve.low, 0.004)
+    ax.bar(
+        left, curve.accuracy, width, align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8, zorder=2, label=ACCURACY
+    )
+    ax.bar(
+        left, curve.confidence - curve.accuracy, width, bottom=curve.accuracy, align="edge", facecolor="none",
+        edgecolor=RED, hatch="////", linewidth=0.8, zorder=3, label="gap to confidence",
+    )  # fmt: skip
+    for k in range(len(left)):
+        ax.fill_between(
+            [left[k], left[k] + width[k]], curve.band_low[k], curve.band_high[k], color=GREY, alpha=0.25, linewidth=0,
+            zorder=4, label="perfect model, 95 %" if k == 0 else None,
+        )  # fmt: skip
+    away = np.abs(np.array([curve.accuracy - curve.interval_low, curve.interval_high - curve.accuracy]))
+    ax.errorbar(
+        left + width / 2, curve.accuracy, away, fmt="o", markersize=3.5, color="black", linewidth=1, zorder=5,
+        label="bootstrap, 95 %",
+    )  # fmt: skip
+    if counts:
+        for k, n in enumerate(curve.weight):
+            ax.text(
+                left[k] + width[k] / 2, 0.015, short(n), ha="center", va="bottom", fontsize=6, rotation=90, zorder=6
+            )
+    ax.text(0.03, 0.97, f"{'ECE' if curve.scheme == 'width' else 'AdaECE'} {curve.ece:.4f}", va="top", zorder=6)
+    return ax
+
+
+def short(n: float) -> str:
+    """A count in at most four characters or so.
+
+    >>> [short(n) for n in (7, 950, 6400, 1_250_000)]
+    ['7', '950', '6.4k', '1.2M']
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if n >= size:
+            return f"{n / size:.{0 if n >= 100 * size else 1}f}{letter}"
+    return f"{n:.0f}"
+
+
+def histogram(curve: Histogram, *, ax: Any = None) -> Any:
+    """The share of samples by confidence, with mean confidence and accuracy."""
+    ax = quiet(canvas(ax))
+    ax.bar(curve.edges[:-1], curve.share, np.diff(curve.edges), align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8)
+    ax.axvline(curve.mean_confidence, color=RED, linestyle="--", label=f"confidence {curve.mean_confidence:.3f}")
+    ax.axvline(curve.mean_accuracy, color="black", linestyle="-", label=f"accuracy {curve.mean_accuracy:.3f}")
+    ax.set(xlim=(0, 1), xlabel=CONFIDENCE, ylabel="share of samples")
+    ax.legend(loc="upper left", fontsize=8, frameon=False)
+    return ax
+
+
+def smooth(curve: SmoothReliability, *, ax: Any = None) -> Any:
+    """The smooth curve with its bootstrap band; below it where the samples are."""
+    ax = unit_square(canvas(ax), CONFIDENCE, ACCURACY)
+    ax.fill_between(
+        curve.confidence, curve.low, curve.high, color=BLUE, alpha=0.25, linewidth=0, label="bootstrap, 95 %"
+    )
+    ax.plot(curve.confidence, curve.accuracy, color=BLUE, linewidth=2, label=curve.smoother)
+    height = 0.15 * curve.density / max(float(curve.density.max()), 1e-12)
+    ax.fill_between(curve.confidence, 0, height, color=GREY, alpha=0.35, linewidth=0, label="density")
+    ax.text(0.03, 0.97, f"error {curve.error:.4f}", va="top")
+    return ax
+
+
+def grid(methods: Mapping[str, tuple[Histogram, Reliability]], *, axes: Any = None, columns: int = 3) -> Any:
+    """Histogram above reliability diagram, for each method (paper, Fig. 3)."""
+    columns = min(columns, len(methods))
+    rows = math.ceil(len(methods) / columns)
+    axes = canvases(axes, 2 * rows, columns, (2.7 * columns, 4.3 * rows))
+    for k, (name, (bars, curve)) in enumerate(methods.items()):
+        row, column = divmod(k, columns)
+        histogram(bars, ax=axes[2 * row, column]).set_title(plain(name), fontsize=10)
+        axes[2 * row, column].get_legend().remove()
+        reliability(curve, ax=axes[2 * row + 1, column], counts=False)
+    for k in range(len(methods), rows * columns):
+        for part in (0, 1):
+            axes[2 * (k // columns) + part, k % columns].set_visible(False)
+    return axes
