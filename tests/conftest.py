@@ -1,80 +1,9 @@
-"""Data that many tests share."""
-
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""Settings of all tests."""
 
 import hypothesis
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
+
+from helpers import EXPLORE
 
 # The same cases every time, so that a red build is always about the change. To look further: EXPLORE=50 make pytest
-EXPLORE = int(os.environ.get("EXPLORE", "0"))
 hypothesis.settings.register_profile("rhocal", deadline=None, derandomize=not EXPLORE)
 hypothesis.settings.load_profile("rhocal")
-
-
-def examples(n):
-    """Settings for a property test: n cases, or that many times more when exploring."""
-    return hypothesis.settings(max_examples=n * max(EXPLORE, 1))
-
-
-ROOT = Path(__file__).parent.parent
-SHARED = ROOT.parent / "shared" / "data" / "logits"
-
-
-def synthetic(n=400, m=5, *, scale=2.5, seed=0, dtype=np.float64):
-    """Logits that are ``scale`` times too large (over-confident), and labels drawn from the true distribution."""
-    rng = np.random.default_rng(seed)
-    truth = rng.normal(size=(n, m)) * 1.5
-    p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
-    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
-    return (scale * truth).astype(dtype), labels
-
-
-def uneven(n, m, dtype):
-    """The same with logits that are larger for some samples than for others, as a norm sees them."""
-    logits, labels = synthetic(n, m, dtype=np.float32)
-    size = np.exp(0.3 * np.random.default_rng(1).normal(size=(n, 1)))
-    return (logits * size).astype(dtype), labels
-
-
-def as_parquet(path, logits, labels, rows=300):
-    """A Parquet file with a list of logits in each row."""
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), logits.shape[1])
-    pq.write_table(pa.table({"logits": lists, "labels": labels}), path, row_group_size=rows)
-
-
-def real(name, seed=0):
-    """A real network's tune and test half; skipped where the data is not there."""
-    path = SHARED / f"{name}.npz"
-    if not path.is_file():
-        pytest.skip(f"needs {path}, real logits that are not part of the project")
-    with np.load(path, allow_pickle=False) as f:
-        if "logits" not in f:
-            return f["logits_val"], f["labels_val"], f["logits_test"], f["labels_test"]
-        logits, labels = f["logits"], f["labels"]
-    order = np.random.default_rng(seed).permutation(len(labels))
-    half = len(order) // 2
-    tune, test = order[:half], order[half:]
-    return logits[tune], labels[tune], logits[test], labels[test]
-
-
-def run(*arguments, code=0, cwd=None):
-    """The command line as people run it: a process of its own."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("rhocal"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    return done

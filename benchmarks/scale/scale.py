@@ -23,7 +23,7 @@ import numpy as np
 
 import rhocal
 from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_block
-from rhocal.calibrators.fitting import leave_behind
+from rhocal.calibrators.fitting import summarize_block
 from rhocal.dask import cluster, engine
 from rhocal.data.files import write_text
 from rhocal.data.predictions import predictions
@@ -83,7 +83,7 @@ def constants(m: int) -> list[dict[str, Any]]:
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)
         assert part is not None
-        left = leave_behind(0, Chunk(logits, labels, ""), [plan], None, {})
+        left = summarize_block(0, Chunk(logits, labels, ""), [plan], None, {})
         fitted = rhocal.RhoNormScaling() if what == "fit rho-norm" else rhocal.TemperatureScaling()
         many = rhocal.profile_of([part] * max(1, 200_000 // part.n_samples))
         rows.append(
@@ -99,15 +99,15 @@ def constants(m: int) -> list[dict[str, Any]]:
             }
         )
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    told = {"kind": "logits", "classes": None, "ignore_index": None}
+    spec = {"kind": "logits", "classes": None, "ignore_index": None}
     n_block = max(1, int(BLOCK_BYTES / (2 * m)))
-    sums = block_sums(logits, labels, {"": cal}, told, CORE)
+    sums = block_sums(logits, labels, {"": cal}, spec, CORE)
     rows.append(
         {
             "classes": m,
             "task": "evaluate, seven metrics",
             "bytes_read": 2 * m,
-            "seconds": best(lambda: block_sums(logits, labels, {"": cal}, told, CORE)) / n,
+            "seconds": best(lambda: block_sums(logits, labels, {"": cal}, spec, CORE)) / n,
             "bytes_sent": len(pickle.dumps(sums)) / n_block,
             "driver_bytes_in": 0.0,  # the workers merge: one sum arrives, however many blocks there are
             "driver_bytes": 0.0,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rhocal_paper as paper
-from conftest import ROOT, run, synthetic
+from helpers import ROOT, run, synthetic
 from rhocal import SCE, RhoNormScaling
 from rhocal.data.files import read
 from rhocal.errors import FileError

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import run
+from helpers import run
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.compare import read_rows
 from rhocal.metrics import amplitude

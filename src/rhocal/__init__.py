@@ -38,7 +38,7 @@ from rhocal.calibrators import (
 )
 from rhocal.calibrators.artifact import load
 from rhocal.calibrators.blocks import plan_for, profile_block
-from rhocal.calibrators.fitting import joined as profile_of
+from rhocal.calibrators.fitting import concat_profiles as profile_of
 from rhocal.calibrators.saved_profile import load_profile, profile_logits, save_profile
 from rhocal.calibrators.top_k import TopK
 from rhocal.data.demo import demo_logits

@@ -176,8 +176,8 @@ def _rows_done(journal: Path, part: Path, mark: str) -> int:
     if not journal.is_file() or not part.is_file():
         return 0
     try:
-        said = json.loads(journal.read_text(encoding="utf-8"))
-        same, rows = said["mark"] == mark, int(said["rows"])
+        spec = json.loads(journal.read_text(encoding="utf-8"))
+        same, rows = spec["mark"] == mark, int(spec["rows"])
     except (OSError, ValueError, KeyError, TypeError):
         same, rows = False, 0
     if not same:

@@ -51,13 +51,13 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
     """Method, options and evidence of a calibrator and of those it is made of; their numbers go into ``tensors``."""
     for name in calibrator.parameters:
         tensors[prefix + name] = np.asarray(getattr(calibrator, name))
-    words = {name: getattr(calibrator, name).tolist() for name in calibrator.words}
+    string_attributes = {name: getattr(calibrator, name).tolist() for name in calibrator.string_attributes}
     inside = {name: _describe_children(calibrator, name, prefix, tensors) for name in calibrator.children}
     return {
         "method": calibrator.name,
         "options": _options(calibrator),
         "evidence": asdict(calibrator.solution_),
-        **({"words": words} if words else {}),
+        **({"string_attributes": string_attributes} if string_attributes else {}),
         **({"inside": inside} if inside else {}),
     }
 
@@ -77,8 +77,8 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str,
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
         value = tensors[prefix + name]
         setattr(calibrator, name, value.item() if value.ndim == 0 else value)
-    for name in calibrator.words:
-        setattr(calibrator, name, np.array(about["words"][name]))
+    for name in calibrator.string_attributes:
+        setattr(calibrator, name, np.array(about["string_attributes"][name]))
     for name in calibrator.children:
         inside = about["inside"][name]
         if isinstance(inside, list):

@@ -17,7 +17,7 @@ from rhocal.calibrators.estimator import Estimator
 from rhocal.calibrators.map import Portable, calibrated
 from rhocal.calibrators.map import scaled as scaled_map
 from rhocal.calibrators.scale.scaling import scaled, scaled_probs
-from rhocal.data.arrays import in_memory, in_shape, is_dask, is_tensor, required
+from rhocal.data.arrays import in_memory, is_dask, is_tensor, required, restore_shape
 from rhocal.data.predictions import Kind, Predictions, predictions
 from rhocal.errors import InputError
 from rhocal.numerics.portable import ArrayOps, Constants, Formula
@@ -44,7 +44,7 @@ class Calibrator(Estimator, ABC):
     """The family's name in the table of methods and in artifacts."""
     keeps_decision: ClassVar[bool]
     """Whether the predicted class can never change."""
-    words: ClassVar[tuple[str, ...]] = ()
+    string_attributes: ClassVar[tuple[str, ...]] = ()
     """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
 
     takes_groups: ClassVar[bool] = False
@@ -84,11 +84,11 @@ class Calibrator(Estimator, ABC):
                     "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
                     "with sample weights as their third part"
                 )
-            said = {"kind": kind, "classes": classes, "ignore_index": ignore_index}
-            return self._fit_elsewhere(logits, labels, sample_weight, said)
-        if groups is None and self._fits_there(logits):
+            spec = {"kind": kind, "classes": classes, "ignore_index": ignore_index}
+            return self._fit_out_of_core(logits, labels, sample_weight, spec)
+        if groups is None and self._fits_on_device(logits):
             there = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
-            return self._fit_there(logits, required(labels), sample_weight=sample_weight, **there)
+            return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **there)
         data = predictions(
             logits,
             required(labels),
@@ -101,18 +101,18 @@ class Calibrator(Estimator, ABC):
         )
         return self.fit_checked(data, kind)
 
-    def _fit_elsewhere(self, logits: Any, labels: Any, sample_weight: Any, said: dict[str, Any]) -> Self:
+    def _fit_out_of_core(self, logits: Any, labels: Any, sample_weight: Any, spec: dict[str, Any]) -> Self:
         """Fit on a stream of blocks, or on a Dask array."""
         from rhocal.calibrators import fitting as out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
 
         if is_dask(logits):
             from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
 
-            fit_dask(self, logits, required(labels), sample_weight, said)
+            fit_dask(self, logits, required(labels), sample_weight, spec)
         elif labels is not None:
             raise InputError("labels: the blocks of a stream bring their own; leave labels out")
         else:
-            out_of_core.fit(self, logits, said)
+            out_of_core.fit(self, logits, spec)
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
@@ -123,13 +123,13 @@ class Calibrator(Estimator, ABC):
         if is_tensor(logits):
             return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
-        out = in_shape(self._transform_of(data), logits, class_axis)
+        out = restore_shape(self._transform_of(data), logits, class_axis)
         return out if self._container is None else self._framed(out, logits)
 
-    def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **said: Any) -> Floats:
-        """Fit, and calibrate the same logits; ``said`` is what ``fit`` takes."""
-        fitted = self.fit(logits, labels, sample_weight, **said)
-        return fitted.transform(logits, class_axis=said.get("class_axis", -1), groups=said.get("groups"))
+    def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **spec: Any) -> Floats:
+        """Fit, and calibrate the same logits; ``spec`` is what ``fit`` takes."""
+        fitted = self.fit(logits, labels, sample_weight, **spec)
+        return fitted.transform(logits, class_axis=spec.get("class_axis", -1), groups=spec.get("groups"))
 
     def predict_proba(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
@@ -145,7 +145,7 @@ class Calibrator(Estimator, ABC):
 
             return predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
-        return in_shape(self._probs_of(data), logits, class_axis)
+        return restore_shape(self._probs_of(data), logits, class_axis)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
@@ -228,11 +228,11 @@ class Calibrator(Estimator, ABC):
         """Column of the predicted class of checked logits."""
         return self._predicted(logits)
 
-    def _fits_there(self, logits: Any) -> bool:  # noqa: ARG002
+    def _fits_on_device(self, logits: Any) -> bool:  # noqa: ARG002
         """Whether to fit on the device where the logits are."""
         return False
 
-    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+    def _fit_on_device(self, logits: Any, labels: Any, **spec: Any) -> Self:
         """Fit on the device where the logits are."""
         raise NotImplementedError
 
@@ -312,14 +312,14 @@ class ScaleCalibrator(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         return self._fit_profile(Profile.of(data))
 
-    def _fits_there(self, logits: Any) -> bool:
+    def _fits_on_device(self, logits: Any) -> bool:
         reads_profiles = type(self)._fit_profile is not ScaleCalibrator._fit_profile  # noqa: SLF001 - our own
         return reads_profiles and is_tensor(logits) and logits.device.type != "cpu"
 
-    def _fit_there(self, logits: Any, labels: Any, **said: Any) -> Self:
+    def _fit_on_device(self, logits: Any, labels: Any, **spec: Any) -> Self:
         from rhocal.torch.passes import profile_of  # noqa: PLC0415 - a tensor came, so torch is there
 
-        return self.fit_profile(profile_of(logits, labels, **said))
+        return self.fit_profile(profile_of(logits, labels, **spec))
 
     def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         """Set the attributes named in ``parameters``."""

@@ -41,11 +41,11 @@ class Plan:
     """log σ in the middle of the table that all samples share."""
     guide: ScaleCalibrator | None = None
     """If given, every sample's curve is tabulated around the scale that this calibrator gives it."""
-    said: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
     """What ``rhocal.data.predictions`` is told of every block: ``kind``, ``classes``, ``ignore_index``."""
 
 
-def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, Any]) -> Plan:
+def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, spec: dict[str, Any]) -> Plan:
     """The plan for a fit: what the same fit reads of a pilot, and where it ends there.
 
     Raises ``NeedsLogitsError`` if the family needs the logits themselves.
@@ -54,12 +54,12 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         guide = fresh(calibrator).fit_profile(whole)
-    plan = Plan(("mean", *(name for name in whole.kept if name != "mean")), centre_of(whole), said=said)
+    plan = Plan(("mean", *(name for name in whole.kept if name != "mean")), centre_of(whole), spec=spec)
     few = whole.take(np.arange(min(whole.n_samples, TRIAL_SAMPLES)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
         try:
-            fresh(calibrator).fit_profile(stand_in(few, plan))
+            fresh(calibrator).fit_profile(tabulate(few, plan))
         except InputError as error:  # the same options were fitted a moment ago: it is the logits that are missing
             raise NeedsLogitsError(str(error)) from error
     # At a bound the pilot says little about the rest (a few samples, all of them right): a wide table then.
@@ -67,9 +67,9 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, said: dict[str, An
     return replace(plan, guide=guide) if calibrator.guided and certain else plan
 
 
-def plan_to_save(pilot: Predictions, said: dict[str, Any]) -> Plan:
+def plan_to_save(pilot: Predictions, spec: dict[str, Any]) -> Plan:
     """The plan for a profile that serves every family."""
-    return Plan(NAMES, centre_of(Profile.of(pilot)), said=said)
+    return Plan(NAMES, centre_of(Profile.of(pilot)), spec=spec)
 
 
 def centre_of(profile: Profile) -> float:
@@ -88,7 +88,7 @@ def profile_block(logits: Any, labels: Any, plan: Plan, sample_weight: Any = Non
     if np.ndim(logits) > 2:
         raise InputError(f"a block of logits has shape (n_samples, n_classes); got {np.shape(logits)}")
     n_columns = logits.shape[1] if np.ndim(logits) == 2 else 2
-    ignored = plan.said.get("ignore_index")
+    ignored = plan.spec.get("ignore_index")
 
     def part(rows: slice) -> Profile | None:
         weight = None if sample_weight is None else sample_weight[rows]
@@ -96,8 +96,8 @@ def profile_block(logits: Any, labels: Any, plan: Plan, sample_weight: Any = Non
             return None
         if weight is not None and not np.any(weight):
             return None
-        data = predictions(logits[rows], labels[rows], sample_weight=weight, **plan.said)
-        return stand_in(Profile.of(data), plan)
+        data = predictions(logits[rows], labels[rows], sample_weight=weight, **plan.spec)
+        return tabulate(Profile.of(data), plan)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # of the pilot it has been said already
@@ -106,7 +106,7 @@ def profile_block(logits: Any, labels: Any, plan: Plan, sample_weight: Any = Non
     return Profile.concat(kept) if kept else None
 
 
-def stand_in(profile: Profile, plan: Plan) -> Profile:
+def tabulate(profile: Profile, plan: Plan) -> Profile:
     """The profile without its logits; with few classes these are fewer than the numbers that would replace them."""
     if profile.n_classes <= FEW_CLASSES:
         return profile

@@ -21,7 +21,7 @@ from rhocal.data.sampling import (
     threshold,
 )
 from rhocal.data.sources import Reader, Source, checked, checked_pilot, told_of
-from rhocal.data.streams import named
+from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning, SubsampleWarning, warn
 from rhocal.profile.curve_table import Table
 from rhocal.profile.passes import FEW_CLASSES
@@ -51,7 +51,7 @@ SUBSAMPLED = "cannot be fitted block by block"
 
 
 @dataclass(frozen=True)
-class Left:
+class BlockSummary:
     """What a block leaves behind for fits."""
 
     where: str
@@ -62,19 +62,21 @@ class Left:
     drawn: Drawn | None
 
 
-def leave_behind(k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None, told: Mapping[str, Any]) -> Left:
+def summarize_block(
+    k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None, spec: Mapping[str, Any]
+) -> BlockSummary:
     """The profiles of a block, and its part of the subsample if one is drawn; an error says which block it was."""
     if not plans:
-        checked(chunk, told)  # with a plan it is looked through anyway
+        checked(chunk, spec)  # with a plan it is looked through anyway
     profiles = tuple(chunk_profile(chunk, plan) for plan in plans)
     bare = tuple(None if found is None else with_classes(found, found.classes[:0]) for found in profiles)
-    drawn = None if largest is None else named(chunk, lambda chunk: Drawn.of(k, chunk, largest))
-    return Left(chunk.where, len(chunk.labels), n_columns(chunk.logits), bare, drawn)
+    drawn = None if largest is None else with_block_context(chunk, lambda chunk: Drawn.of(k, chunk, largest))
+    return BlockSummary(chunk.where, len(chunk.labels), n_columns(chunk.logits), bare, drawn)
 
 
 def chunk_profile(chunk: Chunk, plan: Plan) -> Profile | None:
     """The profile of a block; an error says which block it was."""
-    return named(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
+    return with_block_context(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
 
 
 def with_classes(profile: Profile, classes: Any) -> Profile:
@@ -85,7 +87,7 @@ def with_classes(profile: Profile, classes: Any) -> Profile:
     return replace(renamed, table=replace(profile.table, profile=replace(renamed, table=None)))
 
 
-def joined(parts: Sequence[Profile | None]) -> Profile:
+def concat_profiles(parts: Sequence[Profile | None]) -> Profile:
     """One profile from those of all blocks."""
     kept = [part for part in parts if part is not None]
     if not kept:
@@ -100,8 +102,8 @@ class Fits:
     samples, drawn with a fixed seed, as ``SUBSAMPLE_ENTRIES`` allows.
     """
 
-    def __init__(self, source: Source, told: dict[str, Any], methods: Mapping[str, Calibrator]) -> None:
-        self.source, self.told, self.methods = source, told, methods
+    def __init__(self, source: Source, spec: dict[str, Any], methods: Mapping[str, Calibrator]) -> None:
+        self.source, self.spec, self.methods = source, spec, methods
         self.failed = {
             name: InputError(f"{cal.name} needs groups, which a stream does not carry; fit on arrays")
             for name, cal in methods.items()
@@ -121,7 +123,7 @@ class Fits:
         taken = source.pilot()
         check_columns([(where, n_columns(logits)) for where, logits, _ in taken])
         if scales:
-            self._plan(scales, checked_pilot(source, taken, told))
+            self._plan(scales, checked_pilot(source, taken, spec))
         self._raise_if_all_failed()
         self._read(threshold(source.sizes, n_columns(taken[0].logits)) if self.why_not else None)
 
@@ -130,7 +132,7 @@ class Fits:
         self._classes = pilot.classes
         for name, cal in methods.items():
             try:
-                plan = plan_for(cal, pilot, self.told)
+                plan = plan_for(cal, pilot, self.spec)
             except NeedsLogitsError as error:
                 self.why_not[name] = str(error)
                 continue
@@ -152,8 +154,8 @@ class Fits:
     def _read(self, largest: float | None) -> None:
         """One pass: the profiles for all plans, and the subsample if one is drawn."""
         keys = list(self._plans)
-        left: dict[int, Left] = {}
-        for k, found in self.source.each(leave_behind, [self._plans[key] for key in keys], largest, self.told):
+        left: dict[int, BlockSummary] = {}
+        for k, found in self.source.each(summarize_block, [self._plans[key] for key in keys], largest, self.spec):
             if found.drawn is not None:
                 self.subsample.add(k, found.drawn)
             self._sizes[k] = found.n_rows
@@ -162,14 +164,14 @@ class Fits:
         check_columns([(left[k].where, left[k].n_classes) for k in self._blocks])
         for place, key in enumerate(keys):
             parts = [left[k].profiles[place] for k in self._blocks]
-            self._profiles[key] = with_classes(joined(parts), self._classes)
+            self._profiles[key] = with_classes(concat_profiles(parts), self._classes)
 
     def fit(self, method: str, calibrator: Calibrator, half: Half | None = None) -> Profile | None:
         """Fit one of the methods on all samples or on one half; the profile that it was fitted on, None for a subsample."""
         if method in self.failed:
             raise self.failed[method]
         if method in self.why_not:
-            data, n_seen = self.subsample.data(self.told, half)
+            data, n_seen = self.subsample.data(self.spec, half)
             fit_subsample(calibrator, data, n_seen, self.why_not[method])
             return None
         assert isinstance(calibrator, ScaleCalibrator)
@@ -213,23 +215,23 @@ class Fits:
             if isinstance(cal, ScaleCalibrator) and name in self._plan_of
         }
         self._plans, self._plan_of = {}, {}
-        self._plan(planned, checked_pilot(self.source, self.source.late_pilot(), self.told))
+        self._plan(planned, checked_pilot(self.source, self.source.late_pilot(), self.spec))
         self._read(None)
 
 
 def fit(
     calibrator: Calibrator,
     stream: Stream,
-    said: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
     step: Callable[[Chunk], None] | None = None,
 ) -> Profile | None:
     """Fit on a stream; the profile it was fitted on, or None where a subsample of the logits was used."""
-    return fit_on(calibrator, Reader(stream, step), said)
+    return fit_on(calibrator, Reader(stream, step), spec)
 
 
-def fit_on(calibrator: Calibrator, source: Source, said: Mapping[str, Any] | None = None) -> Profile | None:
+def fit_on(calibrator: Calibrator, source: Source, spec: Mapping[str, Any] | None = None) -> Profile | None:
     """The same, whoever reads."""
-    return Fits(source, told_of(source, said), {"": calibrator}).fit("", calibrator)
+    return Fits(source, told_of(source, spec), {"": calibrator}).fit("", calibrator)
 
 
 def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWarning]:
@@ -261,15 +263,15 @@ def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> flo
 
 
 def profile(
-    stream: Stream, said: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
+    stream: Stream, spec: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
 ) -> Profile:
     """The profile of a stream, for every family, as ``save_profile`` writes it."""
-    return profile_on(Reader(stream, step), said)
+    return profile_on(Reader(stream, step), spec)
 
 
-def profile_on(source: Source, said: Mapping[str, Any] | None = None) -> Profile:
+def profile_on(source: Source, spec: Mapping[str, Any] | None = None) -> Profile:
     """The same, whoever reads."""
-    told = told_of(source, said)
-    pilot = checked_pilot(source, source.pilot(), told)
-    left = dict(source.each(leave_behind, [plan_to_save(pilot, told)], None, told))
-    return with_classes(joined([left[k].profiles[0] for k in sorted(left)]), pilot.classes)
+    spec = told_of(source, spec)
+    pilot = checked_pilot(source, source.pilot(), spec)
+    left = dict(source.each(summarize_block, [plan_to_save(pilot, spec)], None, spec))
+    return with_classes(concat_profiles([left[k].profiles[0] for k in sorted(left)]), pilot.classes)

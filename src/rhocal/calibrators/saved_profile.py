@@ -62,15 +62,15 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     write_tensors(path, FORMAT, SCHEMA, card, tensors)
 
 
-def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **said: Any) -> Profile:
-    """The profile of a tune set, or of a ``rhocal.stream``; ``said`` is what ``predictions`` takes (``kind``, …)."""
+def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **spec: Any) -> Profile:
+    """The profile of a tune set, or of a ``rhocal.stream``; ``spec`` is what ``predictions`` takes (``kind``, …)."""
     if type(logits).__module__ == "rhocal.data.streams":
         from rhocal.calibrators.fitting import profile as of_stream  # noqa: PLC0415 - streams are read with what is here
 
-        return of_stream(logits, said)
+        return of_stream(logits, spec)
     if labels is None:
         raise InputError("labels are missing; a profile needs one label for each sample")
-    return Profile.of(predictions(logits, labels, sample_weight=sample_weight, **said))
+    return Profile.of(predictions(logits, labels, sample_weight=sample_weight, **spec))
 
 
 def load_profile(path: str | PathLike[str]) -> Profile:

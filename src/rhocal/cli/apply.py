@@ -18,7 +18,7 @@ from rhocal.cli.options import (
     kind_of,
     print_json,
 )
-from rhocal.cli.streaming import BLOCKS, TEST, How, StreamOption, bar, opened
+from rhocal.cli.streaming import BLOCKS, TEST, ExecutionOptions, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
@@ -58,7 +58,7 @@ def apply_(
         raise InputError(f"--write is probs or logits; got {what!r}")
     check_output(output, [source, artifact])
     cal = load(artifact)
-    how = How(stream)
+    how = ExecutionOptions(stream)
     if how.wanted(source):
         how.refuse({"--groups": groups is not None, "--class-axis": class_axis != -1})
         blocks = opened(source, arrays, TEST, how)
@@ -71,14 +71,14 @@ def apply_(
             typer.echo(f"{done['rows']:,} rows of {what}, calibrated with {cal.name}{resumed}: {output}")
         return
     split = arrays.read(source, groups).for_testing()
-    said: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "kind": None if kind is None else kind_of(kind),
         "class_axis": class_axis,
         "groups": groups_of(groups, source, split),
     }
-    probs = cal.predict_proba(split.logits, **said)
-    written = {what: probs if what == "probs" else cal.transform(split.logits, **said)}
-    written["predicted"] = cal.predict(split.logits, **said)
+    probs = cal.predict_proba(split.logits, **spec)
+    written = {what: probs if what == "probs" else cal.transform(split.logits, **spec)}
+    written["predicted"] = cal.predict(split.logits, **spec)
     written["confidence"] = probs.max(axis=class_axis)
     if split.labels is not None:
         written["labels"] = np.asarray(split.labels)

@@ -44,8 +44,8 @@ def card(
         typer.echo(model_card(cal, facts), nl=False)
         return
     split = with_labels(read(source, labels, logits_name, labels_name))
-    said = {"ignore_index": ignore_index, "class_axis": class_axis}
-    data = predictions(split.logits, split.labels, classes=cal.classes_, kind=cal.kind_, **said)  # type: ignore[arg-type]
+    spec = {"ignore_index": ignore_index, "class_axis": class_axis}
+    data = predictions(split.logits, split.labels, classes=cal.classes_, kind=cal.kind_, **spec)  # type: ignore[arg-type]
     after = predictions(cal.transform(data.logits, kind="logits"), data.labels)
     before, now = (evaluate_checked(one, seed=seed) for one in (data, after))
     typer.echo(model_card(cal, facts, before, now, measured_on=source.name), nl=False)

@@ -11,7 +11,7 @@ import typer
 
 from rhocal.cli.options import Arrays, Json, KindOption, grouped, kind_of, print_json
 from rhocal.cli.report import ReportOption, headline, origin, write
-from rhocal.cli.streaming import How, opened_pair, reading, skipped
+from rhocal.cli.streaming import ExecutionOptions, opened_pair, reading, skipped
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def compare(
     per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
     kind: KindOption = "logits",
     arrays: Arrays,
-    how: How,
+    how: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Compare methods: fit each on the tune half and measure it on the test half.
@@ -136,7 +136,7 @@ def _check(sources: list[Path], output: Path | None, report: Path | None, arrays
 
 
 def stream_rows(
-    source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: How, done: Collection[Key]
+    source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: ExecutionOptions, done: Collection[Key]
 ) -> list[Row]:
     """The rows of a source that is read block by block."""
     from rhocal.evaluation.compare_streams import fit_all, measure_all, splits
@@ -150,12 +150,12 @@ def stream_rows(
     }
     if not any(todo.values()):
         return []
-    said = {"kind": kind_of(kind)}
+    spec = {"kind": kind_of(kind)}
     with how.cluster():
         with reading(f"{network}, fitting", tune, how) as blocks:
-            fitted = fit_all(blocks, todo, said)
+            fitted = fit_all(blocks, todo, spec)
         with reading(f"{network}, measuring", test or tune, how) as blocks:
-            found = measure_all(network, fitted, blocks, said)
+            found = measure_all(network, fitted, blocks, spec)
     for stream in (tune, test):
         if stream is not None:
             skipped(stream)

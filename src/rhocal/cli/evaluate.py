@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Arrays, Json, SourceFile, Told, grouped, groups_of, print_json, with_labels
-from rhocal.cli.streaming import TEST, How, evaluated, keeps_numbers, measured, opened, skipped
+from rhocal.cli.options import Arrays, InputSpec, Json, SourceFile, grouped, groups_of, print_json, with_labels
+from rhocal.cli.streaming import TEST, ExecutionOptions, evaluated, keeps_numbers, measured, opened, skipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +36,9 @@ def evaluate(
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
     arrays: Arrays,
-    told: Told,
+    spec: InputSpec,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
-    how: How,
+    how: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Measure calibration: as the numbers are, and with a calibrator if one is given.
@@ -57,11 +57,13 @@ def evaluate(
 
     cal = None if artifact is None else load(artifact)
     if how.wanted(source):
-        how.refuse({"--groups": groups is not None, "--class-axis": told.class_axis != -1})
+        how.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
         blocks = opened(source, arrays, TEST, how)
-        said = told.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
+        blocks_spec = spec.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
         who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
-        _of_stream(source, blocks, who, said, None if shown is None else _listed(shown), seed, how, as_json=as_json)
+        _of_stream(
+            source, blocks, who, blocks_spec, None if shown is None else _listed(shown), seed, how, as_json=as_json
+        )
         return
     named = None if groups == PREDICTED else groups
     contents = arrays.read(source, named)
@@ -71,7 +73,7 @@ def evaluate(
         split.labels,
         classes=contents.classes if cal is None else cal.classes_,
         groups=groups_of(named, source, split),
-        **told.of_arrays(),
+        **spec.of_arrays(),
     )
     slices = PREDICTED if groups == PREDICTED else data.groups
     columns = {"as it is": data}
@@ -98,10 +100,10 @@ def _of_stream(
     source: Path,
     blocks: Stream,
     who: dict[str, Calibrator | None],
-    said: dict[str, Any],
+    spec: dict[str, Any],
     shown: list[str] | None,
     seed: int,
-    how: How,
+    how: ExecutionOptions,
     *,
     as_json: bool,
 ) -> None:
@@ -112,9 +114,9 @@ def _of_stream(
 
     wanted = list(CORE) if shown is None else shown
     if not keeps_numbers(blocks, wanted):
-        _show_stream(source, blocks, measured(blocks, who, said, [*wanted, FLOOR, COUNT], how), as_json=as_json)
+        _show_stream(source, blocks, measured(blocks, who, spec, [*wanted, FLOOR, COUNT], how), as_json=as_json)
         return
-    found, differences, figures = evaluated(blocks, who, said, wanted, shown or SHOWN, seed, how)
+    found, differences, figures = evaluated(blocks, who, spec, wanted, shown or SHOWN, seed, how)
     left_out = skipped(blocks)
     first = next(iter(found.values()))
     if as_json:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Arrays, GroupsOption, Json, SourceFile, Told, grouped, groups_of, print_json
+from rhocal.cli.options import Arrays, GroupsOption, InputSpec, Json, SourceFile, grouped, groups_of, print_json
 from rhocal.cli.report import ReportOption, origin, write
-from rhocal.cli.streaming import TUNE, How, fitted, opened
+from rhocal.cli.streaming import TUNE, ExecutionOptions, fitted, opened
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def fit(
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
     arrays: Arrays,
-    told: Told,
+    spec: InputSpec,
     groups: GroupsOption = None,
     report: ReportOption = None,
-    how: How,
+    how: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
@@ -57,18 +57,18 @@ def fit(
         return
     if how.wanted(tune):
         how.refuse(
-            {"--groups": groups is not None, "--class-axis": told.class_axis != -1, "--report": report is not None}
+            {"--groups": groups is not None, "--class-axis": spec.class_axis != -1, "--report": report is not None}
         )
-        about = fitted(cal, opened(tune, arrays, TUNE, how), told.of_blocks(), how)
+        about = fitted(cal, opened(tune, arrays, TUNE, how), spec.of_blocks(), how)
         cal.save(output)
         _show(cal, method, output, about, as_json=as_json)
         return
     contents = arrays.read(tune, groups)
     split = contents.for_tuning()
-    said = {**told.of_arrays(), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
-    cal.fit(split.logits, split.labels, **said)
+    arguments = {**spec.of_arrays(), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
+    cal.fit(split.logits, split.labels, **arguments)
     cal.save(output)
-    data = predictions(split.logits, split.labels, **said)
+    data = predictions(split.logits, split.labels, **arguments)
     before, after = (
         metrics.figures(data),
         metrics.figures(predictions(cal.transform(data.logits, kind="logits", groups=data.groups), data.labels)),
@@ -82,7 +82,7 @@ def fit(
         "tune": {"before": before, "after": after},
     }
     if report is not None:
-        _report(cal, method, data, contents, said, report, quiet=as_json)
+        _report(cal, method, data, contents, arguments, report, quiet=as_json)
     if as_json:
         print_json(document)
         return
@@ -99,7 +99,7 @@ def _report(
     method: str,
     tune: Predictions,
     contents: Contents,
-    said: dict[str, Any],
+    spec: dict[str, Any],
     path: Path,
     *,
     quiet: bool,
@@ -109,7 +109,7 @@ def _report(
     from rhocal.reporting.report import document
 
     test = contents.test if contents.test is not None and contents.test.labels is not None else None
-    data = tune if test is None else predictions(test.logits, test.labels, **{**said, "groups": test.groups})
+    data = tune if test is None else predictions(test.logits, test.labels, **{**spec, "groups": test.groups})
     found = document(
         data,
         {method: cal},

@@ -58,10 +58,10 @@ def monitor(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep looking for new files until interrupted.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks at the folder.")] = 5.0,
-    goes_on: Annotated[
+    resume: Annotated[
         bool,
         typer.Option(
-            "--goes-on",
+            "--resume",
             help="Standard input goes on where the last run stopped. Without this it begins anew: known lines are passed over.",
         ),
     ] = False,
@@ -81,7 +81,7 @@ def monitor(
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
     batches = (
-        lines(watched, logits_name, labels_name, goes_on=goes_on)
+        lines(watched, logits_name, labels_name, resume=resume)
         if source == STANDARD_INPUT
         else files(watched, Path(source), logits_name, labels_name, every if follow else None)
     )
@@ -100,11 +100,11 @@ def monitor(
         raise typer.Exit(1)
 
 
-def _begun(state: Path, said: dict[str, Any]) -> Monitor:
+def _begun(state: Path, options: dict[str, Any]) -> Monitor:
     """The monitor of a state, or a new one; what is said of it must be what it was begun with."""
     from rhocal.evaluation.monitor import Monitor
 
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     if not state.exists():
         return Monitor(**given)
     watched = Monitor.load(state)
@@ -180,10 +180,10 @@ def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str)
         yield Batch(path.name, k + 1, chunk.where, chunk.logits, chunk.labels)
 
 
-def lines(watched: Monitor, logits_name: str, labels_name: str, *, goes_on: bool) -> Iterator[Batch]:
+def lines(watched: Monitor, logits_name: str, labels_name: str, *, resume: bool) -> Iterator[Batch]:
     """Lines of standard input, as they come. One that cannot be used is said after those before it were taken in."""
     done = watched.seen.get(STANDARD_INPUT, 0)
-    number = done if goes_on else 0
+    number = done if resume else 0
     for some in _arriving():
         logits, labels, first = [], [], number + 1
         trouble: InputError | None = None
@@ -192,9 +192,9 @@ def lines(watched: Monitor, logits_name: str, labels_name: str, *, goes_on: bool
             if number <= done or not line.strip():
                 continue
             try:
-                said = json.loads(line)
-                logits.append(said[logits_name])
-                labels.append(said[labels_name])
+                row = json.loads(line)
+                logits.append(row[logits_name])
+                labels.append(row[labels_name])
             except (ValueError, KeyError, TypeError) as error:
                 example = json.dumps({logits_name: [0.5, 2, -1], labels_name: 1})
                 trouble = InputError(f"line {number}: need JSON such as {example}; {type(error).__name__}: {error}")

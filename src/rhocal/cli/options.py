@@ -73,7 +73,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Told:
+class InputSpec:
     """What is said of the numbers."""
 
     kind: KindOption = "logits"

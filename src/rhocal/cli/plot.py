@@ -80,10 +80,10 @@ def _grid(r: Request) -> Any:
     from rhocal.reporting import curves, plots
 
     labels = r.read().labels
-    said: dict[str, Any] = {"n_bins": r.n_bins, "kind": "logits"}
+    spec: dict[str, Any] = {"n_bins": r.n_bins, "kind": "logits"}
     return plots.grid(
         {
-            name: (curves.histogram(z, labels, **said), curves.reliability(z, labels, scheme=r.scheme, **said))
+            name: (curves.histogram(z, labels, **spec), curves.reliability(z, labels, scheme=r.scheme, **spec))
             for name, z in r.views().items()
         }
     )

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import Arrays, Json, SourceFile, Told, grouped, print_json
-from rhocal.cli.streaming import TUNE, How, opened, reading, skipped
+from rhocal.cli.options import Arrays, InputSpec, Json, SourceFile, grouped, print_json
+from rhocal.cli.streaming import TUNE, ExecutionOptions, opened, reading, skipped
 
 
 @grouped
@@ -17,8 +17,8 @@ def profile(
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
     arrays: Arrays,
-    told: Told,
-    how: How,
+    spec: InputSpec,
+    how: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Keep what fits of scale calibrators need of a tune set, so that its logits need not be kept.
@@ -32,15 +32,15 @@ def profile(
 
     check_output(output, [tune])
     if how.wanted(tune):
-        how.refuse({"--class-axis": told.class_axis != -1})
+        how.refuse({"--class-axis": spec.class_axis != -1})
         source = opened(tune, arrays, TUNE, how)
         with how.cluster(), reading("profiling", source, how) as blocks:
-            made = out_of_core.profile_on(blocks, told.of_blocks())
+            made = out_of_core.profile_on(blocks, spec.of_blocks())
         n_bytes, about = source.bytes_read, skipped(source)
     else:
         contents = arrays.read(tune)
         split = contents.for_tuning()
-        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **told.of_arrays())
+        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **spec.of_arrays())
         n_bytes, about = split.logits.nbytes, {}
     saved_profile.save_profile(made, output)
     document = {

@@ -53,7 +53,7 @@ Scheduler = Annotated[
 
 
 @dataclass(frozen=True)
-class How:
+class ExecutionOptions:
     """How a source is to be read."""
 
     stream: StreamOption = None
@@ -79,10 +79,10 @@ class How:
 
     def refuse(self, used: Mapping[str, bool]) -> None:
         """Options that need the whole file in memory."""
-        said = [option for option, is_used in used.items() if is_used]
-        if said:
+        spec = [option for option, is_used in used.items() if is_used]
+        if spec:
             raise InputError(
-                f"{' and '.join(said)} need{'s' if len(said) == 1 else ''} the file in memory, but it is read block by block; "
+                f"{' and '.join(spec)} need{'s' if len(spec) == 1 else ''} the file in memory, but it is read block by block; "
                 "--no-stream reads it whole"
             )
 
@@ -102,7 +102,7 @@ def _memory() -> int:
         return 8 << 30
 
 
-def opened(source: Path, arrays: Arrays, splits: tuple[str, ...], how: How) -> Stream:
+def opened(source: Path, arrays: Arrays, splits: tuple[str, ...], how: ExecutionOptions) -> Stream:
     """The stream of a source; of a file with two splits, the one that comes first in ``splits``."""
     from rhocal.data.streams import stream
 
@@ -119,7 +119,7 @@ def opened(source: Path, arrays: Arrays, splits: tuple[str, ...], how: How) -> S
     raise last
 
 
-def opened_pair(source: Path, arrays: Arrays, how: How) -> tuple[Stream, Stream | None]:
+def opened_pair(source: Path, arrays: Arrays, how: ExecutionOptions) -> tuple[Stream, Stream | None]:
     """The tune and the test stream of a source; None where it holds one set."""
     try:
         return opened(source, arrays, (), how), None
@@ -137,7 +137,7 @@ def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
 
 
 @contextmanager
-def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
+def reading(what: str, stream: Stream, how: ExecutionOptions) -> Iterator[Source]:
     """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
     from rhocal.data.sources import Reader
     from rhocal.reporting import tables
@@ -152,25 +152,29 @@ def reading(what: str, stream: Stream, how: How) -> Iterator[Source]:
         yield Reader(stream, step_of_chunk)
 
 
-def fitted(cal: Calibrator, source: Stream, said: dict[str, Any], how: How) -> dict[str, Any]:
+def fitted(cal: Calibrator, source: Stream, spec: dict[str, Any], how: ExecutionOptions) -> dict[str, Any]:
     """Fit on a stream, here or on workers; what is known of it then."""
     from rhocal.calibrators.fitting import fit_on
 
     with how.cluster(), reading("fitting", source, how) as blocks:
-        profile = fit_on(cal, blocks, said)
+        profile = fit_on(cal, blocks, spec)
     found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
     return found | _about(source)
 
 
 def measured(
-    source: Stream, calibrators: dict[str, Calibrator | None], said: dict[str, Any], names: Sequence[str], how: How
+    source: Stream,
+    calibrators: dict[str, Calibrator | None],
+    spec: dict[str, Any],
+    names: Sequence[str],
+    how: ExecutionOptions,
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Metrics of a stream, here or on workers, and bounds of their errors."""
     from rhocal.evaluation.measure import Job, check_names, figures_on
 
     check_names(names)  # before processes are started
     with how.cluster(), reading("measuring", source, how) as blocks:
-        return figures_on(blocks, [Job(calibrators)], said, names)
+        return figures_on(blocks, [Job(calibrators)], spec, names)
 
 
 KEPT_ROWS = 20_000_000
@@ -187,11 +191,11 @@ def keeps_numbers(source: Stream, names: Sequence[str]) -> bool:
 def evaluated(
     source: Stream,
     calibrators: dict[str, Calibrator | None],
-    said: dict[str, Any],
+    spec: dict[str, Any],
     names: Sequence[str],
     shown: Sequence[str],
     seed: int,
-    how: How,
+    how: ExecutionOptions,
 ) -> tuple[dict[str, Evaluation], dict[str, Difference], dict[str, dict[str, float]]]:
     """Evaluations of a stream, here or on workers, the difference that the last calibrator makes, and plain figures."""
     from rhocal.evaluation.evaluate_streams import samples_on
@@ -200,7 +204,7 @@ def evaluated(
     from rhocal.metrics.inference.floor import N_REPLICATES
 
     with how.cluster(), reading("measuring", source, how) as blocks:
-        samples = samples_on(blocks, calibrators, said, [*names, *shown])
+        samples = samples_on(blocks, calibrators, spec, [*names, *shown])
     found = {who: kept.evaluation(shown, n_replicates=N_REPLICATES, seed=seed) for who, kept in samples.items()}
     figures = {who: {name: METRICS[name].value(kept.scored) for name in names} for who, kept in samples.items()}
     differences: dict[str, Difference] = {}

@@ -92,8 +92,8 @@ class Blocks:
         chosen = pilot_blocks(len(self.tasks))
         return [rows for _, rows in self.each(_pilot_rows, len(chosen), only=chosen)]
 
-    def blame(self, told: Mapping[str, Any]) -> None:
-        self.each(_checked, told, only=pilot_blocks(len(self.tasks)))
+    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
+        self.each(_checked, spec, only=pilot_blocks(len(self.tasks)))
 
     def late_pilot(self) -> list[Rows]:
         return [rows for _, rows in self.each(_pilot_rows, len(self.tasks))]
@@ -185,8 +185,8 @@ def _pilot_rows(_k: int, chunk: Chunk, places: int) -> Rows:
     return pilot_rows(chunk, places)
 
 
-def _checked(_k: int, chunk: Chunk, told: Mapping[str, Any]) -> None:
-    checked(chunk, told)
+def _checked(_k: int, chunk: Chunk, spec: Mapping[str, Any]) -> None:
+    checked(chunk, spec)
 
 
 def _safely(work: Callable[..., Any], k: int, block: Chunk | Unread, *arguments: Any) -> Any:
@@ -217,9 +217,9 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
     return [array[end - n : end] for n, end in zip(rows, ends, strict=True)]
 
 
-def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, said: Mapping[str, Any]) -> None:
+def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, spec: Mapping[str, Any]) -> None:
     """Fit on Dask arrays, or on a stream of files whose blocks are read by the workers."""
-    fit_on(calibrator, Blocks.of(logits, labels, sample_weight), said)
+    fit_on(calibrator, Blocks.of(logits, labels, sample_weight), spec)
 
 
 def predict_proba(calibrator: Calibrator, logits: Any, kind: Any = None) -> Any:

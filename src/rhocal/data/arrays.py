@@ -34,7 +34,7 @@ def required(labels: Any) -> Any:
     return labels
 
 
-def in_shape(out: Floats, came: Any, class_axis: int) -> Floats:
+def restore_shape(out: Floats, came: Any, class_axis: int) -> Floats:
     """Rows of results in the shape in which the logits came."""
     shape = np.shape(came)
     if len(shape) <= 2 and class_axis % max(len(shape), 1) == len(shape) - 1:

@@ -68,11 +68,11 @@ def pilot_rows(chunk: Chunk, places: int) -> Rows:
     return Rows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])
 
 
-def pilot_of(taken: Sequence[Rows], told: Mapping[str, Any]) -> Predictions:
+def pilot_of(taken: Sequence[Rows], spec: Mapping[str, Any]) -> Predictions:
     """The pilot from the parts of its blocks."""
     check_columns([(rows.where, n_columns(rows.logits)) for rows in taken])
     logits, labels = (np.concatenate([getattr(rows, name) for rows in taken]) for name in ("logits", "labels"))
-    return predictions(logits, labels, **told)
+    return predictions(logits, labels, **spec)
 
 
 def check_columns(blocks: Sequence[tuple[str, int]]) -> None:
@@ -85,7 +85,7 @@ def check_columns(blocks: Sequence[tuple[str, int]]) -> None:
             raise InputError(f"blocks differ in the number of classes: {first} has {n:,}, {where} has {other:,}")
 
 
-def lots(block: int, n: int, seed: int = 0) -> Vector:
+def sampling_keys(block: int, n: int, seed: int = 0) -> Vector:
     """The number that each sample of a block draws; the smallest are in the subsample."""
     return np.random.default_rng((seed, block)).random(n)
 
@@ -103,7 +103,7 @@ def threshold(sizes: Sequence[int] | None, n_classes: int) -> float:
     room = subsample_size(n_classes)
     if sizes is None or sum(sizes) <= room:
         return 1.0
-    drawn = np.concatenate([lots(k, n) for k, n in enumerate(sizes)])
+    drawn = np.concatenate([sampling_keys(k, n) for k, n in enumerate(sizes)])
     return float(np.partition(drawn, room - 1)[room - 1])
 
 
@@ -122,7 +122,7 @@ class Drawn:
     @classmethod
     def of(cls, k: int, chunk: Chunk, largest: float) -> Drawn:
         """Those samples of a block that drew at most that number."""
-        numbers = lots(k, len(chunk.labels))
+        numbers = sampling_keys(k, len(chunk.labels))
         weights = np.ones(len(numbers)) if chunk.sample_weight is None else np.asarray(chunk.sample_weight)
         every = cls(len(numbers), numbers, np.arange(len(numbers)), np.asarray(chunk.logits), chunk.labels, weights)
         return every.where(numbers <= largest)
@@ -150,7 +150,7 @@ class Subsample:
             largest = np.partition(numbers, room - 1)[room - 1]
             self.blocks = {k: block.where(block.numbers <= largest) for k, block in self.blocks.items()}
 
-    def data(self, told: Mapping[str, Any], half: Half | None = None) -> tuple[Predictions, int]:
+    def data(self, spec: Mapping[str, Any], half: Half | None = None) -> tuple[Predictions, int]:
         """The samples in the order of the stream, and of how many; only those of one half, if it is given."""
         parts = [self.blocks[k] for k in sorted(self.blocks)]
         n_seen = sum(part.n for part in parts)
@@ -162,7 +162,7 @@ class Subsample:
             np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels", "weights")
         )
         given = None if (weights == 1).all() else weights
-        return predictions(logits, labels, sample_weight=given, **told), n_seen
+        return predictions(logits, labels, sample_weight=given, **spec), n_seen
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rhocal.data.predictions import Predictions, predictions
 from rhocal.data.sampling import Rows, pilot_blocks, pilot_of, pilot_rows, pilot_size
-from rhocal.data.streams import named
+from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Source(Protocol):
     def pilot(self) -> list[Rows]:
         """A few samples from all over."""
 
-    def blame(self, told: Mapping[str, Any]) -> None:
+    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
         """Check the blocks that gave the pilot; an error says which of them it was."""
 
     def late_pilot(self) -> list[Rows]:
@@ -48,12 +48,12 @@ class Source(Protocol):
         """The same, merged in the order of the blocks; None if there are none."""
 
 
-def told_of(source: Source | Stream, said: Mapping[str, Any] | None) -> dict[str, Any]:
+def told_of(source: Source | Stream, spec: Mapping[str, Any] | None) -> dict[str, Any]:
     """What ``rhocal.data.predictions`` is told of every block; classes that stand in the file count if none were said."""
-    told = {"kind": "logits", "classes": None, "ignore_index": None} | dict(said or {})
-    if told["classes"] is None:
-        told["classes"] = source.classes
-    return told
+    spec = {"kind": "logits", "classes": None, "ignore_index": None} | dict(spec or {})
+    if spec["classes"] is None:
+        spec["classes"] = source.classes
+    return spec
 
 
 class Reader:
@@ -91,9 +91,9 @@ class Reader:
                 break
         return taken
 
-    def blame(self, told: Mapping[str, Any]) -> None:
+    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
         for chunk in self.held.values():
-            checked(chunk, told)
+            checked(chunk, spec)
 
     def late_pilot(self) -> list[Rows]:
         return self._seen
@@ -126,22 +126,22 @@ class Reader:
             yield from self.stream.chunks([k for k in range(len(self.stream.pieces)) if k not in done])
 
 
-def checked(chunk: Chunk, told: Mapping[str, Any]) -> None:
+def checked(chunk: Chunk, spec: Mapping[str, Any]) -> None:
     """Look through a block; an error says which block and which row it was.
 
     Labels that are texts are left alone if the classes are not known: a block need not show them all.
     """
-    labels, ignored = chunk.labels, told.get("ignore_index")
-    texts = labels is not None and np.asarray(labels).dtype.kind not in "iub" and told.get("classes") is None
+    labels, ignored = chunk.labels, spec.get("ignore_index")
+    texts = labels is not None and np.asarray(labels).dtype.kind not in "iub" and spec.get("classes") is None
     if ignored is not None and labels is not None and (np.asarray(labels) == ignored).all():
         return
-    named(chunk, lambda chunk: predictions(chunk.logits, None if texts else labels, **told))
+    with_block_context(chunk, lambda chunk: predictions(chunk.logits, None if texts else labels, **spec))
 
 
-def checked_pilot(source: Source, taken: list[Rows], told: Mapping[str, Any]) -> Predictions:
+def checked_pilot(source: Source, taken: list[Rows], spec: Mapping[str, Any]) -> Predictions:
     """The pilot; what is wrong with it is said of the block that it came from."""
     try:
-        return pilot_of(taken, told)
+        return pilot_of(taken, spec)
     except InputError:
-        source.blame(told)
+        source.validate_pilot_blocks(spec)
         raise

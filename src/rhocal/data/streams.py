@@ -85,7 +85,7 @@ def read_piece(piece: Piece) -> Chunk:
         raise FileError(f"{piece.where}: cannot be read: {one_line(error)}") from error
 
 
-def named(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
+def with_block_context(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
     """Do something with a block that needs its labels; an error says which block it was."""
     if chunk.labels is None:
         raise InputError(NO_LABELS.format(where=chunk.where))

@@ -49,7 +49,7 @@ def splits(n_seeds: int | None) -> list[str]:
     return [OWN] if n_seeds is None else [f"seed {seed}" for seed in range(n_seeds)]
 
 
-def fit_all(tune: Source, todo: Mapping[str, Collection[str]], said: Mapping[str, Any] | None = None) -> list[Fitted]:
+def fit_all(tune: Source, todo: Mapping[str, Collection[str]], spec: Mapping[str, Any] | None = None) -> list[Fitted]:
     """Fit methods on splits of one stream: split → methods, and the halves of ``seed k`` are those of ``compare``.
 
     Methods that scale a sample's logits are fitted on profiles that one pass makes for all; others on the samples of a
@@ -58,7 +58,7 @@ def fit_all(tune: Source, todo: Mapping[str, Collection[str]], said: Mapping[str
     methods = {name: calibrator(name) for names in todo.values() for name in names}
     if not methods:
         return []
-    fits = Fits(tune, told_of(tune, said), methods)
+    fits = Fits(tune, told_of(tune, spec), methods)
     found: list[Fitted] = []
     for split, names in todo.items():
         half = None if split == OWN else Half(tuple(_sizes(tune)), int(split.removeprefix("seed ")))
@@ -86,7 +86,7 @@ def _fitted(fits: Fits, method: str, split: str, half: Half | None) -> Fitted:
 
 
 def measure_all(
-    network: str, fitted: Sequence[Fitted], test: Source, said: Mapping[str, Any] | None = None
+    network: str, fitted: Sequence[Fitted], test: Source, spec: Mapping[str, Any] | None = None
 ) -> list[Row]:
     """A row for each: measured on the other half (or on all of the test stream) in one pass for all of them."""
     halves = {one.split: one.half for one in fitted}
@@ -97,8 +97,8 @@ def measure_all(
             jobs.append(Job(mine, None if half is None else Half(half.sizes, half.seed, test=True)))
     classes = next((one.calibrator.classes_ for one in fitted if one.calibrator), ())
     names = [name for name in COLUMNS if name != "classwise_ece" or len(classes) <= MOST_CLASSWISE]
-    told = {**(said or {}), "classes": classes}  # a test set with others is an error
-    found = figures_on(test, jobs, told, [*names, FLOOR, COUNT])[0] if jobs else {}
+    spec = {**(spec or {}), "classes": classes}  # a test set with others is an error
+    found = figures_on(test, jobs, spec, [*names, FLOOR, COUNT])[0] if jobs else {}
     sizes = {split: int(values[COUNT]) for (split, _), values in found.items()}
     rows = []
     for one in fitted:
@@ -116,12 +116,12 @@ def compare_streams(
     test: Stream | None = None,
     *,
     n_seeds: int = 5,
-    **said: Any,
+    **spec: Any,
 ) -> list[Row]:
     """Rows of a comparison of streams: fitted on one and measured on the other, or on random halves of the first.
 
-    ``said`` is ``kind`` and ``classes``. See ``fit_all`` and ``measure_all`` for other readers than this process.
+    ``spec`` is ``kind`` and ``classes``. See ``fit_all`` and ``measure_all`` for other readers than this process.
     """
     todo = {split: list(methods) for split in splits(n_seeds if test is None else None)}
-    fitted = fit_all(Reader(tune), todo, said)
-    return measure_all(network, fitted, Reader(tune if test is None else test), said)
+    fitted = fit_all(Reader(tune), todo, spec)
+    return measure_all(network, fitted, Reader(tune if test is None else test), spec)

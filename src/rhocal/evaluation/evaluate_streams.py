@@ -12,10 +12,10 @@ from rhocal.calibrators.blocks import SLICE_ENTRIES
 from rhocal.data.predictions import predictions
 from rhocal.data.sampling import check_columns, n_columns
 from rhocal.data.sources import Reader, told_of
-from rhocal.data.streams import named
+from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.evaluation.evaluate import assembled
-from rhocal.evaluation.measure import under
+from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.inference.calibration_tests import DRAWN
 from rhocal.metrics.inference.floor import MEANS, WALKED, Moments, check_names, label_numbers, of_mean, of_null
@@ -67,10 +67,10 @@ def evaluate_blocks(
 
 
 def evaluate_on(
-    source: Source, said: Mapping[str, Any], names: Sequence[str], *, n_replicates: int, seed: int
+    source: Source, spec: Mapping[str, Any], names: Sequence[str], *, n_replicates: int, seed: int
 ) -> Evaluation:
     """The same, whoever reads."""
-    samples = samples_on(source, {"": None}, said, names)
+    samples = samples_on(source, {"": None}, spec, names)
     return samples[""].evaluation(names, n_replicates=n_replicates, seed=seed)
 
 
@@ -104,7 +104,7 @@ class Samples:
 
 
 def samples_on(
-    source: Source, calibrators: Mapping[str, Calibrator | None], said: Mapping[str, Any], names: Sequence[str]
+    source: Source, calibrators: Mapping[str, Calibrator | None], spec: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, Samples]:
     """The samples of a stream under several calibrators (None: as it is), from one pass; ``names`` are asked of them later."""
     check_names(names)
@@ -113,7 +113,7 @@ def samples_on(
             raise InputError(
                 f"{name} needs all probabilities at once for its floor; of blocks there are {', '.join(ABLE)}"
             )
-    found = dict(source.each(numbers, told_of(source, said), dict(calibrators)))
+    found = dict(source.each(numbers, told_of(source, spec), dict(calibrators)))
     blocks = [found[k] for k in sorted(found)]
     check_columns([(where, n_classes) for where, n_classes, _ in blocks])
     if not any(part.size for *_, part in blocks):
@@ -123,10 +123,10 @@ def samples_on(
 
 
 def numbers(
-    _k: int, chunk: Chunk, told: Mapping[str, Any], calibrators: Mapping[str, Calibrator | None]
+    _k: int, chunk: Chunk, spec: Mapping[str, Any], calibrators: Mapping[str, Calibrator | None]
 ) -> tuple[str, int, Vector]:
     """Where a block lies, how many classes it has, and the numbers of its samples, as rows, for every calibrator."""
-    ignored = told.get("ignore_index")
+    ignored = spec.get("ignore_index")
 
     def part(rows: slice) -> Vector:
         weight = None if chunk.sample_weight is None else chunk.sample_weight[rows]
@@ -134,8 +134,8 @@ def numbers(
             weight is not None and not np.any(weight)
         ):
             return np.empty((len(calibrators), N_NUMBERS, 0))
-        data = predictions(chunk.logits[rows], chunk.labels[rows], sample_weight=weight, **told)
-        return np.stack([_numbers(under(cal, data)) for cal in calibrators.values()])
+        data = predictions(chunk.logits[rows], chunk.labels[rows], sample_weight=weight, **spec)
+        return np.stack([_numbers(apply_calibrator(cal, data)) for cal in calibrators.values()])
 
     def work(chunk: Chunk) -> Vector:
         slices = list(row_blocks(len(chunk.labels), n_columns(chunk.logits), SLICE_ENTRIES))
@@ -143,7 +143,7 @@ def numbers(
             warnings.simplefilter("ignore", SuspiciousInputWarning)
             return np.concatenate(in_threads(part, slices), axis=2)
 
-    return chunk.where, n_columns(chunk.logits), named(chunk, work)
+    return chunk.where, n_columns(chunk.logits), with_block_context(chunk, work)
 
 
 def _numbers(data: Predictions) -> Vector:

@@ -12,7 +12,7 @@ from rhocal.calibrators.blocks import SLICE_ENTRIES
 from rhocal.data.predictions import predictions
 from rhocal.data.sampling import check_columns
 from rhocal.data.sources import Reader, told_of
-from rhocal.data.streams import named
+from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.metrics.binned import N_BINS
@@ -68,21 +68,21 @@ class Job:
 def figures(
     stream: Stream,
     calibrators: Mapping[Any, Calibrator | None],
-    said: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
     step: Callable[[Chunk], None] | None = None,
     names: Iterable[str] = tuple(CORE),
 ) -> Figures:
     """Metrics of a stream under several calibrators (None: as it is), and bounds of the error of those sketched."""
-    return figures_on(Reader(stream, step), [Job(calibrators)], said, names)
+    return figures_on(Reader(stream, step), [Job(calibrators)], spec, names)
 
 
 def figures_on(
-    source: Source, jobs: Sequence[Job], said: Mapping[str, Any] | None = None, names: Iterable[str] = tuple(CORE)
+    source: Source, jobs: Sequence[Job], spec: Mapping[str, Any] | None = None, names: Iterable[str] = tuple(CORE)
 ) -> Figures:
     """The same, whoever reads, for several sets of calibrators at once."""
     names = tuple(names)
     check_names(names)
-    total = source.reduce(chunk_sums, added, list(jobs), told_of(source, said), {*names, COUNT})
+    total = source.reduce(chunk_sums, added, list(jobs), told_of(source, spec), {*names, COUNT})
     if not total:
         raise InputError("the stream has no samples")
     values = {who: {name: sums[name].value for name in names} for who, sums in total.items()}
@@ -90,7 +90,7 @@ def figures_on(
     return values, {name: max(sums[name].error for sums in total.values()) for name in sketched}
 
 
-def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], told: Mapping[str, Any], names: Collection[str]) -> SumsOf:
+def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], spec: Mapping[str, Any], names: Collection[str]) -> SumsOf:
     """The sums of a block, its samples counted; an error says which block it was."""
 
     def work(chunk: Chunk) -> SumsOf:
@@ -101,25 +101,25 @@ def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], told: Mapping[str, Any
                 rows = job.half(k)
                 logits, labels = np.asarray(logits)[rows], np.asarray(labels)[rows]
                 weight = None if weight is None else np.asarray(weight)[rows]
-            found = block_sums(logits, labels, job.calibrators, told, names, weight)
+            found = block_sums(logits, labels, job.calibrators, spec, names, weight)
             for states in found.values():
                 states[COUNT] = replace(states[COUNT], where=chunk.where)
             total = added(total, found)
         return total
 
-    return named(chunk, work)
+    return with_block_context(chunk, work)
 
 
 def block_sums(
     logits: Any,
     labels: Any,
     calibrators: Mapping[Any, Calibrator | None],
-    told: Mapping[str, Any],
+    spec: Mapping[str, Any],
     names: Collection[str] = tuple(CORE),
     sample_weight: Any = None,
 ) -> SumsOf:
     """The sums of one block: calibrator → metric → state. States of blocks add."""
-    ignored = told.get("ignore_index")
+    ignored = spec.get("ignore_index")
 
     def part(rows: slice) -> SumsOf:
         if ignored is not None and (np.asarray(labels[rows]) == ignored).all():
@@ -127,10 +127,10 @@ def block_sums(
         weight = None if sample_weight is None else sample_weight[rows]
         if weight is not None and not np.any(weight):
             return {}
-        data = predictions(logits[rows], labels[rows], sample_weight=weight, **told)
+        data = predictions(logits[rows], labels[rows], sample_weight=weight, **spec)
         found = {}
         for who, cal in calibrators.items():
-            samples = Scored.of(under(cal, data))
+            samples = Scored.of(apply_calibrator(cal, data))
             found[who] = {name: _state(name, samples) for name in names}
         return found
 
@@ -142,7 +142,7 @@ def block_sums(
     return total
 
 
-def under(calibrator: Calibrator | None, data: Predictions) -> Predictions:
+def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predictions:
     """Predictions under a calibrator; None leaves them as they are."""
     if calibrator is None:
         return data
@@ -185,17 +185,17 @@ def measure(
     *,
     calibrator: Calibrator | None = None,
     metrics: Iterable[str] = tuple(CORE),
-    **said: Any,
+    **spec: Any,
 ) -> dict[str, float]:
     """Metrics of a ``rhocal.stream``, or of Dask arrays with their labels, added up block by block.
 
-    ``calibrator`` is applied first, if given; ``said`` is ``kind``, ``classes`` and ``ignore_index``. Metrics of rank
+    ``calibrator`` is applied first, if given; ``spec`` is ``kind``, ``classes`` and ``ignore_index``. Metrics of rank
     (``adaptive_ece``) come from a sketch in fixed memory.
     """
     if type(logits).__module__.split(".")[0] == "dask":
         from rhocal.dask import Blocks  # noqa: PLC0415 - Dask is there if its arrays are
 
-        return figures_on(Blocks.of(logits, labels), [Job({"": calibrator})], said, metrics)[0][""]
+        return figures_on(Blocks.of(logits, labels), [Job({"": calibrator})], spec, metrics)[0][""]
     if type(logits).__module__ != "rhocal.data.streams":
         raise InputError("measure takes a rhocal.stream or Dask arrays; of arrays in memory use rhocal.metrics")
-    return figures(logits, {"": calibrator}, said, names=metrics)[0][""]
+    return figures(logits, {"": calibrator}, spec, names=metrics)[0][""]

@@ -57,7 +57,7 @@ def straight(probs: Any, labels: Any, *, power: float, n_bins: int = N_BINS) -> 
     None where there is anything to convert, or to complain about: the border does that.
     """
     plain = isinstance(probs, np.ndarray) and isinstance(labels, np.ndarray)
-    if not plain or not kernels.serves(probs) or probs.shape[1] < 2 or labels.shape != probs.shape[:1]:
+    if not plain or not kernels.supports_matrix(probs) or probs.shape[1] < 2 or labels.shape != probs.shape[:1]:
         return None
     if labels.dtype != np.int64 or not labels.flags.c_contiguous or not labels.dtype.isnative:
         return None
@@ -118,7 +118,7 @@ def _off_at_most(sketch: Sketch, *, n_bins: int, power: float) -> float:
     by at most 2 w |d|; and D_b and W_b of a bin change by no more than the cut cells that reach into it hold.
     """
     blocks = tied(sketch.ranked.mean)
-    ranked, doubt = sketch.ranked.joined(blocks, int(blocks[-1]) + 1), add_up(blocks, sketch.doubt)
+    ranked, doubt = sketch.ranked.rebin(blocks, int(blocks[-1]) + 1), add_up(blocks, sketch.doubt)
     total = ranked.weight.sum()
     upper = np.cumsum(ranked.weight) / total * n_bins
     first = np.floor(np.r_[0.0, upper[:-1]] + 1e-9).astype(np.intp)

@@ -128,9 +128,9 @@ class Metric:
 def check(options: dict[str, Any]) -> None:
     """Say which option is not what it must be."""
     for key, value in options.items():
-        allowed, said = CHECKS[key]
+        allowed, requirement = CHECKS[key]
         if not allowed(value):
-            raise InputError(f"{key} must be {said}; got {value!r}")
+            raise InputError(f"{key} must be {requirement}; got {value!r}")
 
 
 def scored(probs: Any, labels: Any, sample_weight: Any, kind: Kind) -> Scored:

@@ -152,7 +152,7 @@ class Scored:
     @cached_property
     def log_total(self) -> Vector:
         """The log of Σ_j exp(z_j − max z), which is minus the log of the confidence."""
-        if kernels.serves(self.source.logits):
+        if kernels.supports_matrix(self.source.logits):
             return kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)[0]
         total = np.empty(self.source.n_samples)
 
@@ -165,7 +165,7 @@ class Scored:
     @cached_property
     def entropy(self) -> Vector:
         """−Σ p log p = log Σ exp(z) − E_p[z]."""
-        if kernels.serves(self.source.logits):
+        if kernels.supports_matrix(self.source.logits):
             value, mean = kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)
             return value - mean
         mean = np.empty(self.source.n_samples)

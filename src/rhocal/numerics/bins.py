@@ -101,7 +101,9 @@ class BinSums:
     @classmethod
     def of(cls, confidence: Vector, correct: Vector, *, n_bins: int, weights: Vector | None = None) -> BinSums:
         """Sums over equal-width bins."""
-        if kernels.adds(confidence, correct) and (weights is None or kernels.adds(confidence, weights)):
+        if kernels.supports_vectors(confidence, correct) and (
+            weights is None or kernels.supports_vectors(confidence, weights)
+        ):
             return cls(*kernels.bin_sums(confidence, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE))
         return cls.within(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
 
@@ -145,13 +147,13 @@ class BinSums:
         kept = self.weight > 0
         return BinSums(self.weight[kept], self.confidence[kept], self.correct[kept])
 
-    def joined(self, bins: NDArray[np.intp], n_bins: int) -> BinSums:
+    def rebin(self, bins: NDArray[np.intp], n_bins: int) -> BinSums:
         """The sums of coarser bins, each a union of these."""
         return BinSums(*(add_up(bins, part, n_bins) for part in (self.weight, self.confidence, self.correct)))
 
     def equal_mass(self, n_bins: int) -> BinSums:
         """Joined, in their order, into bins of (about) equal weight; the rule is that of ``equal_mass``."""
-        return self.joined(self.mass_bins(n_bins), n_bins)
+        return self.rebin(self.mass_bins(n_bins), n_bins)
 
     def mass_bins(self, n_bins: int) -> NDArray[np.intp]:
         """Into which bin of (about) equal weight each of these goes."""

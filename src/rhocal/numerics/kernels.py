@@ -59,7 +59,7 @@ class Scan(NamedTuple):
         return Scan(self.column[rows], self.top[rows], self.total[rows], self.least)
 
 
-def serves(z: NDArray[Any]) -> bool:
+def supports_matrix(z: NDArray[Any]) -> bool:
     """Whether the compiled passes take this array: rows of float32 or float64, one after the other in memory."""
     return (
         ready and z.ndim == 2 and z.size > 0 and z.flags.c_contiguous
@@ -67,7 +67,7 @@ def serves(z: NDArray[Any]) -> bool:
     )  # fmt: skip
 
 
-def adds(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def supports_vectors(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether ``dot`` takes these: float64, a vector or a few rows one after the other in memory, and a vector."""
     few = a.ndim == 1 or (a.ndim == 2 and len(a) <= FEW_ROWS)
     return ready and few and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
@@ -226,7 +226,7 @@ def gap_sums(
 
 
 class Descent(NamedTuple):
-    """What every descent of a search has in common: see ``gaps.py`` for the objective and ``optimize.two`` for the way down."""
+    """What every descent of a search has in common: ``gaps.py`` has the objective, ``optimize.newton_2d`` the steps."""
 
     curves: Vector
     """Coefficients of a ring (n_powers × n_samples)."""

@@ -27,7 +27,7 @@ STEEPEST = 4.0
 
 def dot(a: Vector, b: Vector) -> Vector:
     """Σ a·b over the last axis. Not ``@``: BLAS would wake its threads for one sum, which takes longer than the sum."""
-    if kernels.adds(a, b):
+    if kernels.supports_vectors(a, b):
         return np.array([kernels.dot(row, b) for row in a] if a.ndim == 2 else kernels.dot(a, b))
     return np.asarray(np.einsum("...i,i->...", a, b))
 
@@ -132,7 +132,7 @@ def exp_normal(exponents: Floats) -> Floats:
 
 def lowest(z: Floats) -> float | None:
     """The smallest entry; None if not every entry is finite."""
-    if kernels.serves(z):
+    if kernels.supports_matrix(z):
         return kernels.least(z)
     least, most = float(z.min(initial=np.inf)), float(z.max(initial=-np.inf))
     return least if np.isfinite(least) and np.isfinite(most) else None
@@ -140,7 +140,7 @@ def lowest(z: Floats) -> float | None:
 
 def scan(z: Floats) -> kernels.Scan:
     """Largest entry, its column, and sum of every row, and the smallest entry of all."""
-    if kernels.serves(z):
+    if kernels.supports_matrix(z):
         return kernels.scan(z)
     column, top, total = np.empty(len(z), np.intp), np.empty(len(z)), np.empty(len(z))
 
@@ -162,7 +162,7 @@ def log_softmax(z: Floats) -> Floats:
 
 def softmax(z: Floats) -> Floats:
     """Probabilities, one row a sample."""
-    if kernels.serves(z):
+    if kernels.supports_matrix(z):
         return kernels.softmax(z, np.ones(1))
     p = exp_normal(z - row_max(z)[:, None])
     p /= row_sum(p)[:, None]
@@ -180,7 +180,7 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: k
     >>> rho_norms(np.array([[3.0, -4.0]]), [1, 2]).round(12).tolist()
     [[7.0, 5.0]]
     """
-    if kernels.serves(z) and all(rho in kernels.GRID for rho in rhos):
+    if kernels.supports_matrix(z) and all(rho in kernels.GRID for rho in rhos):
         return kernels.norms(z, list(rhos), center=center, seen=seen)
     norms = np.empty((len(z), len(rhos)))
     steep = max(rhos) > STEEPEST

@@ -107,9 +107,9 @@ def _begun(run: Callable[[], None]) -> _thread.LockType | None:
 
 def threads() -> int:
     """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdigit():
-        return max(1, int(said))
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    if requested.isdigit():
+        return max(1, int(requested))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

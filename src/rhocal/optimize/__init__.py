@@ -3,8 +3,8 @@
 SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
 """
 
-from rhocal.optimize.newton_2d import RULES_OF_TWO, two
-from rhocal.optimize.quasi_newton import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, few, polish, smooth
+from rhocal.optimize.bivariate import RULES_OF_TWO, newton_2d
+from rhocal.optimize.multivariate import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, lbfgs, polish, quasi_newton
 from rhocal.optimize.scalar import convex, newton, scan
 from rhocal.optimize.solution import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
 from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
@@ -23,15 +23,15 @@ __all__ = [
     "VectorFunction",
     "convex",
     "convex_newton",
-    "few",
     "isotonic",
+    "lbfgs",
     "logistic",
     "newton",
+    "newton_2d",
     "polish",
     "quadratic",
+    "quasi_newton",
     "scan",
     "sgd",
-    "smooth",
     "studentized_range",
-    "two",
 ]

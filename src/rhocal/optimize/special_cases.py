@@ -25,20 +25,20 @@ def logistic(
     size = np.where(size > 1e-100, size, 1)
     scaled = features / size[:, None]
     centre = np.zeros(len(size)) if toward is None else toward * size
-    pull = ridge / size**2
+    penalty = ridge / size**2
     total = float(weight.sum())
 
     def loss(x: Vector) -> tuple[float, Vector]:
         f = x @ scaled
         away = x - centre
-        return float(weight @ (softplus(f) - target * f) + away @ (pull * away) / 2), f
+        return float(weight @ (softplus(f) - target * f) + away @ (penalty * away) / 2), f
 
     x = np.zeros(len(size))
     value, f = loss(x)
     for n in range(1, 101):
         p = expit(f)
-        gradient = scaled @ (weight * (p - target)) + pull * (x - centre)
-        hessian = (scaled * (weight * p * (1 - p))) @ scaled.T + np.diag(pull)
+        gradient = scaled @ (weight * (p - target)) + penalty * (x - centre)
+        hessian = (scaled * (weight * p * (1 - p))) @ scaled.T + np.diag(penalty)
         unit = 1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))  # so that rcond compares like with like
         step = -unit * np.linalg.lstsq(hessian * np.outer(unit, unit), unit * gradient, rcond=1e-14)[0]
         decrease = -float(gradient @ step)

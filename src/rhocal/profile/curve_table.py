@@ -118,7 +118,7 @@ class Table:
     def _within_one(self, scale: Vector, order: int) -> Curve:
         """The same for a table of one ring, some samples at a time: their polynomials stay in the cache."""
         ((middle, c),) = self.rings.items()
-        if kernels.serves(c):
+        if kernels.supports_matrix(c):
             return Curve(kernels.ring(c, scale, self.log_centre + RING * middle, order, edge=1.0))
         at = (np.log(scale) - self.log_centre) / RING
         centre = np.broadcast_to(self.log_centre, at.shape)
@@ -250,7 +250,7 @@ def _meeting() -> NDArray[np.float64]:
 
 def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vector, order: int) -> tuple[Vector, ...]:
     """Value and derivatives in σ of polynomials of t = (log σ − log_middle) / log 2: Horner's rule on all of them at once."""
-    if kernels.serves(c):
+    if kernels.supports_matrix(c):
         return kernels.ring(c, scale, log_middle, order)
     t = (np.log(scale) - log_middle) / np.log(2)
     taylor = [c[-1].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!

@@ -113,7 +113,7 @@ class ArrayPasses:
         return (self.seen or scan(self.logits)).total / self.logits.shape[1]
 
     def largest(self, k: int) -> Vector:
-        if kernels.serves(self.logits):
+        if kernels.supports_matrix(self.logits):
             return kernels.largest(self.logits, k)
         n, m = self.logits.shape
         k = min(k, m)
@@ -132,7 +132,7 @@ class ArrayPasses:
         """With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in
         float32) is random and averages out over classes and samples.
         """  # noqa: D205
-        if kernels.serves(self.logits):
+        if kernels.supports_matrix(self.logits):
             return kernels.curve(self.logits, top, scale, order)
         found = tuple(np.empty(len(scale)) for _ in range(order + 1))
         dtype = np.dtype(np.float64) if self.logits.shape[1] <= FEW_CLASSES else self.logits.dtype
@@ -165,7 +165,7 @@ class ArrayPasses:
         return found
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
-        if kernels.serves(self.logits):
+        if kernels.supports_matrix(self.logits):
             return kernels.moments(self.logits, top, scales)
         found = np.empty((3, 5, len(top)))
         high = top.astype(self.logits.dtype)
@@ -195,7 +195,7 @@ class ArrayPasses:
         return found
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
-        if kernels.serves(self.logits):
+        if kernels.supports_matrix(self.logits):
             return kernels.moments_at(self.logits, top, scale)
         found = np.empty((9, len(top)))
         high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)

@@ -33,16 +33,16 @@ TOP_K = 10
 """How many of the largest logits a profile keeps."""
 
 
-class StandIn(Protocol):
+class CurveTable(Protocol):
     """A table of curves."""
 
     def curve(self, scale: Vector, order: int = 2) -> Curve:
         """L and its derivatives up to an order."""
 
-    def take(self, rows: NDArray[np.intp], profile: Profile) -> StandIn:
+    def take(self, rows: NDArray[np.intp], profile: Profile) -> CurveTable:
         """The same for some of the samples, whose profile is given."""
 
-    def followed_by(self, others: Sequence[Any], profile: Profile) -> StandIn:
+    def followed_by(self, others: Sequence[Any], profile: Profile) -> CurveTable:
         """The table of these samples and those of other tables after them, whose profile is given."""
 
 
@@ -62,7 +62,7 @@ class Profile:
     total_weight: float
     kept: dict[str, Vector] = field(default_factory=dict, repr=False)
     """What has been read so far: name → one row, or several, of one number a sample."""
-    table: StandIn | None = None
+    table: CurveTable | None = None
     """Stands in for the logits of a saved profile."""
 
     @classmethod

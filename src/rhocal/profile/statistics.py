@@ -102,13 +102,13 @@ def of_scale(
 def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
     """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
     w = profile.weights
-    pull = float(dot(profile.label_gap, w))
+    label_slope = float(dot(profile.label_gap, w))
 
     def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
         at = profile.curve(np.full(profile.n_samples, scale), order=3)
         value, slope, second, third = (float(dot(part, w)) for part in at.orders)
-        return value - scale * pull, slope - pull, second, third, scale
+        return value - scale * label_slope, slope - label_slope, second, third, scale
 
     return fun
 
@@ -128,7 +128,7 @@ class LogitStatistics:
 
     values: dict[str, Vector]
     correct: Vector
-    pull: Callable[[Mapping[str, Vector]], Floats]
+    vjp: Callable[[Mapping[str, Vector]], Floats]
 
 
 def of_logits(
@@ -143,7 +143,7 @@ def of_logits(
     at = _Softmax(log_p, p, labels, base_log_probs, kappa)
     samples = np.arange(len(labels))
 
-    def pull(slopes: Mapping[str, Vector]) -> Floats:
+    def vjp(slopes: Mapping[str, Vector]) -> Floats:
         # A function f of p has df/dr_j = p_j f_j − p_j Σ_k p_k f_k: add up p_j f_j of all statistics, project once.
         weighted = np.zeros_like(log_p)
         for name, slope in slopes.items():
@@ -155,7 +155,7 @@ def of_logits(
         return weighted
 
     values = {name: _VALUES[name](at) for name in needs}
-    return LogitStatistics(values, (logits.argmax(axis=1) == labels).astype(np.float64), pull)
+    return LogitStatistics(values, (logits.argmax(axis=1) == labels).astype(np.float64), vjp)
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ def calibrate(
     if isinstance(method, Calibrator) and options:
         raise InputError(f"options {', '.join(options)} go with the name of a method; this is a calibrator already")
     fitted = method if isinstance(method, Calibrator) else calibrator(method, **options)
-    said: dict[str, Any] = {"class_axis": class_axis, "ignore_index": ignore_index, "max_samples": max_samples}
-    logits, labels = collect(model, loader, device=device, step=step, progress=progress, **said)
+    spec: dict[str, Any] = {"class_axis": class_axis, "ignore_index": ignore_index, "max_samples": max_samples}
+    logits, labels = collect(model, loader, device=device, step=step, progress=progress, **spec)
     return Calibrated(model, fitted.fit(logits, labels), class_axis=class_axis).to(_device_of(model, device))
 
 

@@ -143,13 +143,13 @@ def profile_of(
     if values.dim() < 2 or values.shape[class_axis] < 2:
         raise InputError(f"logits of shape {tuple(values.shape)} on {values.device} need a column for each class")
     table = values.movedim(class_axis, -1).reshape(-1, values.shape[class_axis])
-    said = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    spec = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     # The border looks at labels, weights and names beside scores that take no memory; the real ones are looked at below.
     nothing = np.broadcast_to(np.float32(0), tuple(table.shape))
-    data = predictions(nothing, said, sample_weight=sample_weight, classes=classes, ignore_index=ignore_index)
+    data = predictions(nothing, spec, sample_weight=sample_weight, classes=classes, ignore_index=ignore_index)
     assert data.labels is not None
     if data.n_ignored:
-        table = table[torch.as_tensor(said.reshape(-1) != ignore_index, device=table.device)]
+        table = table[torch.as_tensor(spec.reshape(-1) != ignore_index, device=table.device)]
     table = _as_logits(table, kind)
     if not torch.isfinite(table).all():
         bad = int((~torch.isfinite(table)).any(dim=1).sum())

@@ -137,7 +137,7 @@ class LinearProblem:
     def minimum(self, start: Vector | None = None, **limits: Any) -> optimize.Minimum:
         """The minimum, from temperature scaling or from the parameters given.
 
-        NLL is convex; with few parameters it takes some six Newton steps. ``limits`` are those of ``optimize.smooth``.
+        NLL is convex; with few parameters it takes some six Newton steps. ``limits`` are those of ``optimize.lbfgs``.
 
         Every parameter is measured in the unit in which NLL's curvature at temperature scaling is 1: with 100 classes that
         takes a third of the evaluations.
@@ -157,7 +157,7 @@ class LinearProblem:
 
             found = optimize.convex_newton(fun, hessian, first, limits.get("tolerance", 1e-12))
         else:
-            found = optimize.smooth(fun, first, **limits)
+            found = optimize.lbfgs(fun, first, **limits)
         return optimize.Minimum(found.x.reshape(unit.shape) * unit, found.value, found.converged, found.n_evaluations)
 
     def descend(self, start: Vector, **options: Any) -> optimize.Minimum:
@@ -197,7 +197,7 @@ class LinearProblem:
         value, slopes = self.target.evaluate(*self._values(parts))
         gradient = 2 * self.strengths * parameters
         for rows, stats in parts:
-            pulled = stats.pull({name: slope[rows] for name, slope in slopes.items()})
+            pulled = stats.vjp({name: slope[rows] for name, slope in slopes.items()})
             if self.full:
                 gradient[:, :-1] += pulled.T @ self.x[rows]
             else:

@@ -72,11 +72,11 @@ class Odir:
     kappa: float
 
     def __post_init__(self) -> None:
-        said = {"ridge_off_diagonal": self.off_diagonal, "ridge_intercept": self.intercept}
-        for name, value in said.items():
+        given = {"ridge_off_diagonal": self.off_diagonal, "ridge_intercept": self.intercept}
+        for name, value in given.items():
             if isinstance(value, str) and value != "cv":
                 raise InputError(f"{name} is 'cv' or a number that is not negative; got {value!r}")
-        linear.check_options(kappa=self.kappa, **{k: v for k, v in said.items() if not isinstance(v, str)})
+        linear.check_options(kappa=self.kappa, **{k: v for k, v in given.items() if not isinstance(v, str)})
         if not self.n_folds >= 2:
             raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
 
@@ -88,10 +88,10 @@ class Odir:
 
     def chosen(self, part: Part, target: Objective) -> tuple[float, float, Vector | None, tuple[dict[str, Any], ...]]:
         """λ, μ, where a fit with them may start, and what was tried: first λ with a middling μ, then μ with that λ."""
-        free = [isinstance(said, str) for said in (self.off_diagonal, self.intercept)]
+        free = [isinstance(given, str) for given in (self.off_diagonal, self.intercept)]
         first = [
-            float(middle) if isinstance(said, str) else float(said)
-            for said, middle in ((self.off_diagonal, OFF_DIAGONAL), (self.intercept, INTERCEPT))
+            float(middle) if isinstance(given, str) else float(given)
+            for given, middle in ((self.off_diagonal, OFF_DIAGONAL), (self.intercept, INTERCEPT))
         ]
         folds = self._folds(part) if any(free) else []
         if not folds:  # nothing to choose, or nothing to choose by: the strongest

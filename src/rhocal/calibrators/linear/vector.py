@@ -82,9 +82,9 @@ class VectorScaling(LinearCalibrator):
         check_choices(self, solver=("expected", "sgd"), start=("temperature", "identity", "random"))
         profile = Profile.of(data)
         scale = nll_scale(profile)
-        pull = self.ridge / (2 * profile.total_weight)
+        strength = self.ridge / (2 * profile.total_weight)
         x = scale * data.logits.astype(float)
-        problem = LinearProblem(x, data, profile, objective(self.objective), Ridge(pull, pull), self.kappa)
+        problem = LinearProblem(x, data, profile, objective(self.objective), Ridge(strength, strength), self.kappa)
         first = self._first(scale, profile.n_classes)
         if self.solver == "sgd":
             steps = {name: getattr(self, name) for name in ("n_steps", "learning_rate", "random_state")}

@@ -71,10 +71,10 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         value = mixture(plain)[0]
         found = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
         for start in starts:
-            trial = optimize.smooth(mixture, start, bounds)
+            trial = optimize.lbfgs(mixture, start, bounds)
             found = trial if trial.value < found.value else found
         if not mixture.is_exact:
-            found = optimize.smooth(Mixture(data, fit, mixture.target, exact=True), found.x, bounds)
+            found = optimize.lbfgs(Mixture(data, fit, mixture.target, exact=True), found.x, bounds)
         self.temperature_, self.weights_ = float(np.exp(-found.x[0])), shares(found.x)
         at_bound = bound_reached(float(found.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
         warn_unless(converged=found.converged, what="ensemble temperature scaling")
@@ -166,7 +166,7 @@ class Mixture:
         mixed = np.maximum(w[0] * scaled + w[1] * plain + w[2] / self._m, SMALLEST)
         stats = of_logits(np.log(mixed), self.labels, self.base, self.target.needs, KAPPA)
         value, slopes = self.target.evaluate(stats.values, self.facts)
-        back = stats.pull(slopes) / mixed
+        back = stats.vjp(slopes) / mixed
         by_part = np.array([(back * scaled).sum(), (back * plain).sum(), back.sum() / self._m])
         mean = np.vecdot(scaled, self.z)[:, None]
         to_scale = w[0] * scale * float((back * scaled * (self.z - mean)).sum())

@@ -159,7 +159,7 @@ class Pieces:
         logits = -height(self.piece, self.inside, self.knots, slopes)
         stats = of_logits(logits, self.labels, self.base, self.target.needs, KAPPA)
         value, outer = self.target.evaluate(stats.values, self.facts)
-        back, where = stats.pull(outer).ravel(), self.piece.ravel()
+        back, where = stats.vjp(outer).ravel(), self.piece.ravel()
         within = np.bincount(where, back * self.inside.ravel(), len(slopes))
         on = np.bincount(where, back, len(slopes))
         beyond = np.cumsum(on[::-1])[::-1] - on  # an entry further down has passed the whole piece
@@ -177,7 +177,7 @@ class Pieces:
             return value + strength * float(away @ away) / 2, slope + strength * away
 
         first = centre if start is None else start
-        return optimize.smooth(fun, first, [SLOPES] * len(centre), max_steps=300, tolerance=tolerance)
+        return optimize.lbfgs(fun, first, [SLOPES] * len(centre), max_steps=300, tolerance=tolerance)
 
 
 def needs_base(target: Objective) -> bool:

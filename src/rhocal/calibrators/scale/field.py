@@ -15,7 +15,7 @@ from rhocal.calibrators.scale.features import (
     portable_standard,
     raw_features,
 )
-from rhocal.calibrators.scale.standardized_features import Ground, nothing_to_read, remembered
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
 from rhocal.numerics.special import dot
 from rhocal.objectives import Objective, objective
 
@@ -94,7 +94,9 @@ class FieldScaling(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
-        ground = Ground.of(profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features))
+        ground = StandardizedFeatures.of(
+            profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features)
+        )
         ground.left_to(self)
         field = Linear(ground.inputs, ground.unit)
         if ground.fit is None:

@@ -38,7 +38,7 @@ class GapObjective:
         direct = exact and fit.profile.passes is not None  # a saved profile has nothing but its table
         self.curves: HasCurve = fit.profile if direct else fit.tabled or fit.profile
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
-        self.compiled = all(kernels.adds(part, relative) for part in self.samples)
+        self.compiled = all(kernels.supports_vectors(part, relative) for part in self.samples)
         self.range = kernels.ends(relative) if self.compiled else (float(relative.min()), float(relative.max()))
         self.seen: Sequence[Any] | None = None
         """A point, and the confidences there."""
@@ -65,7 +65,7 @@ class GapObjective:
     def descend(
         self, start: tuple[float, float], bounds: Sequence[tuple[float, float]], tolerance: float = optimize.TOLERANCE
     ) -> optimize.Minimum:
-        """The minimum next to a start: ``optimize.two``, compiled where one ring is enough."""
+        """The minimum next to a start: ``optimize.newton_2d``, compiled where one ring is enough."""
         ring = self._ring(*start) if self.compiled else None
         if ring is not None:
             down = descent(ring, self.samples, self.weights, bounds, tolerance)
@@ -73,7 +73,7 @@ class GapObjective:
             if found is not None:
                 converged, n, x, value, *self.seen = found
                 return optimize.Minimum(np.array(x), value, converged=converged, n_evaluations=n)
-        return optimize.two(self, start, bounds, tolerance)
+        return optimize.newton_2d(self, start, bounds, tolerance)
 
     def confidence(self, v: float, w: float) -> Vector:
         """Confidence of every sample; known already where it was the last to be asked about."""
@@ -131,7 +131,7 @@ def sums(
     correctness and weight, ``shares`` b and c. Also returned are the confidences. With s = log scale, ∂s/∂v = 1 and
     ∂s/∂w = q = (r − 1) / mix, whose own slope in w is q².
     """
-    if compiled and kernels.adds(curves, relative):
+    if compiled and kernels.supports_vectors(curves, relative):
         found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, shares, middle)
         assert beyond == 0, "the ring holds every scale"
         return found, confidence
@@ -142,9 +142,9 @@ def sums(
     l1, l2 = scale * first, scale * (scale * second + first)  # in log scale
     confidence = np.exp(-value)
     d, d1, d2 = correct - confidence, confidence * l1, confidence * (l2 - l1 * l1)
-    pull, (b, c) = scale * label_gap, shares
-    rest = b * d * d + c * (value - pull)
-    rest1, rest2 = 2 * b * d * d1 + c * (l1 - pull), 2 * b * (d1 * d1 + d * d2) + c * (l2 - pull)
+    label_term, (b, c) = scale * label_gap, shares
+    rest = b * d * d + c * (value - label_term)
+    rest1, rest2 = 2 * b * d * d1 + c * (l1 - label_term), 2 * b * (d1 * d1 + d * d2) + c * (l2 - label_term)
     parts: list[float] = []
     for f, f1, f2 in ((d, d1, d2), (rest, rest1, rest2)):
         parts += [float(weights @ part) for part in (f, f1, f1 * q, f2, f2 * q, (f2 + f1) * q * q)]

@@ -72,7 +72,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     takes_groups = True
     exports = False  # the map of a sample depends on its domain, which is not among its logits
     parameters = ("unit_", "temperature_", "temperatures_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
-    words = ("domains_",)
+    string_attributes = ("domains_",)
     unit_: float
     temperature_: float
     domains_: NDArray[Any]
@@ -173,11 +173,11 @@ class Domains:
         """Every sample's scale, and the way back to the parameters."""
         scale, slope = ridges.bounded_scale(x[0] + np.where(self.known, x[1:][self.codes], 0.0), self.unit)
 
-        def pull(outer: Vector) -> Vector:
+        def vjp(outer: Vector) -> Vector:
             to_log = slope * outer
             return np.r_[to_log.sum(), np.bincount(self.codes[self.known], to_log[self.known], self.n_domains)]
 
-        return scale, pull
+        return scale, vjp
 
 
 def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ import numpy as np
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import STANDARD, portable_standard, top_logits
-from rhocal.calibrators.scale.standardized_features import Ground, nothing_to_read, remembered
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import TOP_K
@@ -93,7 +93,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
             raise InputError(f"top_k must be 1 to {TOP_K}; got {self.top_k!r}")
         if self.n_hidden != "cv" and not (isinstance(self.n_hidden, int) and self.n_hidden >= 1):
             raise InputError(f"n_hidden is 'cv' or a whole number of at least 1; got {self.n_hidden!r}")
-        ground = Ground.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
+        ground = StandardizedFeatures.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
         ground.left_to(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
         networks = [Network(ground.inputs, ground.unit, width, self.random_state) for width in widths]
@@ -151,9 +151,9 @@ class Network:
         hidden = np.tanh(w @ self.inputs.T + c[:, None])
         scale, slope = ridges.bounded_scale(x[0] + v @ hidden, self.unit)
 
-        def pull(outer: Vector) -> Vector:
+        def vjp(outer: Vector) -> Vector:
             to_log = slope * outer
             back = v[:, None] * (1 - hidden**2) * to_log
             return np.r_[to_log.sum(), hidden @ to_log, back.sum(axis=1), (back @ self.inputs).ravel()]
 
-        return scale, pull
+        return scale, vjp

@@ -154,7 +154,7 @@ class Search:
     def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[optimize.Minimum, float]:
         """The optimum of this norm, and the ECE there of all samples."""
         down, profile, temperature = self.down, self.fit.profile, self.temperature
-        if down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, profile.top):
+        if down is not None and isinstance(norm, FixedNorm) and kernels.supports_vectors(norm.norm, profile.top):
             # compiled, from the mean of the norm to the bins
             found = down.minimum_of_norm(
                 norm.norm, None if self.last is None else pair(self._start(self.last[0])),
@@ -181,7 +181,7 @@ class Search:
         samples = profile.label_gap, profile.correct, profile.weights
         if (
             table is None or weights is None or not self.fit.sees_gaps(self.target) or profile.n_samples >= VERY_MANY
-            or not all(kernels.adds(part, profile.top) for part in samples)
+            or not all(kernels.supports_vectors(part, profile.top) for part in samples)
         ):  # fmt: skip
             return None
         ring = table.ring_around(*2 * (float(self.temperature.x[0]),))
@@ -208,7 +208,7 @@ class Search:
         if not isinstance(norm, FixedNorm) or not norm.fit.sees_gaps(self.target):
             return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
         exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
-        found = optimize.two(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
+        found = optimize.newton_2d(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
         return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
 
     def confidence(self, norm: Norm, x: Vector) -> Vector:
@@ -229,10 +229,12 @@ class Search:
             value, slope = norm.fit.evaluate(self.target, scale)
             return value, dot(slopes, slope)
 
-        reached = optimize.few(fun, start, norm.bounds, hessian, tolerance)
+        reached = optimize.quasi_newton(fun, start, norm.bounds, hessian, tolerance)
         if hessian is None or reached[0].converged:
             return reached
-        return optimize.few(fun, reached[0].x, norm.bounds, None, tolerance)  # a Hessian of elsewhere can mislead
+        return optimize.quasi_newton(
+            fun, reached[0].x, norm.bounds, None, tolerance
+        )  # a Hessian of elsewhere can mislead
 
 
 def pair(x: Vector) -> tuple[float, float]:

@@ -170,10 +170,10 @@ def minimum(
     fun = _function(fit, scale_map, target, ridge, anchor, exact=False)
     start = plain if near is None else near.minimum.x
     if len(start) > optimize.FEW_PARAMETERS:
-        return Found(optimize.smooth(fun, start, max_steps=MAX_STEPS, tolerance=tolerance))
+        return Found(optimize.lbfgs(fun, start, max_steps=MAX_STEPS, tolerance=tolerance))
     strength = ridge / fit.profile.total_weight * np.eye(len(start))
     hessian = None if near is None or near.hessian is None else near.hessian + strength
-    found, hessian = optimize.few(fun, start, [(-np.inf, np.inf)] * len(start), hessian, tolerance=tolerance)
+    found, hessian = optimize.quasi_newton(fun, start, [(-np.inf, np.inf)] * len(start), hessian, tolerance=tolerance)
     return Found(found, hessian - strength)
 
 
@@ -293,9 +293,9 @@ def _function(
     centre = np.r_[anchor, np.zeros(len(scale_map.start(anchor)) - 1)]
 
     def fun(x: Vector) -> tuple[float, Vector]:
-        scale, pull = scale_map.scales(x)
+        scale, vjp = scale_map.scales(x)
         value, slope = fit.evaluate(target, scale, exact=exact)
         away = x - centre
-        return value + strength * float(away @ away) / 2, pull(slope) + strength * away
+        return value + strength * float(away @ away) / 2, vjp(slope) + strength * away
 
     return fun

@@ -178,7 +178,7 @@ class ScaleFit:
             value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
             return value, slope.sum(keepdims=True) * np.exp(x)
 
-        return optimize.few(fun, np.array([self.rough]), [self.bounds])[0]
+        return optimize.quasi_newton(fun, np.array([self.rough]), [self.bounds])[0]
 
     def sees_gaps(self, objective: Objective) -> bool:
         """Whether ``GapObjective`` serves."""

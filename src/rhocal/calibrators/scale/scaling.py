@@ -33,7 +33,7 @@ def scaled(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> 
 def scaled_probs(logits: Floats, scale_of: Callable[[slice], NDArray[np.float64]]) -> Floats:
     """Softmax of every sample's logits times its scale, block by block."""
     out = np.empty_like(logits)
-    if kernels.serves(logits):
+    if kernels.supports_matrix(logits):
         for rows in row_blocks(len(logits), logits.shape[1], AT_A_TIME):
             kernels.softmax(logits[rows], scale_of(rows), out[rows])
         return out

@@ -30,7 +30,7 @@ class Remembers(Protocol):
 
 
 @dataclass(frozen=True)
-class Ground:
+class StandardizedFeatures:
     """A tune set as a map of features sees it."""
 
     fit: ScaleFit | None
@@ -42,7 +42,7 @@ class Ground:
     """The standardised features of every sample."""
 
     @classmethod
-    def of(cls, profile: Profile, features: Callable[[float], Vector]) -> Ground:
+    def of(cls, profile: Profile, features: Callable[[float], Vector]) -> StandardizedFeatures:
         """Find the NLL-optimal scale and standardise the features, which depend on it."""
         fit = ScaleFit.of(profile) if profile.spread > 0 else None
         unit = float(np.exp(fit.log_scale)) if fit else 1.0

@@ -47,9 +47,9 @@ class FineSums:
     variance: Vector
     """Σ w c (1 − c): the variance of Σ w·correct for a perfectly calibrated model."""
 
-    def joined(self, n_bins: int) -> BinSums:
+    def rebin(self, n_bins: int) -> BinSums:
         """The sums of ``n_bins`` bins."""
-        return self.sums.joined(self._bins(n_bins), n_bins)
+        return self.sums.rebin(self._bins(n_bins), n_bins)
 
     def floor(self, n_bins: int) -> float:
         """The mean ECE of a perfectly calibrated model; as ``rhocal.numerics.bins.perfect_error``."""
@@ -85,7 +85,7 @@ def fine_bins(scored: Scored) -> FineBins:
     variance = steps(c, c * (1 - c), w).correct
     return FineBins(
         _filled(by_width, add_up(width, spread, size)),
-        _filled(ranked.joined(mass, size), add_up(mass, variance, size)),
+        _filled(ranked.rebin(mass, size), add_up(mass, variance, size)),
     )
 
 

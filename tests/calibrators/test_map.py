@@ -1,0 +1,134 @@
+"""One formula, several backends: what is shipped gives what `predict_proba` gives."""
+
+import importlib.util
+import warnings
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import ROOT, synthetic
+from rhocal.calibrators import CALIBRATORS
+from rhocal.calibrators.map import Portable, calibrated, chained, log_mean
+from rhocal.calibrators.scale.features import FEATURES, PORTABLE
+from rhocal.errors import InputError, NotFittedError, RhocalWarning
+from rhocal.numerics.portable import ArrayOps
+from rhocal.numerics.special import softmax
+
+SPEC = importlib.util.spec_from_file_location("parity", ROOT / "benchmarks" / "parity" / "parity.py")
+parity = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(parity)
+
+EXPORTED = [name for name, method in CALIBRATORS.items() if method.family.exports]
+BINARY = [name for name in EXPORTED if hasattr(rhocal.calibrator(name), "scope")]
+
+
+def fitted(name, logits, labels, **options):
+    quick = {"rho-norm-paper": {"n_steps": 50}, "auto": {"n_folds": 2}}.get(name, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        return rhocal.calibrator(name, **quick, **options).fit(logits, labels)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_backend_gives_the_same_probabilities_and_decisions(name):
+    logits, labels = synthetic(400, 5, seed=3)
+    rows = parity.measured(name, fitted(name, logits, labels), logits[:100].astype(np.float32))
+    assert {row["backend"] for row in rows} == set(parity.BACKENDS)
+    assert max(row["difference"] for row in rows) < 5e-6
+    assert sum(row["decisions"] for row in rows) == 0
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("m", [2, 6])
+def test_double_precision_agrees_to_rounding(name, m):
+    logits, labels = synthetic(300, m, seed=5)
+    for keep in (labels >= 0, labels != 1):  # also with a class that never occurred
+        cal = fitted(name, logits[keep], labels[keep])
+        apply, parameters = cal.apply_fn()
+        for hard in parity.extremes(logits.astype(np.float32)).values():
+            z = hard.astype(np.float64)
+            np.testing.assert_allclose(apply(parameters, z), cal.predict_proba(z), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("scope", ["one-vs-rest", "top", "top-capped"])
+def test_every_scope(name, scope):
+    logits, labels = synthetic(300, 6, seed=6)
+    cal = fitted(name, logits, labels, scope=scope)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, logits), cal.predict_proba(logits), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["probs", "log_probs"])
+@pytest.mark.parametrize("name", ["rho-norm", "vector", "isotonic"])
+def test_other_kinds_of_scores(name, kind):
+    logits, labels = synthetic(300, 4, seed=7)
+    p = softmax(logits)
+    scores = p if kind == "probs" else np.log(p)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        cal = rhocal.calibrator(name).fit(scores, labels, kind=kind)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, scores), cal.predict_proba(scores), atol=1e-12)
+
+
+def test_the_function_is_pure_and_its_parameters_are_plain_arrays():
+    logits, labels = synthetic(300, 4)
+    cal = fitted("temperature", logits, labels)
+    apply, parameters = cal.apply_fn(output="logits")
+    assert list(parameters) == ["temperature"]
+    np.testing.assert_allclose(
+        softmax(apply({"temperature": np.array(2.0)}, logits)), softmax(logits / 2), atol=1e-12
+    )  # what it does is in its parameters
+    assert apply(parameters, logits.astype(np.float32)).dtype == np.float32
+    with pytest.raises(InputError, match="output is probs or logits"):
+        cal.apply_fn(output="odds")
+
+
+def test_what_cannot_be_exported_says_so():
+    logits, labels = synthetic(200, 3)
+    with pytest.raises(
+        InputError, match=r"multi-domain cannot be exported .* these can: identity, temperature, .*field"
+    ):
+        fitted("multi-domain", logits, labels).to_torch()
+    with pytest.raises(NotFittedError):
+        rhocal.FieldScaling().apply_fn()
+
+
+def test_features_have_a_portable_twin():
+    assert list(FEATURES) == list(PORTABLE)
+    logits, labels = synthetic(400, 5)
+    cal = fitted("field", logits, labels, features=tuple(FEATURES), ridge=1.0)
+    assert np.abs(cal.weights_).min() > 0
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, logits), cal.predict_proba(logits), atol=1e-12)
+
+
+def run(portable, z):
+    ops = ArrayOps(np, np.float64)
+    return calibrated(ops, portable, {k: ops.constant(v) for k, v in portable.constants.items()}, z, probs=True)
+
+
+def test_chains_and_means_of_maps():
+    logits, labels = synthetic(400, 4)
+    logits = logits + 7  # vector scaling sees the mean of a row, so the first map must not move it
+    first, second = fitted("temperature", logits, labels), fitted("vector", logits, labels)
+    by_hand = second.predict_proba(first.transform(logits))
+    np.testing.assert_allclose(run(chained(first.portable(), second.portable()), logits), by_hand, atol=1e-12)
+    assert not chained(first.portable(), second.portable()).keeps_decision
+    mean = (first.predict_proba(logits) + second.predict_proba(logits)) / 2
+    np.testing.assert_allclose(run(log_mean([first.portable(), second.portable()]), logits), mean, atol=1e-12)
+    deep = chained(log_mean([first.portable(), second.portable()]), first.portable())
+    assert "first.0.temperature" in deep.constants
+
+
+def test_a_decision_cannot_be_lost_to_rounding():
+    z = np.array([[1.9, np.nextafter(np.float32(1.9), np.float32(2)), 0]], np.float32)
+    map_ = Portable({}, lambda _ops, _c, z: z / 1.8, keeps_decision=True)
+    ops = ArrayOps(np, np.float32)
+    assert (z / np.float32(1.8)).argmax() == 0  # the division made them equal
+    for probs in (True, False):
+        out = calibrated(ops, map_, {}, z, probs=probs)
+        assert out.argmax() == 1
+        assert out[0, 1] > out[0, 0]

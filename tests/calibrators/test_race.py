@@ -1,0 +1,163 @@
+"""The race of `auto`: who takes part, what is fitted once for several, what the guard lets through."""
+
+import time
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal import AutoCalibrator
+from rhocal.calibrators.compose import race
+from rhocal.calibrators.compose.race import GUARD, HeldOut, Race
+from rhocal.calibrators.linear.structured import StructuredScaling
+from rhocal.data.predictions import predictions
+from rhocal.errors import InputError
+
+
+def biased(n=1200, m=4, seed=0):
+    logits, labels = synthetic(n, m, seed=seed)
+    logits[:, 0] += 2
+    return logits, labels
+
+
+def nll(cal, logits, labels):
+    return -np.log(cal.predict_proba(logits)[np.arange(len(labels)), labels]).mean()
+
+
+def counted(monkeypatch, family):
+    fits = []
+    fit = family._fit
+
+    def counting(self, data):
+        fits.append(data.n_samples)
+        return fit(self, data)
+
+    monkeypatch.setattr(family, "_fit", counting)
+    return fits
+
+
+def raced(methods, n_folds=5, budget=60.0):
+    data = predictions(*biased())
+    found = Race(data, {name: rhocal.calibrator(name) for name in methods}, n_folds, budget)
+    return found, *found.run()
+
+
+def test_a_chain_shares_the_fits_of_its_first_stage(monkeypatch):
+    fits = counted(monkeypatch, StructuredScaling)
+    _, _, rows = raced(["temperature", "svs", "svs:field"])
+    assert len(fits) == 5
+    assert {row["method"] for row in rows} == {"temperature", "svs", "svs:field"}
+    assert all("nll" in row for row in rows)
+
+
+def test_a_first_stage_that_is_no_candidate_is_fitted_for_its_chain(monkeypatch):
+    fits = counted(monkeypatch, StructuredScaling)
+    _, best, rows = raced(["temperature", "svs:field"])
+    assert len(fits) == 5
+    assert [row["method"] for row in rows] == ["temperature", "svs:field"]
+    assert best == "svs:field"
+
+
+def test_the_figures_of_a_chain_are_those_of_chains_fitted_fold_by_fold():
+    """Sharing changes the folds of the second stage's inputs, and who fitted them; the held-out NLL says the same."""
+    found, _, rows = raced(["temperature", "svs:field"])
+    shared = next(row["nll"] for row in rows if row["method"] == "svs:field")
+    folds = race.stratified_folds(race.ScaleFit.of(found.profile), 5)
+    total = 0.0
+    for k in range(5):
+        inside, outside = (found.data.take(np.flatnonzero(mask)) for mask in (folds != k, folds == k))
+        cal = rhocal.calibrator("svs:field").fit(inside.logits, inside.labels)
+        total += outside.n_samples * nll(cal, outside.logits, outside.labels)
+    assert np.isclose(shared, total / found.data.n_samples, rtol=5e-3)
+
+
+def test_chains_of_three_and_a_chain_in_front_are_fitted_whole():
+    _, best, rows = raced(["svs:field", "temperature", "vector:temperature:field"], n_folds=2)
+    assert rows[0]["method"] == "svs:field"
+    assert all("nll" in row or "skipped" in row for row in rows)
+    assert best in {"svs:field", "temperature", "vector:temperature:field"}
+
+
+def test_out_of_time_the_folds_that_all_have_seen_decide(monkeypatch):
+    """The third fold is cut off: the first two decide, on their samples alone."""
+    found = Race(predictions(*biased()), {name: rhocal.calibrator(name) for name in ("temperature", "vector")}, 5, 60.0)
+    fits, held_out = [], Race._held_out
+
+    def slow(self, name, folds, fold):
+        fits.append(name)
+        if len(fits) == 5:  # temperature on the third fold
+            self.deadline = time.monotonic() - 1
+        return held_out(self, name, folds, fold)
+
+    monkeypatch.setattr(Race, "_held_out", slow)
+    best, rows = found.run()
+    assert best == "vector"
+    assert len(fits) == 5
+    assert not any("skipped" in row for row in rows)
+
+
+def test_who_was_not_seen_on_the_first_fold_is_out_of_time():
+    found, best, rows = raced(["temperature", "vector", "svs:field"], budget=1e-9)
+    assert best == "temperature"
+    assert [row.get("skipped") for row in rows] == [None, "out of time", "out of time"]
+    assert "svs" not in found.outputs
+
+
+def test_nobody_can_be_fitted():
+    logits, labels = synthetic(6000, 210)
+    with pytest.raises(
+        InputError, match=r"none of the methods can be fitted; the first, sms: .* limited to 200 classes"
+    ):
+        AutoCalibrator(["sms", "sms:field"]).fit(logits, labels)
+
+
+def test_full_matrices_need_as_many_samples_as_entries():
+    logits, labels = synthetic(300, 18)
+    trials = AutoCalibrator(["temperature", "dirichlet"], n_folds=2).fit(logits, labels).solution_.trials
+    assert (
+        trials[-1] == {"method": "dirichlet", "skipped": "too few samples a class"}
+        or "entries" in trials[-1]["skipped"]
+    )
+    logits, labels = synthetic(420, 21)
+    trials = AutoCalibrator(["temperature", "dirichlet"], n_folds=2).fit(logits, labels).solution_.trials
+    assert {"method": "dirichlet", "skipped": "fewer samples than entries of its matrix"} in trials
+
+
+# The guard ----------------------------------------------------------------------------------------------------------
+
+
+def held_out(method, nll, ece):
+    n = len(nll)
+    return HeldOut(method, np.asarray(nll), np.full(n, 1 / n), float(n), ece, 0.01)
+
+
+def noisy(base, above, error):
+    """Scores whose mean is above by a share of the base's mean, with a given standard error of the difference."""
+    noise = np.random.default_rng(1).normal(size=len(base))
+    noise = (noise - noise.mean()) / noise.std() * error * np.sqrt(len(base))
+    return base + above * base.mean() + noise
+
+
+def test_the_guard_stops_a_low_ece_that_may_cost_nll():
+    """All are tied with the first within a standard error, and have less ECE; the guard decides."""
+    base = np.random.default_rng(0).exponential(size=400)
+    first = held_out("temperature", base, 0.05)
+    for above, error, best in [
+        (0.2 * GUARD, 0.5 * GUARD * base.mean(), "other"),
+        (0.2 * GUARD, 2 * GUARD * base.mean(), "temperature"),  # not sure enough
+        (1.5 * GUARD, 2 * GUARD * base.mean(), "temperature"),  # too high
+        (-5 * GUARD, 2 * GUARD * base.mean(), "other"),  # unsure, but far below
+    ]:
+        found, rows = race._best([first, held_out("other", noisy(base, above, error), 0.02)])
+        assert found == best
+        assert rows[1]["guarded"] == (best == "temperature")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_never_far_above_temperature_on_small_tune_sets(seed):
+    logits, labels = synthetic(3000, 5, seed=seed)
+    n = (80, 150, 300, 600)[seed]
+    tune, test = (logits[:n], labels[:n]), (logits[n:], labels[n:])
+    auto = AutoCalibrator().fit(*tune)
+    assert nll(auto, *test) <= 1.01 * nll(rhocal.TemperatureScaling().fit(*tune), *test)

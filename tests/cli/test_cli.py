@@ -1,0 +1,294 @@
+"""The command line, as people run it: a process of its own."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import run, synthetic
+from rhocal.calibrators import CALIBRATORS
+from rhocal.cli.demo import SHOWN
+from rhocal.metrics import CORE, METRICS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    logits, labels = synthetic(400, 4, dtype=np.float32)
+    np.savez(folder / "one.npz", logits=logits, labels=labels)
+    np.savez(
+        folder / "two.npz",
+        logits_val=logits[:200],
+        labels_val=labels[:200],
+        logits_test=logits[200:],
+        labels_test=labels[200:],
+        classes=np.array(["ant", "bee", "cow", "dog"]),
+    )
+    return folder
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"rhocal {rhocal.__version__}\n"
+    help_text = run("--help").stdout
+    commands = "split fit profile apply evaluate compare report plot methods metrics power shift export card demo"
+    for command in commands.split():
+        assert command in help_text
+        assert "Usage" in run(command, "--help").stdout
+
+
+def test_methods():
+    shown = run("methods").stdout
+    assert all(name in shown for name in CALIBRATORS)
+    listed = json.loads(run("methods", "--json").stdout)["methods"]
+    assert [line["method"] for line in listed] == list(CALIBRATORS)
+
+
+def test_metrics():
+    text = run("metrics").stdout
+    assert all(name in text for name in METRICS)
+    listed = json.loads(run("metrics", "--json").stdout)["metrics"]
+    assert [line["metric"] for line in listed] == list(METRICS)
+    for line in listed:
+        assert line["reference"]
+        assert line["streams"] in {"exactly", "sketch", "no"}
+        assert line["why_not"] or line["streams"] == "exactly"
+    assert listed[1]["range"] == [0, 1]
+    assert next(line for line in listed if line["metric"] == "nll")["range"] == [0, None]  # no end
+
+
+def test_fit_apply_evaluate(folder):
+    cal = folder / "cal.safetensors"
+    text = run("fit", folder / "two.npz", "-m", "rho-norm", "-o", cal).stdout
+    assert "gamma" in text
+    assert "saved" in text
+    out = folder / "out.npz"
+    run("apply", cal, folder / "two.npz", "-o", out)
+    with np.load(folder / "two.npz") as source, np.load(out) as written:
+        loaded = rhocal.load(cal)
+        np.testing.assert_array_equal(written["probs"], loaded.predict_proba(source["logits_test"]))
+        np.testing.assert_array_equal(written["predicted"], source["classes"][source["logits_test"].argmax(1)])
+        np.testing.assert_array_equal(written["confidence"], written["probs"].max(1))
+        np.testing.assert_array_equal(written["labels"], source["labels_test"])
+        expected = rhocal.metrics.ece(written["probs"], source["labels_test"])
+    figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["figures"]
+    assert set(figures["rho-norm"]) == set(CORE)
+    assert np.isclose(figures["rho-norm"]["ece"], expected, atol=1e-6)
+    assert figures["rho-norm"]["nll"] < figures["as it is"]["nll"]
+    assert "ECE" in run("evaluate", folder / "one.npz").stdout
+
+
+def test_fit_takes_options_and_says_what_it_found(folder):
+    done = run(
+        *("fit", folder / "one.npz", "-m", "rho-norm", "-O", "rho=2", "-O", "objective=nll", "-O", "center=false"),
+        *("-o", folder / "x.safetensors", "--json"),
+    )
+    document = json.loads(done.stdout)
+    assert document["parameters"]["rho"] == 2
+    assert document["objective"] == "nll"
+    assert document["converged"]
+    assert document["tune"]["after"]["nll"] < document["tune"]["before"]["nll"]
+    cal = rhocal.load(folder / "x.safetensors")
+    assert cal.center is False
+
+
+def test_chains_are_written_with_a_colon(folder):
+    cal = folder / "chain.safetensors"
+    done = run(
+        *("fit", folder / "one.npz", "-m", "svs:temperature", "-O", "first__ridge_diagonal=2", "-o", cal, "--json")
+    )
+    document = json.loads(done.stdout)
+    assert document["objective"] == "nll, then nll"
+    assert document["parameters"]["second.temperature"] == rhocal.load(cal).second_.temperature_
+    assert rhocal.load(cal).first_.ridge_diagonal == 2
+    done = run("compare", folder / "one.npz", "--methods", "svs,svs:temperature", "--seeds", 1, "--json")
+    assert [line["method"] for line in json.loads(done.stdout)["summary"]] == ["svs", "svs:temperature"]
+    assert "did you mean 'svs'" in run("fit", folder / "one.npz", "-m", "svss:field", "-o", cal, code=2).stderr
+
+
+def test_apply_writes_logits_and_csv(folder):
+    cal = folder / "t.safetensors"
+    run("fit", folder / "one.npz", "-m", "temperature", "-o", cal)
+    run("apply", cal, folder / "one.npz", "-o", folder / "out.csv")
+    assert (folder / "out.csv").read_text().startswith("probs_0,probs_1,probs_2,probs_3,predicted,confidence,labels\n")
+    run("apply", cal, folder / "one.npz", "-o", folder / "out.npy", "--write", "logits")
+    with np.load(folder / "one.npz") as source:
+        np.testing.assert_array_equal(np.load(folder / "out.npy"), rhocal.load(cal).transform(source["logits"]))
+
+
+def test_compare(folder):
+    rows_file = folder / "rows.csv"
+    done = run(
+        *("compare", folder / "one.npz", folder / "two.npz", "--methods", "identity,temperature,vector", "--seeds", 2),
+        *("-o", rows_file, "--json"),
+    )
+    document = json.loads(done.stdout)
+    assert [line["method"] for line in document["summary"]] == ["identity", "temperature", "vector"]
+    splits = [(row["network"], row["split"]) for row in document["rows"][::3]]
+    assert splits == [("one", "seed 0"), ("one", "seed 1"), ("two", "own")]
+    assert len(rows_file.read_text().splitlines()) == 1 + 9
+    nll = {line["method"]: line["nll"] for line in document["summary"]}
+    assert nll["temperature"] < nll["identity"]
+    by_hand = [
+        np.mean([r["nll"] for r in document["rows"] if (r["network"], r["method"]) == (n, "vector")])
+        for n in ("one", "two")
+    ]
+    assert np.isclose(nll["vector"], np.mean(by_hand))
+    text = run(
+        "compare", folder / "one.npz", folder / "two.npz", "--methods", "identity,temperature", "--per-network"
+    ).stdout
+    assert "mean over 2 networks" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "missing.npz", "-o", "x.safetensors"), "missing.npz: no such file"),
+        (("fit", "one.npz", "-m", "temprature", "-o", "x.safetensors"), "did you mean 'temperature'?"),
+        (("fit", "one.npz", "-o", "no/x.safetensors"), "the folder no does not exist"),
+        (("fit", "one.npz", "-O", "rho", "-o", "x.safetensors"), "-O takes NAME=VALUE"),
+        (("fit", "one.npz", "-O", "rho=0", "-o", "x.safetensors"), "at least 1"),
+        (("fit", "one.npz", "--kind", "probs", "-o", "x.safetensors"), "say kind='logits'"),
+        (("fit", "one.npz", "--kind", "logit", "-o", "x.safetensors"), "kind is one of"),
+        (("apply", "one.npz", "one.npz", "-o", "x.npz"), "not a safetensors file"),
+        (("evaluate", "one.npz", "--logits-name", "scores"), "found logits (400, 4)"),
+        (("evaluate", "one.npz", "--metrics", "eec"), "there is no metric 'eec'"),
+        (("compare", "one.npz", "--methods", "temperature,magic"), "there is no method 'magic'"),
+        (("compare",), "Missing argument"),
+        (("evaluate", "one.npz", "--bins", "3"), "No such option"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, arguments, message):
+    done = run(*arguments, code=2, cwd=folder)
+    assert message in done.stderr
+    assert done.stdout == ""
+    if done.stderr.startswith("error:"):
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_warnings_are_one_line(tmp_path):
+    logits, _ = synthetic(50, 3)
+    np.savez(tmp_path / "right.npz", logits=logits, labels=logits.argmax(1))
+    done = run("fit", tmp_path / "right.npz", "-m", "temperature", "-o", tmp_path / "x.safetensors")
+    assert done.stderr.startswith("warning: no tune sample is wrong")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_demo(tmp_path):
+    text = run("demo", cwd=tmp_path).stdout
+    assert all(name in text for name in SHOWN)
+    assert "rhocal-demo/comparison.csv" in text
+    assert text.splitlines()[-1].endswith("rhocal-demo/report.html")
+    assert "With <bdi" in (tmp_path / "rhocal-demo" / "report.html").read_text(encoding="utf-8")
+    cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
+    logits, labels = rhocal.demo_logits("test")
+    before, after = (
+        rhocal.metrics.ece(logits, labels, kind="logits"),
+        rhocal.metrics.ece(cal.predict_proba(logits), labels),
+    )
+    assert after < 0.02 < before
+    assert after < 0.6 * before
+
+
+def test_domains_come_from_a_file_of_their_own(folder):
+    logits, labels = synthetic(400, 4, dtype=np.float32)
+    logits[200:] *= 3
+    groups = np.repeat(["day", "night"], 200)
+    np.savez(folder / "rooms.npz", logits=logits, labels=labels)
+    np.save(folder / "groups.npy", groups)
+    (folder / "groups.csv").write_text("\n".join(["groups", *groups]) + "\n")
+    target = folder / "rooms.safetensors"
+    run("fit", folder / "rooms.npz", "-m", "multi-domain", "--groups", folder / "groups.csv", "-o", target)
+    cal = rhocal.load(target)
+    assert cal.domains_.tolist() == ["day", "night"]
+    run("apply", target, folder / "rooms.npz", "--groups", folder / "groups.npy", "-o", folder / "out.npz")
+    expected = cal.predict_proba(logits, groups=groups)
+    np.testing.assert_array_equal(np.load(folder / "out.npz")["probs"], expected)
+    done = run("evaluate", folder / "rooms.npz", "-c", target, "--groups", folder / "groups.npy", "--json")
+    figures = json.loads(done.stdout)["figures"]["multi-domain"]
+    assert np.isclose(figures["nll"], rhocal.metrics.nll(expected, labels), rtol=1e-5)
+    refused = run("fit", folder / "rooms.npz", "-m", "field", "--groups", folder / "groups.npy", "-o", target, code=2)
+    assert "knows no domains" in refused.stderr
+
+
+def test_evaluate_reads_like_a_verdict(folder):
+    text = run("evaluate", folder / "one.npz").stdout
+    assert "95 % interval" in text
+    assert "perfect model" in text
+    assert "verdict: over-confident by" in text
+    cal = folder / "v.safetensors"
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
+    text = run("evaluate", folder / "two.npz", "-c", cal).stdout
+    assert "temperature against 'as it is', on the same samples: ece -" in text
+    assert text.count("verdict:") == 2
+    document = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)
+    assert set(document) == {"n_samples", "n_classes", "figures", "evaluation", "differences"}
+    before = document["evaluation"]["as it is"]
+    assert before["figures"]["ece"]["value"] == document["figures"]["as it is"]["ece"]
+    assert before["figures"]["ece"]["floor"] > 0
+    assert document["differences"]["nll"]["value"] < 0
+
+
+def test_evaluate_by_group(folder):
+    with np.load(folder / "one.npz") as f:
+        logits, labels = f["logits"], f["labels"]
+    site = np.where(np.arange(400) < 200, "here", "there")
+    np.savez(folder / "sites.npz", logits=logits, labels=labels, site=site)
+    text = run("evaluate", folder / "sites.npz", "--groups", "site").stdout
+    assert "worst group first" in text
+    assert "there" in text
+    rows = ["a,b,c,d,labels,site"]
+    rows += [",".join([*map(str, z), str(y), s]) for z, y, s in zip(logits, labels, site, strict=True)]
+    (folder / "sites.csv").write_text("\n".join(rows))
+    found = [
+        json.loads(run("evaluate", folder / f"sites.{ending}", "--groups", "site", "--json").stdout)
+        for ending in ("npz", "csv")
+    ]
+    for document in found:
+        groups = document["evaluation"]["as it is"]["groups"]
+        assert {group["group"]: group["n_samples"] for group in groups} == {"here": 200, "there": 200}
+    kept = json.loads(run("evaluate", folder / "sites.npz", "--groups", "site", "--ignore-index", 0, "--json").stdout)[
+        "evaluation"
+    ]["as it is"]["groups"]
+    assert sum(group["n_samples"] for group in kept) == int((labels != 0).sum())
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", folder / "g.safetensors")
+    text = run("evaluate", folder / "two.npz", "-c", folder / "g.safetensors", "--groups", "predicted").stdout
+    assert text.count("bee") == 2
+    done = run("evaluate", "one.npz", "--groups", "site", code=2, cwd=folder)
+    assert "no array or column 'site'" in done.stderr
+
+
+def test_power(folder):
+    text = run("power", folder / "one.npz", "--excess", "0.05,0.1").stdout
+    assert "samples needed" in text
+    document = json.loads(run("power", "--accuracy", "0.9", "--json").stdout)
+    sizes = [line["n_samples"] for line in document["needed"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert "either a file of logits or --accuracy" in run("power", code=2).stderr
+    assert "--excess takes numbers" in run("power", "--accuracy", "0.9", "--excess", "a", code=2).stderr
+
+
+def test_shift(folder):
+    text = run("shift", folder / "two.npz", folder / "two.npz").stdout
+    assert "verdict:" in text
+    assert "estimated by threshold" in text
+    with np.load(folder / "one.npz") as f:
+        np.save(folder / "large.npy", 4 * f["logits"])
+    done = run("shift", folder / "one.npz", folder / "large.npy", "--json")
+    assert done.stderr.startswith("warning: production leaves the range of the tune set")
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["outside"]["norm"] > 0.3
+    cal = folder / "s.safetensors"
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
+    assert json.loads(run("shift", folder / "two.npz", folder / "two.npz", "-c", cal, "--json").stdout)["n_tune"] == 200
+
+
+def test_split(folder):
+    output = folder / "cut.npz"
+    said = json.loads(run("split", folder / "one.npz", "--tune", 0.25, "-o", output, "--json").stdout)
+    assert (said["n_tune"], said["n_test"]) == (100, 300)
+    with np.load(folder / "one.npz") as whole, np.load(output) as cut:
+        both = np.concatenate([cut["logits_val"], cut["logits_test"]])
+        np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(whole["logits"], axis=0))
+    assert "already" in run("split", output, "-o", folder / "again.npz", code=2).stderr
+    assert "both sides" in run("split", folder / "one.npz", "--tune", 1, "-o", output, code=2).stderr

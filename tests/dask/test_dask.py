@@ -1,0 +1,250 @@
+"""Many processes give what one gives: a real local cluster, workers that die, blocks that cannot be read."""
+
+import json
+import os
+import pickle
+import signal
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rhocal
+from helpers import run, synthetic, uneven
+from rhocal import dask as many
+from rhocal.calibrators import fitting as out_of_core
+from rhocal.data import sampling
+from rhocal.data.predictions import predictions
+from rhocal.data.stored import Chunk
+from rhocal.errors import FileError, InputError, SubsampleWarning
+from rhocal.evaluation import measure
+from rhocal.metrics import METRICS
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return uneven(1200, 80, np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    logits, labels = data
+    for k in range(6):
+        rows = slice(200 * k, 200 * (k + 1))
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(logits[rows].ravel()), 80)
+        pq.write_table(pa.table({"logits": lists, "labels": labels[rows]}), folder / f"part-{k}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["two workers", "four workers"])
+def cluster(request):
+    with many.cluster(None, request.param) as client:
+        assert len(set(client.run(os.getpid).values())) == request.param  # real processes
+        yield client
+
+
+on_a_cluster = pytest.mark.usefixtures("cluster")
+
+
+def arrays(data):
+    logits, labels = data
+    return da.from_array(logits, chunks=(200, 30)), da.from_array(labels, chunks=500)
+
+
+def numbers(cal):
+    return [getattr(cal, name) for name in cal.parameters]
+
+
+@on_a_cluster
+@pytest.mark.parametrize("method", ["temperature", "rho-norm", "field"])
+def test_workers_give_what_one_process_gives(method, data, folder):
+    alone = rhocal.calibrator(method)
+    out_of_core.fit(alone, rhocal.stream(folder))
+    together = rhocal.calibrator(method).fit(*arrays(data))
+    for mine, theirs in zip(numbers(alone), numbers(together), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    whole = rhocal.calibrator(method).fit(*data)
+    np.testing.assert_allclose(together.predict_proba(data[0]), whole.predict_proba(data[0]), atol=2e-5)
+
+
+@on_a_cluster
+def test_metrics_are_the_same_to_the_bit_for_counts(data, folder):
+    names = [name for name, metric in METRICS.items() if metric.streams != "no"]
+    cal = rhocal.TemperatureScaling().fit(*data)
+    there = rhocal.measure(*arrays(data), calibrator=cal, metrics=names)
+    here = rhocal.measure(rhocal.stream(folder), calibrator=cal, metrics=names)
+    assert there["accuracy"] == here["accuracy"]
+    for name in names:
+        assert there[name] == pytest.approx(here[name], rel=1e-9, abs=1e-12), name
+
+
+@on_a_cluster
+def test_probabilities_are_lazy_and_the_same(data):
+    cal = rhocal.RhoNormScaling().fit(*data)
+    lazy = cal.predict_proba(arrays(data)[0])
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), cal.predict_proba(data[0]))
+    with pytest.raises(InputError, match="80"):
+        cal.predict_proba(da.zeros((5, 3)))
+
+
+@on_a_cluster
+def test_weights(data):
+    weight = np.random.default_rng(0).integers(0, 3, 1200).astype(float)
+    cal = rhocal.TemperatureScaling().fit(*arrays(data), da.from_array(weight, chunks=100))
+    assert cal.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data, weight).temperature_, rel=1e-6)
+
+
+@on_a_cluster
+def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 40_000)
+    with pytest.warns(SubsampleWarning, match="500 of 1,200"):
+        here = rhocal.calibrator("histogram-binning").fit(rhocal.stream(folder))
+    with pytest.warns(SubsampleWarning, match="500 of 1,200"):
+        there = rhocal.calibrator("histogram-binning").fit(*arrays(data))
+    np.testing.assert_array_equal(here.predict_proba(data[0]), there.predict_proba(data[0]))
+
+
+def slow(k, chunk, *arguments):
+    time.sleep(0.4)  # as long as a big block takes
+    return LEAVE_BEHIND(k, chunk, *arguments)
+
+
+def slow_sums(k, chunk, *arguments):
+    time.sleep(0.4)
+    return SUMS(k, chunk, *arguments)
+
+
+LEAVE_BEHIND, SUMS = out_of_core.summarize_block, measure.chunk_sums
+
+
+def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
+    alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
+    figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
+    monkeypatch.setattr(out_of_core, "leave_behind", slow)
+    monkeypatch.setattr(measure, "chunk_sums", slow_sums)
+    with many.cluster(None, 2) as client:
+
+        def kill_one():
+            victim = next(iter(client.run(os.getpid).values()))
+            killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
+            killer.start()
+            return victim, killer
+
+        victim, killer = kill_one()
+        together = rhocal.RhoNormScaling()
+        many.fit(together, rhocal.stream(folder), None, None, {"kind": "logits"})
+        killer.join()
+        client.wait_for_workers(2)
+        assert victim not in client.run(os.getpid).values()
+        victim, killer = kill_one()
+        (there,) = measure.figures_on(many.Blocks.of(rhocal.stream(folder)), [measure.Job({"": alone})])[0].values()
+        killer.join()
+        client.wait_for_workers(2)
+        assert victim not in client.run(os.getpid).values()
+    assert numbers(together) == numbers(alone)
+    assert there == figures
+
+
+class OneIsSlow:
+    """As ``leave_behind``, but one process takes its time; each writes down what it did."""
+
+    def __init__(self, lazy, notes):
+        self.lazy, self.notes = lazy, notes
+
+    def __call__(self, k, chunk, *arguments):
+        time.sleep(0.6 if os.getpid() == self.lazy else 0)
+        (self.notes / f"{k} by {os.getpid()}").touch()
+        return LEAVE_BEHIND(k, chunk, *arguments)
+
+
+def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypatch):
+    files = sorted(folder.iterdir()) * 4
+    alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
+    with many.cluster(None, 2) as client:
+        lazy = next(iter(client.run(os.getpid).values()))
+        monkeypatch.setattr(out_of_core, "leave_behind", OneIsSlow(lazy, tmp_path))
+        together = rhocal.RhoNormScaling()
+        many.fit(together, rhocal.stream(files), None, None, {"kind": "logits"})
+    done = [path.name.split(" by ") for path in tmp_path.iterdir()]
+    assert {int(k) for k, _ in done} == set(range(24))
+    assert 1 <= sum(int(who) == lazy for _, who in done) < 8  # the other did not wait for its half
+    assert numbers(together) == numbers(alone)
+
+
+def test_what_travels_does_not_grow_with_the_classes():
+    sizes = []
+    for m in (100, 10_000):
+        logits, labels = synthetic(60, m, dtype=np.float32)
+        plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
+        sizes.append(len(pickle.dumps(out_of_core.summarize_block(0, Chunk(logits, labels, ""), [plan], None, {}))))
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_sums_are_merged_by_the_workers(folder, monkeypatch):
+    """What arrives is one sum, however many blocks there are."""
+    blocks = many.Blocks.of(rhocal.stream(sorted(folder.iterdir()) * 12))  # more than one group of groups
+    monkeypatch.setattr(many, "FAN", 4)
+    arrived = []
+    compute = many.engine.compute
+
+    def counted(*tasks):
+        found = compute(*tasks)
+        arrived.append(len(found))
+        return found
+
+    monkeypatch.setattr(many.engine, "compute", counted)
+    there = measure.figures_on(blocks, [measure.Job({"": None})])[0][""]
+    assert arrived == [1]
+    here = rhocal.measure(rhocal.stream(folder))  # twelve times the same
+    assert there == pytest.approx(here, rel=1e-12)
+
+
+@on_a_cluster
+def test_bad_blocks_on_workers(data, folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    raw = bytearray((tmp_path / "part-2.parquet").read_bytes())
+    raw[4:1500] = bytes(1496)
+    (tmp_path / "part-2.parquet").write_bytes(raw)
+    with pytest.raises(FileError, match=r"part-2\.parquet, row group 0"):
+        many.fit(rhocal.TemperatureScaling(), rhocal.stream(tmp_path), None, None, {"kind": "logits"})
+    patient = rhocal.stream(tmp_path, skip_bad=True)
+    cal = rhocal.TemperatureScaling()
+    many.fit(cal, patient, None, None, {"kind": "logits"})
+    assert len(patient.skipped) == 1
+    good = np.r_[0:400, 600:1200]
+    assert cal.temperature_ == pytest.approx(
+        rhocal.TemperatureScaling().fit(data[0][good], data[1][good]).temperature_, rel=1e-5
+    )
+
+
+@on_a_cluster
+def test_what_does_not_fit_is_said(data):
+    logits, labels = arrays(data)
+    with pytest.raises(InputError, match="differ in length"):
+        rhocal.TemperatureScaling().fit(logits, labels[:-1])
+    with pytest.raises(InputError, match="labels are missing"):
+        rhocal.TemperatureScaling().fit(logits)
+    with pytest.raises(InputError, match="cannot be sent"):
+        many.Blocks.of(rhocal.stream(iter([])))
+    with pytest.raises(InputError, match="no scheduler answers"), many.cluster("tcp://127.0.0.1:1", None, timeout="1s"):
+        pass
+
+
+def test_command_line(folder, tmp_path):
+    cal = tmp_path / "cal.safetensors"
+    there = json.loads(run("fit", folder, "--workers", "2", "-o", cal, "--json").stdout)
+    here = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
+    assert there["parameters"]["gamma"] == here.gamma_
+    workers = json.loads(run("evaluate", folder, "--workers", "2", "--json").stdout)["figures"]["as it is"]
+    found = rhocal.measure(rhocal.stream(folder))
+    for name in ("accuracy", "ece", "mce", "nll", "brier"):
+        assert workers[name] == pytest.approx(found[name], rel=1e-12), name

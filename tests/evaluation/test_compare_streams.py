@@ -1,0 +1,163 @@
+"""Comparisons of files larger than memory: the rows of a comparison in memory, from two passes over the file."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rhocal
+from helpers import run, uneven
+from rhocal.calibrators import calibrator
+from rhocal.calibrators.fitting import SUBSAMPLED
+from rhocal.data import sampling, stored
+from rhocal.data.predictions import predictions
+from rhocal.data.sampling import Half
+from rhocal.errors import InputError
+from rhocal.evaluation import compare_streams
+from rhocal.evaluation.compare import FAILED, TunedOn, compare, halves, read_rows, summary
+from rhocal.evaluation.compare_streams import OWN
+from rhocal.evaluation.compare_streams import compare_streams as compared
+
+SCALES = ("identity", "temperature", "rho-norm", "field")
+OTHERS = ("vector", "histogram-binning")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 20_000)
+    monkeypatch.setattr(sampling, "PILOT_ENTRIES", 40_000)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return uneven(1501, 90, np.float16)
+
+
+@pytest.fixture(scope="module")
+def file(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("compare") / "z.npz"
+    np.savez(path, logits=data[0], labels=data[1])
+    return path
+
+
+def same_rows(streamed, whole, rtol=2e-4):
+    """To the accuracy of profiles; metrics of rank to that of their sketch."""
+    assert [(row.split, row.method, row.n_tune, row.n_test) for row in streamed] == [
+        (row.split, row.method, row.n_tune, row.n_test) for row in whole
+    ]
+    for mine, theirs in zip(streamed, whole, strict=True):
+        assert mine.figures["accuracy"] == theirs.figures["accuracy"]
+        for name, value in theirs.figures.items():
+            bound = 5e-3 if name == "adaptive_ece" else 1e-5
+            assert mine.figures[name] == pytest.approx(value, rel=rtol, abs=bound), (mine.method, name)
+        assert mine.ece_floor == pytest.approx(theirs.ece_floor, rel=rtol)
+        assert mine.note == theirs.note
+
+
+def in_memory(data, methods, n_seeds):
+    whole = predictions(*data)
+    pairs = [halves(whole, seed) for seed in range(n_seeds)]
+    return [row for pair in pairs for row in compare("z", pair, {name: calibrator(name) for name in methods})]
+
+
+def test_halves_are_those_of_a_comparison_in_memory():
+    whole = predictions(np.arange(21.0).reshape(-1, 1) * [1, -1], np.zeros(21, int))
+    pair = halves(whole, 3)
+    sizes = (5, 9, 7)
+    for test, part in ((False, pair.tune), (True, pair.test)):
+        rows = np.flatnonzero(np.concatenate([Half(sizes, 3, test=test)(k) for k in range(3)]))
+        assert sorted(part.logits[:, 0]) == rows.tolist()
+
+
+def test_two_passes_give_the_rows_of_a_comparison_in_memory(data, file):
+    stream = rhocal.stream(file)
+    assert len(stream.pieces) > 5
+    rows = compared("z", [*SCALES, *OTHERS], stream, n_seeds=2)
+    assert stream.bytes_read == 2 * data[0].nbytes  # six methods, two seeds
+    same_rows(rows, in_memory(data, [*SCALES, *OTHERS], 2))
+
+
+def test_a_split_of_its_own(data):
+    logits, labels = data
+    tune, test = ((logits[part], labels[part]) for part in (slice(700), slice(700, None)))
+    rows = compared(
+        "z", ["temperature", "vector"], rhocal.stream(iter([tune])), rhocal.stream(iter([test])), kind="logits"
+    )
+    pair = TunedOn(OWN, predictions(*tune), predictions(*test))
+    same_rows(rows, list(compare("z", pair, {name: calibrator(name) for name in ("temperature", "vector")})))
+    with pytest.raises(InputError, match="cannot be cut into halves"):
+        compared("z", ["temperature"], rhocal.stream(iter([tune])))
+
+
+def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, file, monkeypatch):
+    monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 90 * 600)
+    rows = compared("z", ["temperature", "histogram-binning"], rhocal.stream(file), n_seeds=2)
+    exact, drawn = rows[0], rows[1]
+    assert exact.note == ""
+    assert f"histogram-binning {SUBSAMPLED}" in drawn.note
+    numbers = np.concatenate(
+        [sampling.sampling_keys(k, piece.n_rows) for k, piece in enumerate(rhocal.stream(file).pieces)]
+    )
+    kept = np.zeros(1501, bool)
+    kept[np.argsort(numbers)[:600]] = True  # the stated rule
+    sizes = tuple(piece.n_rows for piece in rhocal.stream(file).pieces)
+    tuned = np.concatenate([Half(sizes, 0)(k) for k in range(len(sizes))])
+    mine = tuned & kept
+    assert f"{mine.sum()} of {tuned.sum()} samples were drawn" in drawn.note
+    cal = calibrator("histogram-binning").fit(data[0][mine], data[1][mine])
+    found = rhocal.metrics.nll(cal.transform(data[0][~tuned]), data[1][~tuned], kind="logits")
+    assert drawn.figures["nll"] == pytest.approx(found, rel=1e-6)
+    assert drawn.n_tune == tuned.sum()
+    lines = summary(rows)
+    assert [line["subsampled"] for line in lines] == [False, True]
+
+
+def test_a_method_that_fails_is_a_row_and_the_others_have_figures(file, monkeypatch):
+    monkeypatch.setattr(compare_streams, "MOST_CLASSWISE", 50)
+    rows = compared("z", ["multi-domain", "temperature"], rhocal.stream(file), n_seeds=1)
+    assert rows[0].note.startswith(FAILED)
+    assert rows[0].n_tune == 750
+    failed, fine = summary(rows)
+    assert math.isnan(failed["nll"])
+    assert fine["nll"] > 0
+    assert math.isnan(rows[1].figures["classwise_ece"])  # too many classes for its sums
+
+
+def test_command_line(data, file, tmp_path):
+    whole, streamed = tmp_path / "whole.csv", tmp_path / "streamed.csv"
+    options = ("--methods", "temperature,vector", "--seeds", "2")
+    run("compare", file, *options, "-o", whole)
+    np.save(tmp_path / "z.npy", data[0])
+    np.save(tmp_path / "y.npy", data[1])
+    said = run("compare", tmp_path / "z.npy", "--labels", tmp_path / "y.npy", "--stream", *options, "-o", streamed)
+    assert "temperature" in said.stdout
+    for mine, theirs in zip(read_rows(streamed), read_rows(whole), strict=True):
+        assert (mine["split"], mine["method"]) == (theirs["split"], theirs["method"])
+        assert mine["nll"] == pytest.approx(theirs["nll"], rel=1e-4)
+    before = streamed.read_text()
+    again = json.loads(
+        run("compare", file, "--stream", *options, "-o", streamed, "--resume", "--json", "--workers", "2").stdout
+    )
+    assert len(again["rows"]) == 4
+    assert streamed.read_text() == before  # nothing was left to do
+    refused = run("compare", file, "--stream", *options, "--report", tmp_path / "r.html", code=2)
+    assert "--report needs the file in memory" in refused.stderr
+    assert "--labels belongs to one file" in run("compare", file, whole, "--labels", whole, code=2).stderr
+
+
+def test_workers_compare_as_one_process_does(data, tmp_path):
+    for k, part in enumerate(np.array_split(np.arange(1501), 3)):
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(data[0][part].astype(np.float32).ravel()), 90)
+        pq.write_table(
+            pa.table({"logits": lists, "labels": data[1][part]}), tmp_path / f"{k}.parquet", row_group_size=150
+        )
+    options = (tmp_path / "*.parquet", "--methods", "rho-norm,histogram-binning", "--seeds", "1", "--json")
+    here = json.loads(run("compare", *options).stdout)["rows"]
+    there = json.loads(run("compare", "--workers", "2", *options).stdout)["rows"]
+    for mine, theirs in zip(there, here, strict=True):
+        assert mine["accuracy"] == theirs["accuracy"]
+        for name in ("ece", "mce", "nll", "brier", "classwise_ece", "ece_floor"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-9), name

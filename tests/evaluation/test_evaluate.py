@@ -1,0 +1,211 @@
+"""Evaluations: what they hold, how they read, slices."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import real, synthetic
+from rhocal.errors import InputError
+from rhocal.metrics import METRICS
+from rhocal.metrics.inference import uncertainty as un
+from rhocal.numerics.special import softmax
+
+
+@pytest.fixture(scope="module")
+def perfect():
+    z, y = synthetic(2000, 5, scale=1.0, seed=1)
+    return softmax(z), y
+
+
+@pytest.fixture(scope="module")
+def over():
+    z, y = synthetic(2000, 5, scale=2.5, seed=1)
+    return softmax(z), y
+
+
+def test_an_evaluation_holds_what_its_parts_say(over):
+    p, y = over
+    found = rhocal.evaluate(p, y, metrics=["accuracy", "ece", "nll", "mce"])
+    assert [figure.metric for figure in found.figures] == ["accuracy", "ece", "nll", "mce"]
+    for name in ("accuracy", "ece", "nll"):
+        figure, floor = found[name], un.floor(name, p, y)
+        assert np.isclose(figure.value, getattr(rhocal.metrics, name)(p, y))
+        assert np.isclose(figure.floor, floor.mean)
+        assert np.isclose(figure.excess, figure.value - figure.floor)
+        assert figure.p_value == floor.p_value
+        interval = un.interval(name, p, y)
+        assert np.allclose([figure.low, figure.high], [interval.low, interval.high], rtol=0.02)
+    assert found.distinguishable
+    assert np.isclose(found.confidence, p.max(1).mean())
+    with pytest.raises(KeyError, match="this evaluation has accuracy, ece"):
+        found["brier"]
+
+
+def test_every_metric_can_be_evaluated(perfect):
+    p, y = perfect
+    found = rhocal.evaluate(p[:100], y[:100], metrics=list(METRICS), n_replicates=20)
+    for figure in found.figures:
+        assert figure.low <= figure.high
+        rounding = 1e-9 * abs(figure.floor)  # the entropy, say, is the same in every draw
+        assert figure.floor_low - rounding <= figure.floor <= figure.floor_high + rounding
+        assert 0 <= figure.p_value <= 1
+
+
+def test_verdicts(perfect, over):
+    p, y = perfect
+    assert rhocal.evaluate(p, y).verdict.startswith(
+        "indistinguishable from perfect calibration at 2,000 samples (ECE 0.0"
+    )
+    p, y = over
+    said, right = 100 * p.max(1).mean(), 100 * rhocal.metrics.accuracy(p, y)
+    expected = (
+        f"over-confident by {said - right:.1f} points: it says {said:.1f} % and is right {right:.1f} % of the time"
+    )
+    assert rhocal.evaluate(p, y).verdict.startswith(expected)
+    z, y = synthetic(2000, 5, scale=0.4, seed=1)
+    assert rhocal.evaluate(z, y, kind="logits").verdict.startswith("under-confident by ")
+
+
+def test_wrong_in_both_directions():
+    """Right half of the time at .6 and at .95 alike: too sure where it is sure; the other way round at .6 with 85 %."""
+    c = np.repeat([0.6, 0.95], 1000)
+    p = np.stack([c, 1 - c], axis=1)
+    y = np.r_[np.arange(1000) >= 700, np.arange(1000) >= 850].astype(int)  # 70 % and 85 % right
+    verdict = rhocal.evaluate(p, y).verdict
+    assert verdict.startswith("miscalibrated: too sure where it is sure, too unsure where it is not; off by about ")
+
+
+def test_what_only_another_test_sees():
+    """Gaps that cancel inside every bin are invisible to ECE."""
+    rng = np.random.default_rng(0)
+    c = rng.uniform(0.9, 1.0, 20_000)
+    c = np.where(rng.random(20_000) < 0.5, c, c - 0.4)
+    bump = 0.04 * np.sign(np.mod(c, 0.1) - 0.05)  # up in the upper half of each bin, down in the lower
+    y = (rng.random(20_000) > np.clip(c - bump, 0, 1)).astype(int)
+    verdict = rhocal.evaluate(np.stack([c, 1 - c], axis=1), y).verdict
+    assert "nearly perfect" in verdict or "miscalibrated" in verdict
+    assert "indistinguishable" not in verdict
+
+
+def test_conversions(over):
+    found = rhocal.evaluate(*over, groups="predicted")
+    document = json.loads(found.to_json())
+    assert document["figures"]["ece"]["value"] == found["ece"].value
+    assert document["tests"]["ks"]["p_value"] == found.tests["ks"].p_value
+    assert [group["group"] for group in document["groups"]] == [group.group for group in found.groups]
+    assert document["verdict"] == found.verdict
+    frame = found.to_pandas()
+    assert list(frame.index) == [figure.metric for figure in found.figures]
+    assert frame.loc["ece", "excess"] == found["ece"].excess
+    sure = rhocal.evaluate([[1.0, 0.0]] * 3, [0, 1, 1])  # infinite statistics are not JSON
+    assert "Infinity" not in sure.to_json()
+
+
+def test_printed(over):
+    text = str(rhocal.evaluate(*over, groups="predicted"))
+    lines = text.splitlines()
+    assert lines[0] == "2,000 samples, 5 classes"
+    assert lines[1].split() == ["metric", "value", "95", "%", "interval", "perfect", "model", "excess", "p"]
+    assert len({len(line) for line in lines[1:7]}) == 1
+    assert "verdict: over-confident" in text
+    assert "p (Holm)" in text
+
+
+def test_neither_order_nor_weights_as_copies_matter(over):
+    p, y = over
+    times = np.random.default_rng(0).integers(0, 3, len(y))
+    order = np.random.default_rng(1).permutation(np.repeat(np.arange(len(y)), times))
+    a = rhocal.evaluate(p, y, sample_weight=times, n_replicates=50)
+    b = rhocal.evaluate(p[order], y[order], n_replicates=50)
+    for one, two in zip(a.figures, b.figures, strict=True):
+        assert np.allclose([one.value, one.low, one.high, one.floor], [two.value, two.low, two.high, two.floor])
+        assert np.isclose(one.p_value, two.p_value)
+    assert a.verdict == b.verdict
+
+
+# Slices -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_worst_group_comes_first():
+    good, y_good = synthetic(1500, 4, scale=1.0, seed=3)
+    bad, y_bad = synthetic(500, 4, scale=3.0, seed=4)
+    names = np.array(["north"] * 700 + ["south"] * 800 + ["west"] * 500)
+    found = rhocal.evaluate(np.r_[good, bad], np.r_[y_good, y_bad], groups=names, kind="logits")
+    west, *others = found.groups
+    assert (west.group, west.n_samples) == ("west", 500)
+    assert west.ece.p_value < 0.05
+    assert all(group.ece.p_value > 0.05 for group in others)
+    assert west.verdict.startswith("over-confident")
+    alone = rhocal.evaluate(bad, y_bad, kind="logits")
+    assert np.isclose(west.ece.value, alone["ece"].value)
+    assert np.isclose(west.accuracy, alone.accuracy)
+
+
+def test_groups_are_corrected_for_having_looked_at_many():
+    """Of 40 groups of a perfect model none is called out, though two of the plain p-values would be below .05."""
+    z, y = synthetic(8000, 4, scale=1.0, seed=5)
+    names = np.arange(8000) % 40
+    found = rhocal.evaluate(z, y, groups=names, kind="logits")
+    assert len(found.groups) == 40
+    assert min(group.ece.p_value for group in found.groups) > 0.05
+    plain = [un.floor("ece", softmax(z[names == k]), y[names == k]).p_value for k in range(40)]
+    assert 0 < np.mean(np.array(plain) <= 0.05) < 0.2
+
+
+def test_a_bad_group_among_many_is_found():
+    """Holm needs p below .05/60 there, which 1,000 draws cannot give: the floor is drawn more often where it matters."""
+    z, y = synthetic(2400, 4, scale=1.0, seed=6)
+    names = np.arange(2400) % 60
+    z[names == 17] *= 6
+    found = rhocal.evaluate(z, y, groups=names, kind="logits")
+    assert found.groups[0].group == "17"
+    assert found.groups[0].ece.p_value < 0.05
+
+
+def test_groups_by_predicted_class_use_the_names_of_classes():
+    z, y = synthetic(300, 3)
+    found = rhocal.evaluate(z, np.array(["ant", "bee", "cow"])[y], groups="predicted", kind="logits")
+    assert {group.group for group in found.groups} == {"ant", "bee", "cow"}
+    assert sum(group.n_samples for group in found.groups) == 300
+
+
+def test_what_cannot_be_is_said(over):
+    p, y = over
+    with pytest.raises(InputError, match="one name for each sample, or be 'predicted'"):
+        rhocal.evaluate(p, y, groups="label")
+    with pytest.raises(InputError, match="each of the 2000 samples; got shape"):
+        rhocal.evaluate(p, y, groups=[1, 2, 3])
+    with pytest.raises(InputError, match="labels are missing"):
+        rhocal.evaluate(p, None)
+    with pytest.raises(InputError, match="no metric 'eec'"):
+        rhocal.evaluate(p, y, metrics=["eec"])
+
+
+def test_a_real_network_before_and_after():
+    """cifar100_resnet56: 14 points over-confident; after a field, like a perfect model."""
+    z, y, test_z, test_y = real("cifar100_resnet56")
+    before = rhocal.evaluate(test_z, test_y, kind="logits")
+    assert before.verdict.startswith("over-confident by 14.")
+    after = rhocal.evaluate(rhocal.FieldScaling().fit(z, y).predict_proba(test_z), test_y)
+    assert after.verdict.startswith("indistinguishable from perfect calibration at 5,000 samples")
+    assert after["ece"].low == 0
+
+
+def test_a_comparison_shows_the_floor(tmp_path):
+    """The mean ECE of a perfect model with the same confidences; rows of older files, without it, can stand beside."""
+    from rhocal.evaluation import compare
+
+    pair = compare.halves(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
+    rows = list(compare.compare("net", pair, {"temperature": rhocal.TemperatureScaling()}))
+    probs = rhocal.TemperatureScaling().fit(pair.tune.logits, pair.tune.labels).predict_proba(pair.test.logits)
+    drawn = un.floor("ece", probs, pair.test.labels).mean
+    assert np.isclose(rows[0].ece_floor, drawn, rtol=0.05)
+    assert compare.summary(rows)[0]["ece_floor"] == rows[0].ece_floor
+    old = {name: value for name, value in rows[0].flat().items() if name != "ece_floor"}
+    compare.write_rows(tmp_path / "rows.csv", [old, rows[0].flat()])
+    first, second = compare.read_rows(tmp_path / "rows.csv")
+    assert "ece_floor" not in first
+    assert np.isclose(second["ece_floor"], rows[0].ece_floor, rtol=1e-5)
+    assert first["note"] == second["note"] == ""

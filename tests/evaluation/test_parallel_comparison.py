@@ -1,0 +1,108 @@
+"""Comparisons over many files: resumed, on several processes, with methods that fail."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from helpers import run, synthetic
+from rhocal.evaluation.compare import FAILED, Row, complete, read_rows, summary
+from rhocal.evaluation.ranking import critical_difference, ranking, ranks, ratios
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("campaign")
+    for name, m in (("few", 4), ("many", 220)):
+        logits, labels = synthetic(500, m, dtype=np.float32)
+        np.savez(folder / f"{name}.npz", logits=logits, labels=labels)
+    return folder
+
+
+def cells(path):
+    return {(row["network"], row["split"], row["method"]): row for row in read_rows(path)}
+
+
+def test_a_method_without_a_result_is_a_row_that_says_why(files):
+    output = files / "rows.csv"
+    arguments = [*sorted(files.glob("*.npz")), "--methods", "temperature,matrix", "--seeds", "1", "-o", output]
+    done = run("compare", *arguments)
+    assert "not in the means" in done.stdout
+    row = cells(output)["many", "seed 0", "matrix"]
+    assert row["note"].startswith(FAILED)
+    assert "220" in row["note"]
+    assert "nll" not in row
+
+
+def test_an_interrupted_comparison_goes_on(files):
+    output = files / "resumed.csv"
+    sources = sorted(files.glob("*.npz"))
+    run("compare", *sources, "--methods", "temperature,field", "--seeds", "2", "-o", output)
+    whole = output.read_text()
+    lines = whole.splitlines()
+    with output.open("w") as file:  # as if it had been stopped half way
+        file.write("\n".join(lines[:4]) + "\n")
+    kept = cells(output)
+    run("compare", *sources, "--methods", "temperature,field", "--seeds", "2", "-o", output, "--resume")
+    again = cells(output)
+    assert {key: row["nll"] for key, row in again.items()} == {
+        (row["network"], row["split"], row["method"]): float(row["nll"]) for row in csv.DictReader(lines)
+    }
+    assert all(again[key]["seconds"] == row["seconds"] for key, row in kept.items())  # not run again
+    assert "name it with -o" in run("compare", *sources, "--resume", code=2).stderr
+
+
+def test_two_processes_give_what_one_gives(files):
+    found = []
+    for jobs in ("1", "2"):
+        done = run(
+            "compare", *sorted(files.glob("*.npz")), "--methods", "temperature,rho-norm", "--seeds", "1", "--jobs", jobs,
+            "--json",
+        )  # fmt: skip
+        rows = json.loads(done.stdout)["rows"]
+        found.append({(row["network"], row["method"]): row["nll"] for row in rows})
+    assert found[0] == found[1]
+
+
+def rows_of(table):
+    """Rows from {method: [NLL on each network]}."""
+    return [
+        Row(f"net {k}", "own", method, {"nll": value}, 1.0, 10, 10, note="" if np.isfinite(value) else FAILED)
+        for method, values in table.items()
+        for k, value in enumerate(values)
+    ]
+
+
+def test_ranks_by_hand():
+    rows = rows_of({"temperature": [0.3, 0.5, 0.4], "field": [0.2, 0.5, 0.3], "vector": [0.4, 0.1, 0.2]})
+    lines = {line["method"]: line for line in ranking(rows, "nll")}
+    assert np.isclose(lines["field"]["mean_rank"], (1 + 2.5 + 2) / 3)
+    assert np.isclose(lines["temperature"]["mean_rank"], (2 + 2.5 + 3) / 3)
+    assert np.isclose(lines["field"]["win_rate"], 2.5 / 3)
+    assert ranks(np.array([[3.0, 1.0, 2.0]]), lower=False).tolist() == [[1, 3, 2]]
+    assert np.isclose(critical_difference(10, 30), 2.474, atol=0.003)  # Demšar 2006: q = 3.164 for ten methods
+
+
+def test_networks_without_a_result_are_left_out_for_all():
+    rows = rows_of({"temperature": [0.3, 0.5], "matrix": [np.nan, 0.4]})
+    assert complete(rows) == ["net 1"]
+    assert [line["mean"] for line in ranking(rows, "nll")] == [0.4, 0.5]
+    assert summary([]) == []
+
+
+def test_ratios_are_of_the_same_split():
+    def row(split, method, nll):
+        return Row("net", split, method, {"nll": nll}, 0.1, 10, 10)
+
+    rows = [row("0", "temperature", 2.0), row("0", "auto", 1.0), row("1", "temperature", 1.0), row("1", "auto", 1.5)]
+    rows += [row("2", "auto", 9.0), row("3", "temperature", 1.0), row("3", "auto", float("nan"))]
+    assert ratios(rows, "auto")["net"].tolist() == [0.5, 1.5]
+
+
+def test_the_processor_time_of_a_fit_is_kept(files):
+    output = files / "times.csv"
+    run("compare", files / "few.npz", "--methods", "rho-norm", "--seeds", "1", "-o", output)
+    (row,) = read_rows(output)
+    assert 0 < row["cpu_seconds"] < 60
+    assert Row.of_flat(row).cpu_seconds == row["cpu_seconds"]

@@ -1,0 +1,296 @@
+"""ONNX: a calibrator behind real exported models, proved before it is written."""
+
+import json
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import rhocal
+from helpers import run, synthetic
+from rhocal.errors import FileError, InputError, RhocalWarning
+from rhocal.numerics.special import softmax
+from rhocal.onnx import attach, export, proof, save_model
+from rhocal_paper.train.networks import network
+
+M = 5
+
+
+@pytest.fixture(scope="module")
+def data():
+    logits, labels = synthetic(600, M, seed=1)
+    return logits.astype(np.float32), labels
+
+
+@pytest.fixture(scope="module")
+def cal(data):
+    return rhocal.RhoNormScaling().fit(*data)
+
+
+def graph(*nodes, outputs, dtype=TensorProto.FLOAT, opset=17, shape=("batch", M), extra=()):
+    """A model whose input x is the scores."""
+    model = helper.make_model(
+        helper.make_graph(
+            list(nodes), "model", [helper.make_tensor_value_info("x", dtype, shape)],
+            [helper.make_tensor_value_info(name, dtype, shape) for name in outputs] + list(extra),
+        ),
+        opset_imports=[helper.make_opsetid("", opset)],
+        producer_name="somebody",
+    )  # fmt: skip
+    model.ir_version = 8
+    helper.set_model_props(model, {"author": "me"})
+    return model
+
+
+def node(op, source, target, **attributes):
+    return helper.make_node(op, [source], [target], **attributes)
+
+
+def saved(model, tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def answer(path, x, *names):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(list(names) or None, {session.get_inputs()[0].name: x})
+
+
+# What a model looks like ----------------------------------------------------------------------------------------------
+
+
+def test_logits_stay_logits_and_everything_else_stays(cal, data, tmp_path):
+    model = graph(
+        node("Neg", "x", "n"), node("Neg", "n", "logits"), node("Exp", "logits", "other"), outputs=["logits", "other"]
+    )
+    done = export(cal, saved(model, tmp_path), tmp_path / "out.onnx", output="logits")
+    assert (done.output, done.holds, done.replaced) == ("logits", "logits", "")
+    assert done.difference < 1e-5
+    assert done.whole_model < 1e-5
+    new = onnx.load(tmp_path / "out.onnx")
+    assert [value.name for value in new.graph.output] == ["logits", "other"]
+    assert new.graph.output[0] == model.graph.output[0]  # type, shape and the name of the batch axis
+    assert new.opset_import == model.opset_import
+    assert new.producer_name == "somebody"
+    props = {prop.key: prop.value for prop in new.metadata_props}
+    assert props["author"] == "me"
+    assert props["rhocal.method"] == "rho-norm"
+    got, other = answer(tmp_path / "out.onnx", data[0])
+    np.testing.assert_allclose(softmax(got), cal.predict_proba(data[0]), atol=1e-6)
+    np.testing.assert_allclose(other, np.exp(data[0]), rtol=1e-5)  # what was made from the logits still is
+    (one,) = answer(tmp_path / "out.onnx", data[0][:1], "logits")
+    assert one.shape == (1, M)
+
+
+@pytest.mark.parametrize("between", [[], ["Identity"], ["Cast"]])
+@pytest.mark.parametrize(("last", "inverse"), [("Softmax", lambda p: p), ("LogSoftmax", np.exp)])
+def test_a_final_softmax_is_replaced(cal, data, tmp_path, last, inverse, between):
+    cast = {"to": TensorProto.FLOAT} if between == ["Cast"] else {}
+    nodes = [node("Identity", "x", "z"), node(last, "z", "p" if between else "probs", axis=-1)]
+    nodes += [node(op, "p", "probs", **cast) for op in between]
+    done = export(cal, saved(graph(*nodes, outputs=["probs"]), tmp_path), tmp_path / "out.onnx")
+    assert done.replaced == last
+    assert not {"Softmax", "LogSoftmax"} & {n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node}
+    np.testing.assert_allclose(
+        inverse(answer(tmp_path / "out.onnx", data[0])[0]), cal.predict_proba(data[0]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("dtype", "np_dtype", "atol"), [("FLOAT16", np.float16, 1e-3), ("DOUBLE", np.float64, 1e-9)])
+def test_other_types(cal, data, tmp_path, dtype, np_dtype, atol):
+    model = graph(
+        node("Identity", "x", "z"), node("Softmax", "z", "p"), outputs=["p"], dtype=getattr(TensorProto, dtype)
+    )
+    done = export(cal, saved(model, tmp_path), tmp_path / "out.onnx")
+    x = data[0].astype(np_dtype)
+    (got,) = answer(tmp_path / "out.onnx", x)
+    assert got.dtype == np_dtype
+    np.testing.assert_allclose(got, cal.predict_proba(x), atol=atol)
+    assert done.whole_model <= 2 * atol
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+@pytest.mark.parametrize("method", ["field", "sms:field", "spline"])
+def test_opsets(data, opset, method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        cal = rhocal.calibrator(method).fit(*data)
+    new, _ = attach(graph(node("Identity", "x", "z"), outputs=["z"], opset=opset), cal, write="probs")
+    assert new.opset_import[0].version == opset
+    onnx.checker.check_model(new, full_check=True)
+    (got,) = proof.session(new).run(None, {"x": data[0]})
+    np.testing.assert_allclose(got, cal.predict_proba(data[0]), atol=1e-6)
+
+
+def test_images(cal, data, tmp_path):
+    z = data[0].reshape(6, 10, 10, M).transpose(0, 3, 1, 2)
+    model = graph(node("Identity", "x", "z"), outputs=["z"], shape=("batch", M, "height", "width"))
+    export(cal, saved(model, tmp_path), tmp_path / "out.onnx", write="probs", class_axis=1)
+    (got,) = answer(tmp_path / "out.onnx", np.ascontiguousarray(z))
+    np.testing.assert_allclose(got, cal.predict_proba(z, class_axis=1), atol=1e-6)
+    wrong = graph(node("Softmax", "x", "p", axis=1), outputs=["p"], shape=("batch", M, "height", "width"))
+    with pytest.raises(InputError, match=r"--class-axis 1"):
+        attach(graph(node("Softmax", "x", "p", axis=1), outputs=["p"], shape=("batch", M, 3, M)), cal)
+    assert attach(wrong, cal, class_axis=1)[1].replaces == "Softmax"
+
+
+@pytest.mark.parametrize("shape", [("n",), ("n", 1)])
+@pytest.mark.parametrize("last", ["Identity", "Sigmoid"])
+def test_one_score_for_two_classes(tmp_path, shape, last):
+    logits, labels = synthetic(300, 2)
+    score = (logits[:, 1] - logits[:, 0]).astype(np.float32)
+    cal = rhocal.PlattScaling().fit(score, labels)
+    model = graph(node("Identity", "x", "z"), node(last, "z", "out"), outputs=["out"], shape=shape)
+    done = export(cal, saved(model, tmp_path), tmp_path / "out.onnx")
+    (got,) = answer(tmp_path / "out.onnx", score.reshape(-1, *[1] * (len(shape) - 1)))
+    p = got if last == "Sigmoid" else 1 / (1 + np.exp(-got))
+    assert done.holds == ("probs" if last == "Sigmoid" else "logits")
+    np.testing.assert_allclose(p.ravel(), cal.predict_proba(score)[:, 1], atol=1e-6)
+
+
+def test_a_model_calibrated_twice(cal, data):
+    once, _ = attach(graph(node("Identity", "x", "z"), outputs=["z"]), cal)
+    twice, _ = attach(once, cal, write="probs")
+    onnx.checker.check_model(twice, full_check=True)
+    (got,) = proof.session(twice).run(None, {"x": data[0]})
+    np.testing.assert_allclose(got, cal.predict_proba(proof.session(once).run(None, {"x": data[0]})[0]), atol=1e-6)
+
+
+# Errors that help -----------------------------------------------------------------------------------------------------
+
+
+def test_errors_that_help(cal, tmp_path):
+    two = graph(node("Identity", "x", "a"), node("Exp", "x", "b"), outputs=["a", "b"])
+    with pytest.raises(InputError, match=r"no output 'logits'; it has a \(float32, \['batch', 5\]\); b \(float32"):
+        attach(two, cal, "logits")
+    with pytest.raises(InputError, match=r"several outputs, say which .*--output"):
+        attach(two, cal)
+    with pytest.raises(InputError, match="opset 12, and a calibrator needs 13 or newer"):
+        attach(graph(node("Identity", "x", "a"), outputs=["a"], opset=12), cal)
+    hidden = graph(node("Softmax", "x", "p"), node("Flatten", "p", "out"), outputs=["out"])
+    with pytest.raises(InputError, match=r"holds probabilities: a Softmax .* kind='probs'"):
+        attach(hidden, cal)
+    with pytest.raises(InputError, match="has 7 classes on axis -1, but the calibrator was fitted with 5"):
+        attach(graph(node("Identity", "x", "a"), outputs=["a"], shape=("n", 7)), cal)
+    whole = graph(node("Identity", "x", "a"), outputs=["a"], dtype=TensorProto.INT64)
+    with pytest.raises(InputError, match="does not hold floating-point scores"):
+        attach(whole, cal)
+    with pytest.raises(InputError, match="write is same, probs or logits"):
+        attach(two, cal, "a", write="odds")
+    with pytest.raises(FileError, match="no such file"):
+        export(cal, tmp_path / "none.onnx", tmp_path / "out.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    with pytest.raises(FileError, match=r"bad.onnx: (cannot be read as|not) an ONNX model"):
+        export(cal, tmp_path / "bad.onnx", tmp_path / "out.onnx")
+    with pytest.raises(InputError, match="opset must be 13"):
+        save_model(cal, tmp_path / "out.onnx", opset=9)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_probabilities_are_taken_as_such(data):
+    """A calibrator fitted on probabilities goes behind the Softmax, not in its place."""
+    probs = softmax(data[0])
+    cal = rhocal.TemperatureScaling().fit(probs, data[1], kind="probs")
+    new, place = attach(graph(node("Softmax", "x", "p"), outputs=["p"]), cal)
+    assert (place.replaces, place.wish.output) == ("", "probs")
+    np.testing.assert_allclose(proof.session(new).run(None, {"x": data[0]})[0], cal.predict_proba(probs), atol=1e-6)
+
+
+def test_a_graph_that_is_wrong_is_not_written(cal, tmp_path, monkeypatch):
+    model = saved(graph(node("Identity", "x", "z"), outputs=["z"]), tmp_path)
+    other = rhocal.RhoNormScaling(rho=2.0).fit(*synthetic(300, M, scale=9.0))
+    monkeypatch.setattr(
+        type(cal), "predict_proba", lambda _, z, **said: other.__class__.__base__.predict_proba(other, z, **said)
+    )
+    with pytest.raises(proof.ParityError, match="nothing was written"):
+        export(cal, model, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+# Real models ----------------------------------------------------------------------------------------------------------
+
+
+def images(n, seed):
+    """Drawn images of four classes: a bright quarter, with noise that leaves doubt."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=n)
+    x = rng.normal(size=(n, 3, 12, 12)).astype(np.float32)
+    for k, (row, column) in enumerate([(0, 0), (0, 6), (6, 0), (6, 6)]):
+        x[labels == k, :, row : row + 6, column : column + 6] += 0.2
+    return x, labels
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    """A thin ResNet-18, trained on few images until it is over-confident."""
+    torch.manual_seed(0)
+    net = network("resnet18", 4, width=8)
+    x, y = (torch.tensor(array) for array in images(400, 0))
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(12):
+        for rows in torch.randperm(400).split(100):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
+            optimizer.step()
+    return net.eval()
+
+
+@pytest.mark.parametrize("method", ["rho-norm", "field", "isotonic"])
+def test_a_real_network_has_the_same_ece_in_onnxruntime(resnet, tmp_path, method):
+    tune, tune_labels = images(1500, 1)
+    test, labels = images(1500, 2)
+    with torch.no_grad():
+        logits_tune, logits_test = (resnet(torch.tensor(x)).numpy() for x in (tune, test))
+    np.savez(tmp_path / "tune.npz", logits=logits_tune, labels=tune_labels)
+    run("fit", tmp_path / "tune.npz", "-m", method, "-o", tmp_path / "cal.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.onnx.export(
+            resnet, (torch.tensor(test[:2]),), tmp_path / "net.onnx", dynamo=False, input_names=["images"],
+            output_names=["logits"], dynamic_axes={"images": {0: "batch"}, "logits": {0: "batch"}}, opset_version=17,
+        )  # fmt: skip
+    arguments = ("export", tmp_path / "cal.safetensors", tmp_path / "net.onnx", "-o", tmp_path / "calibrated.onnx")
+    printed = json.loads(run(*arguments, "--output", "logits", "--write", "probs", "--json").stdout)
+    assert printed["whole_model"] < 1e-5
+    (probs,) = answer(tmp_path / "calibrated.onnx", test)
+    cal = rhocal.load(tmp_path / "cal.safetensors")
+    raw, want = (rhocal.metrics.ece(p, labels) for p in (softmax(logits_test), cal.predict_proba(logits_test)))
+    assert rhocal.metrics.ece(probs, labels) == pytest.approx(want, abs=1e-4)
+    assert want < 0.6 * raw  # it was over-confident, and calibration helped
+
+
+def test_a_scikit_learn_pipeline_through_skl2onnx(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    X, y = make_classification(2000, 20, n_informative=6, n_classes=3, flip_y=0.2, random_state=0)  # noqa: N806
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(C=100)).fit(X[:300], y[:300])
+    cal = rhocal.RhoNormScaling().fit(pipeline.predict_proba(X[300:1000]), y[300:1000], kind="probs")
+    model = skl2onnx.to_onnx(pipeline, X[:1].astype(np.float32), options={"zipmap": False}, target_opset=17)
+    onnx.save(model, tmp_path / "pipe.onnx")
+    cal.save(tmp_path / "cal.safetensors")
+    out = run("export", tmp_path / "cal.safetensors", tmp_path / "pipe.onnx", "-o", tmp_path / "out.onnx").stdout
+    assert "probabilities holds probs calibrated with rho-norm" in " ".join(out.split())
+    (got,) = answer(tmp_path / "out.onnx", X[1000:].astype(np.float32), "probabilities")
+    want = cal.predict_proba(pipeline.predict_proba(X[1000:]))
+    assert rhocal.metrics.ece(got, y[1000:]) == pytest.approx(rhocal.metrics.ece(want, y[1000:]), abs=1e-4)
+    zipped = skl2onnx.to_onnx(pipeline, X[:1].astype(np.float32), target_opset=17)
+    with pytest.raises(InputError, match=r"not a tensor .*zipmap"):
+        attach(zipped, cal, "output_probability")
+
+
+def test_the_command_writes_a_calibrator_of_its_own(cal, data, tmp_path):
+    cal.save(tmp_path / "cal.safetensors")
+    run("export", tmp_path / "cal.safetensors", "-o", tmp_path / "cal.onnx")
+    (got,) = answer(tmp_path / "cal.onnx", data[0])
+    np.testing.assert_allclose(got, cal.predict_proba(data[0]), atol=1e-6)
+    error = run("export", tmp_path / "cal.safetensors", tmp_path / "no.onnx", "-o", tmp_path / "x.onnx", code=2).stderr
+    assert error.count("\n") == 1

@@ -1,0 +1,305 @@
+"""The report as a document and as a page; what a browser makes of it is in test_report_browser.py."""
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+import reports
+import rhocal
+from helpers import run, synthetic
+from rhocal import metrics
+from rhocal.data.predictions import predictions
+from rhocal.errors import FileError, InputError, MissingExtraError
+from rhocal.metrics.inference import paired
+from rhocal.reporting.page import embedded, page
+from rhocal.reporting.report import BEFORE, about, document, to_json
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    return reports.quiet()
+
+
+def test_the_document_says_what_the_library_computes(quiet):
+    found, data, cals = quiet
+    assert found["format"] == "rhocal-report"
+    assert found["schema"] == 1
+    assert found["headline"] == "rho-norm"
+    assert [m["name"] for m in found["methods"]] == [BEFORE, *cals]
+    for method in found["methods"]:
+        cal = cals.get(method["name"], rhocal.Identity().fit(data.logits, data.labels))
+        logits = cal.transform(data.logits)
+        for name, figure in method["figures"].items():
+            assert figure["value"] == pytest.approx(metrics.METRICS[name](logits, data.labels, kind="logits"), abs=1e-9)
+    evaluation = rhocal.evaluate(data.logits, data.labels, kind="logits")
+    assert found["verdict"]["before"] == evaluation.verdict
+    assert found["verdict"]["level_before"] == "bad"
+    assert found["verdict"]["level"] == "good"
+    assert found["warnings"] == []
+
+
+def test_fitted_numbers_and_evidence(quiet):
+    found, _, cals = quiet
+    fit = next(m for m in found["methods"] if m["name"] == "rho-norm")["fit"]
+    assert fit["parameters"]["gamma"] == pytest.approx(cals["rho-norm"].gamma_, rel=1e-9)
+    assert len(fit["trials"]) == 9
+    assert fit["converged"] is True
+
+
+def test_differences_are_paired_and_corrected(quiet):
+    found = quiet[0]
+    entry = next(m for m in found["methods"] if m["name"] == "temperature")
+    difference = entry["differences"]["ece"]
+    assert difference["value"] == pytest.approx(
+        entry["figures"]["ece"]["value"] - found["methods"][0]["figures"]["ece"]["value"], abs=1e-9
+    )
+    assert difference["p_value"] == pytest.approx(3 * 2 / 1001)  # the smallest possible, times three methods (Holm)
+    assert difference["verdict"] == "better"
+    assert entry["differences"]["accuracy"]["value"] == 0
+    assert entry["differences"]["accuracy"]["verdict"] == "same"
+
+
+def test_many_methods_can_still_be_significant():
+    logits, labels = synthetic(300, 3, scale=6)
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    found = document(predictions(logits, labels), {f"t{k}": cal for k in range(26)}, about("many"))
+    assert found["methods"][-1]["differences"]["ece"]["verdict"] == "better"
+
+
+def test_slices_and_classes(quiet):
+    found, data, cals = quiet
+    after = metrics.class_errors(cals["rho-norm"].predict_proba(data.logits), data.labels)
+    worst = found["classes"]["rows"][0]
+    assert worst["class"] == str(int(np.argmax(after)))
+    assert worst["ece"]["rho-norm"] == pytest.approx(after.max(), abs=1e-6)
+    assert sum(row["n_samples"] for row in found["slices"]["rows"]) == data.n_samples
+    part = found["slices"]["rows"][0]
+    picked = data.logits.argmax(axis=1) == int(part["slice"])
+    assert part["n_samples"] == picked.sum()
+    value = metrics.ece(data.logits[picked], data.labels[picked], kind="logits")
+    assert part["measured"][BEFORE]["ece"]["value"] == pytest.approx(value, abs=1e-9)
+
+
+def test_many_slices_are_put_together():
+    logits, labels = synthetic(900, 60)
+    found = document(predictions(logits, labels), {}, about("x"))["slices"]
+    assert len(found["rows"]) == 40
+    assert found["n_slices"] > 40
+    assert sum(row["n_samples"] for row in found["rows"]) == 900
+
+
+def test_seeing_nothing_with_few_samples_is_not_trust():
+    logits, labels = synthetic(150, 3, scale=1)
+    few = document(predictions(logits, labels), {}, about("x"))
+    assert few["verdict"]["level"] == "unsure"
+    assert "Confidence can be trusted" not in page(few)
+    logits, labels = synthetic(5000, 3, scale=1)
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    many = predictions(logits, labels)
+    assert document(many, {"t": cal}, about("x"))["verdict"]["level"] == "good"
+    assert document(many, {"t": cal}, about("x"), same_samples=True)["verdict"]["level"] == "unsure"
+
+
+def kinds(found):
+    return {w["kind"] for w in found["warnings"]}
+
+
+def test_warnings():
+    logits, labels = synthetic(400, 4)
+    logits -= logits.mean(axis=1, keepdims=True)
+    few = document(predictions(logits, labels), {}, about("x"))
+    assert kinds(few) == {"few samples"}
+    shifted = document(predictions(logits + 30, labels), {}, about("x"))
+    assert "not zero-mean" in kinds(shifted)
+    tune = predictions(*synthetic(1200, 4, seed=1))
+    only_three = tune.take(np.flatnonzero(tune.labels < 3))
+    unseen = document(predictions(logits, labels), {}, about("x"), tune=only_three)
+    assert "unseen classes" in kinds(unseen)
+    hot = document(predictions(3 * logits, labels), {}, about("x"), tune=tune)
+    assert "shift" in kinds(hot)
+    assert "shift" not in kinds(document(predictions(logits, labels), {}, about("x"), tune=tune))
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    same = document(predictions(logits, labels), {"t": cal}, about("x"), same_samples=True, notes={"t": "a note"})
+    assert {"same samples", "fit"} <= kinds(same)
+    right = logits.argmax(axis=1)
+    with pytest.warns(rhocal.errors.BoundaryWarning):
+        bound = rhocal.TemperatureScaling().fit(logits, right)
+    assert "fit" in kinds(document(predictions(logits, labels), {"t": bound}, about("x")))
+
+
+def test_without_calibrators_and_with_two_classes():
+    logits, labels = synthetic(300, 2)
+    found = document(predictions(logits, labels), {"identity": rhocal.Identity().fit(logits, labels)}, about("x"))
+    assert [m["name"] for m in found["methods"]] == [BEFORE]  # identity is the same as uncalibrated
+    assert found["headline"] is None
+    assert "Before and after" not in page(found)
+
+
+def test_bad_requests():
+    logits, labels = synthetic(100, 3)
+    with pytest.raises(InputError, match="labels are missing"):
+        document(predictions(logits), {}, about("x"))
+    with pytest.raises(InputError, match="headline is one of"):
+        document(predictions(logits, labels), {}, about("x"), headline="nothing")
+    with pytest.raises(FileError, match="not a report of schema 1"):
+        page({"format": "rhocal-report", "schema": 99})
+
+
+def test_weights_are_repetitions():
+    logits, labels = synthetic(300, 3)
+    times = np.random.default_rng(0).integers(1, 4, 300)
+    rows = np.repeat(np.arange(300), times)
+    a = document(predictions(logits, labels, sample_weight=times), {}, about("x"))["methods"][0]
+    b = document(predictions(logits[rows], labels[rows]), {}, about("x"))["methods"][0]
+    assert a["bins"] == b["bins"]
+    assert a["figures"]["ece"] == pytest.approx(b["figures"]["ece"])
+
+
+class Page(HTMLParser):
+    """Elements and texts of a page, with what may load something."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.headings, self.ids = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append(tag)
+        self.links += [attrs[k] for k in ("src", "href", "srcset", "action", "data") if attrs.get(k)]
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        for required in {"img": "alt", "html": "lang"}.get(tag, "").split():
+            assert required in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+
+
+def test_the_page_is_whole_and_asks_for_nothing(quiet):
+    text = page(quiet[0])
+    assert len(text.encode()) < 6_000_000
+    parsed = Page(text)
+    assert set(parsed.links) <= {"#main", "data:,"}
+    assert parsed.tags.count("h1") == 1
+    assert all(b - a <= 1 for a, b in zip(parsed.headings, parsed.headings[1:], strict=False))
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "default-src 'none'" in text
+    for part in ("How to reproduce", "How to cite", "Where it is worst", "arXiv:2412.15301", "0" * 64):
+        assert part in text
+
+
+def test_the_page_is_a_pure_function_of_the_json(quiet):
+    again = json.loads(to_json(quiet[0]))
+    assert again == quiet[0]
+    assert page(again) == page(quiet[0])
+
+
+def test_embedded_json_cannot_end_its_element():
+    hostile = reports.hostile()
+    text = embedded(hostile)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == hostile
+    tags = Page(page(hostile)).tags
+    assert tags.count("img") == 0
+    assert tags.count("b") == 0
+    assert tags.count("script") == 3  # the document, Plotly, ours
+
+
+def test_missing_extra_is_said(quiet, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"rhocal\[report\]"):
+        page(quiet[0])
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("selector", [":root {", ':root[data-theme="dark"] {', ':root:not([data-theme="light"]) {'])
+def test_contrast(selector):
+    """WCAG AA: 4.5 to 1 for every text on every ground it stands on."""
+    css = (files("rhocal") / "templates" / "report.css").read_text()
+    block = css[css.index(selector) :].partition("}")[0]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+    pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("page", "card")]
+    pairs += [(level, f"{level}-back") for level in ("good", "fair", "bad")] + [("ink", "fair-back")]
+    for text, ground in [*pairs, ("good", "card"), ("bad", "card")]:
+        a, b = sorted((luminance(colours[text]), luminance(colours[ground])))
+        assert (b + 0.05) / (a + 0.05) >= 4.5, (text, ground)
+
+
+def test_normal_draws_agree_with_resampling(monkeypatch):
+    logits, labels = synthetic(8000, 5, seed=2)
+    a, b = (metrics.Scored.of(predictions(logits / t, labels)) for t in (2.7, 2.0))
+    names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
+    drawn = paired.differences(a, b, names, seed=1)
+    monkeypatch.setattr(paired, "MANY", 100)
+    normal = paired.differences(a, b, names, seed=1)
+    for name in names:
+        spread = drawn[name].high - drawn[name].low
+        assert normal[name].value == drawn[name].value
+        assert normal[name].low == pytest.approx(drawn[name].low, abs=0.12 * spread + 1e-12)
+        assert normal[name].high == pytest.approx(drawn[name].high, abs=0.12 * spread + 1e-12)
+    assert normal["accuracy"].p_value == 1
+
+
+# The command line ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    logits, labels = synthetic(600, 4, dtype=np.float32)
+    np.savez(
+        folder / "two.npz", logits_val=logits[:300], labels_val=labels[:300], logits_test=logits[300:],
+        labels_test=labels[300:], classes=np.array(["ant", "bee", "cow", "dog"]), room_test=np.repeat(["a", "b"], 150),
+    )  # fmt: skip
+    np.savez(folder / "one.npz", logits=logits, labels=labels)
+    return folder
+
+
+def test_fit_and_report(folder):
+    cal, html = folder / "cal.safetensors", folder / "fit.html"
+    assert "fit.html" in run("fit", folder / "two.npz", "-o", cal, "--report", html).stdout
+    assert "Same samples" not in html.read_text(encoding="utf-8")
+    out, document = folder / "report.html", folder / "report.json"
+    run("report", folder / "two.npz", "-c", cal, "-o", out, "--json", document, "--groups", "room")
+    found = json.loads(document.read_text(encoding="utf-8"))
+    assert found["data"]["n_samples"] == 300
+    assert {row["slice"] for row in found["slices"]["rows"]} == {"a", "b"}
+    assert {row["class"] for row in found["classes"]["rows"]} == {"ant", "bee", "cow", "dog"}
+    assert [i["name"] for i in found["reproduce"]["inputs"]] == [str(folder / "two.npz"), str(cal)]
+    assert found["reproduce"]["commands"][0].startswith("rhocal report ")
+    again = folder / "again.html"
+    run("report", document, "-o", again)
+    assert again.read_bytes() == out.read_bytes()
+
+
+def test_fit_on_one_set_warns_that_it_is_measured_on_itself(folder):
+    html = folder / "same.html"
+    done = run(
+        "fit", folder / "one.npz", "-m", "temperature", "-o", folder / "t.safetensors", "--report", html, "--json"
+    )
+    assert json.loads(done.stdout)["method"] == "temperature"  # the path of the report does not spoil the JSON
+    assert "Same samples." in html.read_text(encoding="utf-8")
+
+
+def test_compare_writes_a_report(folder):
+    html = folder / "compare.html"
+    run("compare", folder / "two.npz", "--methods", "identity,temperature,rho-norm", "--report", html)
+    assert "With <bdi" in html.read_text(encoding="utf-8")
+    done = run("compare", folder / "two.npz", folder / "one.npz", "--report", html, code=2)
+    assert "--report is about one file; got 2" in done.stderr
+
+
+def test_report_refuses(folder):
+    assert ".html" in run("report", folder / "one.npz", "-o", folder / "x.pdf", code=2).stderr
+    (folder / "bad.json").write_text("[1]")
+    assert "not a report" in run("report", folder / "bad.json", "-o", folder / "x.html", code=2).stderr

@@ -1,0 +1,43 @@
+"""What the tests of the report share: one document with quiet names, one with hostile ones."""
+
+import numpy as np
+
+import rhocal
+from helpers import synthetic
+from rhocal.data.predictions import predictions
+from rhocal.reporting.report import about, document
+from rhocal.reporting.report.provenance import Input
+
+HOSTILE = [
+    "<script>window.hacked=1</script>",
+    "</script><img src=x onerror='window.hacked=2'>",
+    "\"quoted' & <b>bold</b>",
+    "emoji 🦊🧪",
+    "עברית \u202ereversed\u202c عربي",
+    "x" * 200,
+    "{{ 7 * 7 }} {% raw %}",
+    "javascript:alert(1)",
+]
+
+
+def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
+    """An over-confident model whose calibration can be repaired: the document, and what went in."""
+    drawn = [synthetic(10_000, 10, scale=1.5, seed=seed, dtype=np.float32) for seed in (1, 2)]
+    tune, test = ((logits - logits.mean(1, keepdims=True), labels) for logits, labels in drawn)
+    data = predictions(test[0][::step], test[1][::step])
+    cals = {name: rhocal.calibrator(name).fit(*tune) for name in methods}
+    source = about("demo", ["rhocal report demo.npz -o report.html"], [Input("demo.npz", 12, "0" * 64)])
+    return document(data, cals, source, tune=predictions(*tune)), data, cals
+
+
+def hostile():
+    """Every name that reaches the page is an attack."""
+    logits, labels = synthetic(600, len(HOSTILE), seed=3)
+    classes = np.array(HOSTILE)
+    names = iter(HOSTILE)
+    cals = {next(names): rhocal.calibrator(m).fit(logits, labels) for m in ("rho-norm", "vector", "temperature", "iop")}
+    cals |= {f"__proto__ {HOSTILE[5]}": rhocal.TemperatureScaling().fit(logits, labels)}
+    source = about(HOSTILE[1], [HOSTILE[0]], [Input(HOSTILE[2], 1, HOSTILE[1])])
+    groups = classes[np.arange(600) % len(classes)]
+    data = predictions(logits, labels, classes=classes)
+    return document(data, cals, source, tune=data, groups=groups, notes=dict.fromkeys(cals, HOSTILE[1]))
