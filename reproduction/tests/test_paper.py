@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rhocal_paper as paper
-from helpers import ROOT, run, synthetic
+from helpers import ROOT, run_paper, synthetic
 from rhocal import SCE, RhoNormScaling
 from rhocal.data.files import read
 from rhocal.errors import FileError
@@ -41,7 +41,7 @@ def test_published_numbers_are_those_of_the_shared_file():
     shared = ROOT.parent / "shared" / "paper" / "published.csv"
     if not shared.is_file():
         pytest.skip(f"needs {shared}, which is not part of the project")
-    assert (ROOT / "src" / "rhocal" / "data" / "published.csv").read_bytes() == shared.read_bytes()
+    assert (ROOT / "reproduction" / "src" / "rhocal_paper" / "published.csv").read_bytes() == shared.read_bytes()
 
 
 @pytest.mark.parametrize("table", paper.GRIDS)
@@ -161,7 +161,7 @@ def test_cards_of_runs_say_the_network(tmp_path):
 def test_commands_of_missing_networks_are_commands(table):
     for command in paper.missing(table, []).values():
         words = command.split()
-        assert words[:2] == ["rhocal", "train"]
+        assert words[:2] == ["rhocal-paper", "train"]
         assert {"--data", "--model", "-o"} <= set(words)
 
 
@@ -371,8 +371,8 @@ def test_table_from_the_command_line(tmp_path):
     for name in ("cifar100_resnet50", "other", "cifar10_resnet18"):
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
     rows = tmp_path / "rows.csv"
-    order = ("paper", "table2", "--logits", tmp_path, "--seeds", 2, "-o", rows)
-    text = run(*order).stdout
+    order = ("table2", "--logits", tmp_path, "--seeds", 2, "-o", rows)
+    text = run_paper(*order).stdout
     assert "cifar100_resnet50 as CIFAR-100, ResNet50" in text
     assert "[0.048]" in text  # published, temperature scaling
     assert "other" not in text
@@ -381,18 +381,18 @@ def test_table_from_the_command_line(tmp_path):
     n = 2 * len(paper.GRIDS[2].entries)
     assert len(rows.read_text().splitlines()) == 1 + n
     before = rows.read_bytes()
-    document = json.loads(run(*order, "--resume", "--json").stdout)
+    document = json.loads(run_paper(*order, "--resume", "--json").stdout)
     assert rows.read_bytes() == before
     assert {line["verdict"] for line in document["verdicts"]} <= {
         "reproduced", "reproduced in direction", "not reproduced",
     }  # fmt: skip
     assert document["missing"][0]["model"] == "ResNet35"
-    named = run(*order[:4], "--seeds", 1, "--networks", "other").stdout
+    named = run_paper(*order[:3], "--seeds", 1, "--networks", "other").stdout
     assert "other: ours" in named
-    assert "there is no nothing; there are" in run(*order, "--networks", "nothing", code=2).stderr
+    assert "there is no nothing; there are" in run_paper(*order, "--networks", "nothing", code=2).stderr
     (tmp_path / "cifar100_resnet50.npz").unlink()
-    assert "--all takes them" in run("paper", "table2", "--logits", tmp_path, code=2).stderr
-    assert "name it with -o" in run("paper", "table2", "--logits", tmp_path, "--resume", code=2).stderr
+    assert "--all takes them" in run_paper("table2", "--logits", tmp_path, code=2).stderr
+    assert "name it with -o" in run_paper("table2", "--logits", tmp_path, "--resume", code=2).stderr
 
 
 @pytest.mark.parametrize("number", [3, 4])
@@ -401,7 +401,7 @@ def test_figures_from_the_command_line(tmp_path, number):
     np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
     rows = tmp_path / "rows.csv"
     figure = tmp_path / "figure.svg"
-    text = run("paper", f"figure{number}", "--logits", tmp_path / "net.npz", "-o", figure, "--rows", rows).stdout
+    text = run_paper(f"figure{number}", "--logits", tmp_path / "net.npz", "-o", figure, "--rows", rows).stdout
     assert "reproduced" in text
     assert figure.read_text(encoding="utf-8").startswith("<?xml")
     with rows.open(newline="") as file:
@@ -428,7 +428,7 @@ def write_run(folder, decay, amplitude, factor):
 def test_figure_2(tmp_path):
     write_run(tmp_path / "without", 0.0, [1.0, 1.5, 2.0, 2.5], 3.0)
     write_run(tmp_path / "with", 5e-4, [1.0, 1.2, 1.3, 1.2], 1.0)
-    text = run("paper", "figure2", "--runs", tmp_path, "-o", tmp_path / "f.svg", "--rows", tmp_path / "rows.csv").stdout
+    text = run_paper("figure2", "--runs", tmp_path, "-o", tmp_path / "f.svg", "--rows", tmp_path / "rows.csv").stdout
     assert (
         "amplitude grows without weight decay: reproduced (from 1.000 to 2.500; rank correlation with the epoch 1.00)"
         in text
@@ -441,14 +441,14 @@ def test_figure_2(tmp_path):
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + 8
     assert (
         "no finished runs"
-        in run("paper", "figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr
+        in run_paper("figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr
     )
 
 
 def test_figure_2_sees_an_amplitude_that_shrinks(tmp_path):
     write_run(tmp_path / "without", 0.0, [2.0, 1.5, 1.0], 1.0)
     write_run(tmp_path / "with", 5e-4, [1.0, 2.0, 3.0], 1.0)
-    text = run("paper", "figure2", "--runs", tmp_path, "-o", tmp_path / "f.svg").stdout
+    text = run_paper("figure2", "--runs", tmp_path, "-o", tmp_path / "f.svg").stdout
     assert "amplitude grows without weight decay: not reproduced" in text
     assert "weight decay holds the amplitude down: not reproduced" in text
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers import run
+from helpers import run, run_paper
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.compare import read_rows
 from rhocal.metrics import amplitude
@@ -231,14 +231,14 @@ def test_command_line(data, tmp_path):
             Image.fromarray(pixels).save(path)
     order = ["--data", tmp_path / "pictures", "--model", "resnet18", "--width", 2, "--epochs", 2, "--batch-size", 16]
     order += ["--device", "cpu", "-o", tmp_path / "run"]
-    text = run("train", *order).stdout
+    text = run_paper("train", *order).stdout
     assert "rhocal compare" in text
     assert "amplitude" in text
-    assert json.loads(run("train", *order, "--resume", "--json").stdout)["log"] == []  # nothing was left to do
+    assert json.loads(run_paper("train", *order, "--resume", "--json").stdout)["log"] == []  # nothing was left to do
     assert "temperature" in run("compare", tmp_path / "run" / "logits.npz", "--methods", "temperature").stdout
 
 
 def test_command_line_says_what_is_missing(tmp_path):
     order = ["train", "--model", "resnet18", "-o", tmp_path / "run", "--data", "cifar10", "--root", tmp_path]
-    assert "cifar-10-binary.tar.gz (MD5 c32a1d4a" in run(*order, code=2).stderr
+    assert "cifar-10-binary.tar.gz (MD5 c32a1d4a" in run_paper(*order, code=2).stderr
     assert not (tmp_path / "run").exists()

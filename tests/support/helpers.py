@@ -63,10 +63,10 @@ def real(name, seed=0):
     return logits[tune], labels[tune], logits[test], labels[test]
 
 
-def run(*arguments, code=0, cwd=None):
+def run(*arguments, code=0, cwd=None, command="rhocal"):
     """The command line as people run it: a process of its own."""
     done = subprocess.run(
-        [Path(sys.executable).with_name("rhocal"), *map(str, arguments)],
+        [Path(sys.executable).with_name(command), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -83,3 +83,8 @@ def slope_error(fun, x, h=1e-5):
     _, gradient = fun(x)
     numeric = np.array([(fun(x + h * e)[0] - fun(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))])
     return np.abs(gradient - numeric).max() / max(np.abs(gradient).max(), 1e-8)
+
+
+def run_paper(*arguments, **options):
+    """The command line of the reproduction."""
+    return run(*arguments, command="rhocal-paper", **options)

@@ -54,7 +54,7 @@ def page(document: Mapping[str, Any]) -> str:
             "write it again with this version of rhocal"
         )
     environment = Environment(
-        loader=PackageLoader("rhocal", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("rhocal.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= FILTERS
