@@ -66,14 +66,14 @@ import json, sys, time
 import rhocal
 stream = rhocal.stream(sys.argv[1], labels=sys.argv[2])
 cal = rhocal.RhoNormScaling()
-from rhocal import out_of_core
+from rhocal.calibrators import fitting
 began, used = time.perf_counter(), time.process_time()
 profiled = [0.0, 0.0]
-read = out_of_core.Fits._read
+read = fitting.Fits._read
 def timed(self, largest):
     read(self, largest)
     profiled[:] = time.perf_counter() - began, time.process_time() - used
-out_of_core.Fits._read = timed
+fitting.Fits._read = timed
 cal.fit(stream)
 print(json.dumps({
     "seconds": time.perf_counter() - began, "pass": profiled[0], "pass_cpu": profiled[1],

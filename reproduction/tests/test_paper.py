@@ -440,8 +440,7 @@ def test_figure_2(tmp_path):
     assert text.count("amplitude and confidence are positively correlated: reproduced") == 2
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + 8
     assert (
-        "no finished runs"
-        in run_paper("figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr
+        "no finished runs" in run_paper("figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr
     )
 
 

@@ -23,7 +23,7 @@ ONE_BLOCK_AT_A_TIME = """
 import sys, time
 from pathlib import Path
 import rhocal
-from rhocal import stored
+from rhocal.data import stored
 from rhocal.calibrators.applying import apply
 stored.CHUNK_ENTRIES = 2_000
 source, artifact, output, pause = sys.argv[1:]

@@ -128,7 +128,7 @@ LEAVE_BEHIND, SUMS = out_of_core.summarize_block, measure.chunk_sums
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
-    monkeypatch.setattr(out_of_core, "leave_behind", slow)
+    monkeypatch.setattr(out_of_core, "summarize_block", slow)
     monkeypatch.setattr(measure, "chunk_sums", slow_sums)
     with many.cluster(None, 2) as client:
 
@@ -170,7 +170,7 @@ def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypat
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
     with many.cluster(None, 2) as client:
         lazy = next(iter(client.run(os.getpid).values()))
-        monkeypatch.setattr(out_of_core, "leave_behind", OneIsSlow(lazy, tmp_path))
+        monkeypatch.setattr(out_of_core, "summarize_block", OneIsSlow(lazy, tmp_path))
         together = rhocal.RhoNormScaling()
         many.fit(together, rhocal.stream(files), None, None, {"kind": "logits"})
     done = [path.name.split(" by ") for path in tmp_path.iterdir()]

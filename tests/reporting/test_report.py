@@ -225,7 +225,7 @@ def luminance(colour):
 @pytest.mark.parametrize("selector", [":root {", ':root[data-theme="dark"] {', ':root:not([data-theme="light"]) {'])
 def test_contrast(selector):
     """WCAG AA: 4.5 to 1 for every text on every ground it stands on."""
-    css = (files("rhocal") / "templates" / "report.css").read_text()
+    css = (files("rhocal") / "reporting" / "templates" / "report.css").read_text()
     block = css[css.index(selector) :].partition("}")[0]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
     pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("page", "card")]

@@ -155,7 +155,7 @@ def test_a_fit_where_the_logits_are(method, m, monkeypatch):
     logits, labels = synthetic(800, m, seed=2)
     logits, weight = logits.astype(np.float32), np.random.default_rng(0).integers(1, 3, 800)
     want = rhocal.calibrator(method).fit(logits, labels, weight)
-    monkeypatch.setattr("rhocal.calibrators.base.ScaleCalibrator._fits_there", lambda *_: True)
+    monkeypatch.setattr("rhocal.calibrators.base.ScaleCalibrator._fits_on_device", lambda *_: True)
     cal = rhocal.calibrator(method).fit(torch.tensor(logits), torch.tensor(labels), weight)
     np.testing.assert_allclose(cal.predict_proba(logits), want.predict_proba(logits), atol=2e-5)
     np.testing.assert_array_equal(cal.classes_, want.classes_)

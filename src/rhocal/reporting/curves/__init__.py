@@ -1,7 +1,7 @@
 """What will be drawn, as values. Every curve is a frozen value; ``rhocal.reporting.plots`` and the report only add ink.
 
 >>> import rhocal
->>> from rhocal import curves
+>>> from rhocal.reporting import curves
 >>> bins = curves.reliability(*rhocal.demo_logits("test"), kind="logits", n_bins=10)
 >>> round(bins.ece, 3)
 0.033

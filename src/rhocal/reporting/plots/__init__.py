@@ -1,7 +1,7 @@
 """Plots: every function draws a curve (``rhocal.reporting.curves``) on ``ax`` and returns it. The only importer of matplotlib.
 
 >>> import rhocal
->>> from rhocal import curves, plots
+>>> from rhocal.reporting import curves, plots
 >>> ax = plots.reliability(curves.reliability(*rhocal.demo_logits("test"), kind="logits"))
 >>> plots.save(ax, "reliability.pdf")  # doctest: +SKIP
 """
