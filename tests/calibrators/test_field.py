@@ -7,11 +7,11 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators.compose import auto
-from rhocal.calibrators.scale.features import Standard
+from rhocal.calibrators.scale.features import Standardization
 from rhocal.calibrators.scale.field import Linear
 from rhocal.calibrators.scale.pts import WIDTHS, Network
 from rhocal.calibrators.scale.ridge import stratified_folds
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.bins import BinSums, perfect_error
@@ -116,7 +116,7 @@ def test_folds_do_not_depend_on_order_or_copies():
     order = np.random.default_rng(0).permutation(200)
 
     def folds(z, y):
-        return stratified_folds(ScaleFit.of(Profile.of(predictions(z, y))), 5)
+        return stratified_folds(ScaleSearch.from_profile(Profile.of(predictions(z, y))), 5)
 
     np.testing.assert_array_equal(folds(logits, labels)[order], folds(logits[order], labels[order]))
     twice = folds(np.repeat(logits, 2, axis=0), np.repeat(labels, 2))
@@ -128,16 +128,16 @@ def test_folds_of_logits_at_chance_are_equal():
     """NLL wants no scale there: at its optimum all confidences would be one, and so would the folds."""
     logits, _ = synthetic(500, 3)
     labels = (logits.argmax(axis=1) + 1 + np.arange(500) % 2) % 3  # always wrong
-    fit = ScaleFit.of(Profile.of(predictions(logits, labels)))
+    fit = ScaleSearch.from_profile(Profile.of(predictions(logits, labels)))
     assert np.bincount(stratified_folds(fit, 5)).tolist() == [100] * 5
 
 
 def test_weighted_quantiles_are_those_of_copies():
     rng = np.random.default_rng(0)
     raw, times = rng.normal(size=(500, 2)), rng.integers(0, 4, 500)
-    a = Standard.of(raw, times / times.sum())
+    a = Standardization.from_features(raw, times / times.sum())
     copies = np.repeat(raw, times, axis=0)
-    b = Standard.of(copies, np.full(len(copies), 1 / len(copies)))
+    b = Standardization.from_features(copies, np.full(len(copies), 1 / len(copies)))
     for x, y in zip((a.low, a.high, a.mean, a.sd), (b.low, b.high, b.mean, b.sd), strict=True):
         np.testing.assert_allclose(x, y)
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 import rhocal
 from helpers import real, slope_error, synthetic
 from rhocal.calibrators.order.iop import KNOTS, Pieces, height, pieces_of
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
@@ -31,7 +31,7 @@ def test_by_hand():
 def test_slope(text):
     logits, labels = synthetic(60, 4, scale=4)
     data = predictions(logits, labels, sample_weight=np.random.default_rng(0).random(60))
-    fit = ScaleFit.of(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.of(data))
     pieces = Pieces(data, fit, fit.prepared(objective(text)), np.arange(60))
     x = np.random.default_rng(1).uniform(0.5, 1.5, len(KNOTS))
     assert slope_error(pieces.evaluate, x) < 1e-5

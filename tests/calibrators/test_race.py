@@ -63,7 +63,7 @@ def test_the_figures_of_a_chain_are_those_of_chains_fitted_fold_by_fold():
     """Sharing changes the folds of the second stage's inputs, and who fitted them; the held-out NLL says the same."""
     found, _, rows = raced(["temperature", "svs:field"])
     shared = next(row["nll"] for row in rows if row["method"] == "svs:field")
-    folds = race.stratified_folds(race.ScaleFit.of(found.profile), 5)
+    folds = race.stratified_folds(race.ScaleSearch.from_profile(found.profile), 5)
     total = 0.0
     for k in range(5):
         inside, outside = (found.data.take(np.flatnonzero(mask)) for mask in (folds != k, folds == k))

@@ -11,8 +11,8 @@ import rhocal
 from helpers import synthetic
 from rhocal import metrics, optimize
 from rhocal.calibrators.scale.gaps import GapObjective
-from rhocal.calibrators.scale.rho_search import FixedNorm, Search
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.rho_search import FixedNorm, NormSearch
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
 from rhocal.numerics import kernels, special
 from rhocal.numerics.bins import BinSums
@@ -219,7 +219,7 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
     z, labels = logits((501, n_classes), np.float64), np.random.default_rng(1).integers(0, n_classes, 501)
     labels[:300] = z[:300].argmax(axis=1)
     profile = rhocal.profile_logits(z, labels)
-    fit, target = ScaleFit.of(profile), objective(text)
+    fit, target = ScaleSearch.from_profile(profile), objective(text)
     norm = FixedNorm(fit, 2.0, profile.norms([2.0], center=True)[0])
     gaps = GapObjective(fit, target, norm.relative)
     v, w = fit.log_scale + 0.1, 0.6
@@ -241,7 +241,7 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
 def test_the_compiled_descent_is_that_of_python(text, held, in_numpy, monkeypatch):
     """From far and near, inside and along the bounds; the last start lies rings away from the minimum."""
     profile = rhocal.profile_logits(*synthetic(501, 100))
-    fit = ScaleFit.of(profile)
+    fit = ScaleSearch.from_profile(profile)
     norm = FixedNorm(fit, 1.5, profile.norms([1.5], center=True)[0])
     gaps = GapObjective(fit, objective(text), norm.relative)
     bounds = [fit.bounds, (0.0, 1.0) if held is None else (held, held)]
@@ -266,7 +266,7 @@ def test_the_compiled_descent_is_that_of_python(text, held, in_numpy, monkeypatc
 def test_the_compiled_search_over_norms_is_that_of_python(n_classes, scale, objective, monkeypatch):
     data = synthetic(700, n_classes, scale=scale)
     ours = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
-    monkeypatch.setattr(Search, "down", None)
+    monkeypatch.setattr(NormSearch, "down", None)
     other = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
     assert ours.value == pytest.approx(other.value, rel=1e-9)
     for mine, theirs in zip(ours.trials, other.trials, strict=True):

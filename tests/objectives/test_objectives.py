@@ -24,7 +24,7 @@ from rhocal import (
 )
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
 from rhocal.calibrators.scale.rho_search import FixedNorm, LearnedNorm
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
@@ -115,17 +115,17 @@ def test_batch_size_reaches_every_term():
 # Slopes --------------------------------------------------------------------------------------------------------------
 
 
-def scale_fit(m=4, **options):
+def scale_search(m=4, **options):
     logits, labels = synthetic(60, m)
     weight = np.random.default_rng(0).random(60)
     data = predictions(logits, labels, sample_weight=weight)
-    return data, ScaleFit.of(Profile.of(data), **options)
+    return data, ScaleSearch.from_profile(Profile.of(data), **options)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.05])
 @pytest.mark.parametrize("text", TEXTS)
 def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
-    _, fit = scale_fit(kappa=kappa)
+    _, fit = scale_search(kappa=kappa)
     target = fit.prepared(objective(text))
     (norm,) = fit.profile.norms([1.5], center=True)
     for family, x in (
@@ -145,7 +145,7 @@ def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
 @pytest.mark.parametrize("off_diagonal", [None, 0.02])
 @pytest.mark.parametrize("text", TEXTS)
 def test_slope_through_the_logits_of_linear_maps(text, off_diagonal):
-    data, fit = scale_fit()
+    data, fit = scale_search()
     x = np.exp(fit.log_scale) * data.logits
     problem = LinearProblem(x, data, fit.profile, objective(text), Ridge(0.01, 0.03, off_diagonal), 0.01)
 
@@ -160,7 +160,7 @@ def test_slope_through_the_logits_of_linear_maps(text, off_diagonal):
 @pytest.mark.parametrize("text", TEXTS)
 def test_both_ways_to_the_statistics_agree(text):
     """A scale map seen as a scale and seen as logits has the same value (up to the smoothing of the maximum)."""
-    data, fit = scale_fit()
+    data, fit = scale_search()
     target = fit.prepared(objective(text))
     scale = np.random.default_rng(0).uniform(0.2, 2, data.n_samples)
     by_scale, _ = fit.evaluate(target, scale)
@@ -233,7 +233,7 @@ def test_avuc_by_hand_with_sharp_counts():
 
 
 def test_expected_sce_is_the_mean_over_drawn_batches():
-    data, fit = scale_fit()
+    data, fit = scale_search()
     scale = np.full(data.n_samples, 0.6)
     exact, _ = fit.evaluate(SCE(16), scale)
     rng = np.random.default_rng(0)
@@ -280,7 +280,7 @@ def test_label_smoothing_agrees_with_torch():
     """torch 2's cross_entropy has the same definition, ε spread over all classes."""
     import torch
 
-    data, fit = scale_fit()
+    data, fit = scale_search()
     scale = np.full(data.n_samples, 0.7)
     peer = torch.nn.functional.cross_entropy(
         torch.tensor(0.7 * data.logits), torch.tensor(data.labels), label_smoothing=0.15, reduction="none"
@@ -311,7 +311,7 @@ def test_soft_ece_learns_wide_bins_from_noise_and_narrow_ones_from_structure():
 
 
 def test_what_soft_ece_learns_is_written_down():
-    data, fit = scale_fit()
+    data, fit = scale_search()
     text = str(fit.prepared(objective("soft-ece")))
     assert text.startswith("soft-ece(width=")
     cal = TemperatureScaling(objective="soft-ece").fit(data.logits, data.labels)
@@ -325,7 +325,7 @@ def test_a_fit_is_lower_on_its_own_objective_than_one_on_nll(name, text):
     logits, labels = synthetic(500, 4)
     options = {"ridge": 1e-3} if name == "iop" else {}
     data = predictions(logits, labels)
-    fit = ScaleFit.of(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.of(data))
     target = fit.prepared(objective(text))
 
     def value(cal):

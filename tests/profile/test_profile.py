@@ -5,7 +5,7 @@ import pytest
 
 from helpers import real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, objective
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.numerics.special import softmax
 from rhocal.profile.curve_table import Table
@@ -68,7 +68,7 @@ def test_the_worst_case_of_the_table():
 def test_the_table_on_a_real_network():
     logits, labels, _, _ = real("cifar100_resnet56")
     profile = Profile.of(predictions(logits, labels))
-    fit = ScaleFit.of(profile)
+    fit = ScaleSearch.from_profile(profile)
     rng = np.random.default_rng(0)
     scale = np.exp(fit.rough + rng.uniform(-1.5, 1.5, profile.n_samples))
     error = np.abs(fit.fast.curve(scale).value - profile.curve(scale).value)
@@ -80,7 +80,7 @@ def test_the_table_on_a_real_network():
 def test_fits_through_the_table_end_at_the_exact_optimum(text):
     """Brute force on the raw logits around the answer finds nothing lower."""
     logits, labels, _, _ = real("cifar100_resnet20")
-    fit = ScaleFit.of(Profile.of(predictions(logits, labels)))
+    fit = ScaleSearch.from_profile(Profile.of(predictions(logits, labels)))
     target = fit.prepared(objective(text))
 
     def value(scale):

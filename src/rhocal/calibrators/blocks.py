@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.saved_profile import NAMES, RINGS
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions, predictions
 from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES, in_threads, row_blocks
@@ -74,7 +74,7 @@ def plan_to_save(pilot: Predictions, spec: dict[str, Any]) -> Plan:
 
 def centre_of(profile: Profile) -> float:
     """Log of the NLL-optimal single scale."""
-    return ScaleFit.of(profile).log_scale if profile.spread > 0 else 0.0
+    return ScaleSearch.from_profile(profile).log_scale if profile.spread > 0 else 0.0
 
 
 def fresh(calibrator: ScaleCalibrator) -> ScaleCalibrator:

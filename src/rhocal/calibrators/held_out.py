@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.numerics.special import Vector
 
 
-def folds_of(fit: ScaleFit, n_folds: int, entries: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def folds_of(fit: ScaleSearch, n_folds: int, entries: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Rows to fit on and rows to look at, for each fold; of a large tune set only so many rows that they hold ``entries``.
 
     Which rows, is decided by their rank in confidence (see ``stratified_folds``), so neither the order of the samples nor
@@ -32,13 +32,13 @@ def folds_of(fit: ScaleFit, n_folds: int, entries: int) -> list[tuple[NDArray[np
     return [(rows[fold != k], rows[fold == k]) for k in present]
 
 
-def thinned(fit: ScaleFit, entries: int) -> NDArray[np.intp]:
+def thinned(fit: ScaleSearch, entries: int) -> NDArray[np.intp]:
     """The rows of every k-th rank in confidence, such that they hold about ``entries`` entries."""
     every = _every(fit, entries)
     return np.flatnonzero((stratified_folds(fit, every) == 0) & (fit.profile.weights > 0))
 
 
-def _every(fit: ScaleFit, entries: int) -> int:
+def _every(fit: ScaleSearch, entries: int) -> int:
     present = int((fit.profile.weights > 0).sum())
     return max(1, -(-present * fit.profile.n_classes // entries))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.scale.rho_norm import GRID
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.container import class_list, read_tensors, write_tensors
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
@@ -44,7 +44,7 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     made = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are gone
     if made is not None and not isinstance(made.log_centre, float):
         raise InputError("this profile was made for one fit; make one to save with rhocal.profile_logits(stream)")
-    log_scale = ScaleFit.of(profile).log_scale if made is None else float(made.log_centre)
+    log_scale = ScaleSearch.from_profile(profile).log_scale if made is None else float(made.log_centre)
     tensors: dict[str, Any] = {
         "top": profile.top,
         "label_gap": profile.label_gap,

@@ -30,7 +30,7 @@ MOST_CLASSWISE = 4096
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedMethod:
     """A method on one split: its calibrator, or why there is none."""
 
     method: str
@@ -49,7 +49,9 @@ def splits(n_seeds: int | None) -> list[str]:
     return [OWN] if n_seeds is None else [f"seed {seed}" for seed in range(n_seeds)]
 
 
-def fit_all(tune: Source, todo: Mapping[str, Collection[str]], spec: Mapping[str, Any] | None = None) -> list[Fitted]:
+def fit_all(
+    tune: Source, todo: Mapping[str, Collection[str]], spec: Mapping[str, Any] | None = None
+) -> list[FittedMethod]:
     """Fit methods on splits of one stream: split → methods, and the halves of ``seed k`` are those of ``compare``.
 
     Methods that scale a sample's logits are fitted on profiles that one pass makes for all; others on the samples of a
@@ -59,7 +61,7 @@ def fit_all(tune: Source, todo: Mapping[str, Collection[str]], spec: Mapping[str
     if not methods:
         return []
     fits = Fits(tune, told_of(tune, spec), methods)
-    found: list[Fitted] = []
+    found: list[FittedMethod] = []
     for split, names in todo.items():
         half = None if split == OWN else Half(tuple(_sizes(tune)), int(split.removeprefix("seed ")))
         found += [_fitted(fits, name, split, half) for name in names]
@@ -72,7 +74,7 @@ def _sizes(source: Source) -> Sequence[int]:
     return source.sizes
 
 
-def _fitted(fits: Fits, method: str, split: str, half: Half | None) -> Fitted:
+def _fitted(fits: Fits, method: str, split: str, half: Half | None) -> FittedMethod:
     cal = calibrator(method)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -80,13 +82,13 @@ def _fitted(fits: Fits, method: str, split: str, half: Half | None) -> Fitted:
         try:
             fits.fit(method, cal, half)
         except InputError as error:  # the others go on, and the row tells
-            return Fitted(method, split, half, fits.n_rows(half), math.nan, None, f"{FAILED}{error}")
+            return FittedMethod(method, split, half, fits.n_rows(half), math.nan, None, f"{FAILED}{error}")
     note = "; ".join(dict.fromkeys(str(warning.message) for warning in caught))
-    return Fitted(method, split, half, fits.n_rows(half), time.perf_counter() - start, cal, note)
+    return FittedMethod(method, split, half, fits.n_rows(half), time.perf_counter() - start, cal, note)
 
 
 def measure_all(
-    network: str, fitted: Sequence[Fitted], test: Source, spec: Mapping[str, Any] | None = None
+    network: str, fitted: Sequence[FittedMethod], test: Source, spec: Mapping[str, Any] | None = None
 ) -> list[Row]:
     """A row for each: measured on the other half (or on all of the test stream) in one pass for all of them."""
     halves = {one.split: one.half for one in fitted}

@@ -264,7 +264,7 @@ class Descent(NamedTuple):
         bins: tuple[int, float],
         room: tuple[Vector, Vector, Vector],
     ) -> tuple[bool, int, tuple[float, float], float, float, float] | None:
-        """What ``Search.minimum`` looks for, the mean of the norm, and the ECE: None if the ring does not hold every scale.
+        """What ``NormSearch.minimum`` looks for, the mean of the norm, and the ECE: None if the ring does not hold every scale.
 
         ``bins`` are their number and the rule for their edges; ``room`` is where to work: two numbers a sample, three a bin.
         """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FINEST, Fitted, Outcomes, Steps, smoothed
+from rhocal.calibrators.binary.binary_map import FINEST, FittedBinaryMap, Outcomes, Steps, smoothed
 from rhocal.calibrators.binary.histogram_binning import edges_at, mass_middles
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
@@ -66,7 +66,7 @@ class BayesianBinning(BinaryCalibrator):
         if not (self.prior > 0 and self.smoothing >= 0):
             raise InputError(f"need prior > 0 and smoothing ≥ 0; got {self.prior!r}, {self.smoothing!r}")
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         root = np.cbrt(data.total)
         most = max(1, int(min(np.ceil(data.total / LEAST_PER_BIN), np.ceil(REACH * root), len(data.score))))
         sizes = np.arange(max(1, min(most, int(root / REACH))), most + 1)
@@ -81,7 +81,7 @@ class BayesianBinning(BinaryCalibrator):
             mixed += share[k] * np.repeat(values[mine], bins.end[mine] - bins.begin[mine])
         cuts = np.flatnonzero(np.diff(np.floor(mixed / FINEST))) + 1
         best = int(evidence.argmax())
-        return Fitted(
+        return FittedBinaryMap(
             Steps(edges_at(data, cuts), mixed[np.append(0, cuts)]),
             n_evaluations=len(sizes),
             trials=({"n_bins": int(sizes[best]), "share": float(share[best])},),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, Outcomes
+from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 from rhocal.numerics.special import Vector, expit, softplus
@@ -81,9 +81,9 @@ class BetaCalibration(BinaryCalibrator):
         if not self.ridge >= 0:
             raise InputError(f"ridge must not be negative; got {self.ridge!r}")
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         found = beta_fit(data, self.ridge)
-        return Fitted(BetaMap(*found.x.tolist()), found.converged, found.n_evaluations)
+        return FittedBinaryMap(BetaMap(*found.x.tolist()), found.converged, found.n_evaluations)
 
     @property
     def m_(self) -> NDArray[np.float64]:

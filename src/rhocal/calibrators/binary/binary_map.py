@@ -103,7 +103,7 @@ class BinaryMap(ABC):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedBinaryMap:
     """A map with its evidence."""
 
     map: BinaryMap

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import Fitted, Outcomes, Steps, smoothed, sums
+from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Outcomes, Steps, smoothed, sums
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 from rhocal.numerics.bins import ON_THE_EDGE
@@ -68,7 +68,7 @@ class HistogramBinning(BinaryCalibrator):
         if not self.smoothing >= 0:
             raise InputError(f"smoothing must not be negative; got {self.smoothing!r}")
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         n_bins = int(self.n_bins)
         if self.binning == "width":  # the edges of bins.equal_width
             edges = np.append(np.arange(1, n_bins) / n_bins + ON_THE_EDGE, np.inf)
@@ -78,7 +78,7 @@ class HistogramBinning(BinaryCalibrator):
         weight, hits = sums(where, (data.weight, data.hits), len(edges))
         with np.errstate(invalid="ignore"):
             share = hits / weight
-        return Fitted(Steps(edges, smoothed(share, weight, data.n_classes, self.smoothing)))
+        return FittedBinaryMap(Steps(edges, smoothed(share, weight, data.n_classes, self.smoothing)))
 
 
 def mass_middles(data: Outcomes) -> Vector:

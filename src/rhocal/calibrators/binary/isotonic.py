@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.binary.binary_map import Fitted, Lines, Outcomes, smoothed
+from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Lines, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 
@@ -53,8 +53,8 @@ class IsotonicRegression(BinaryCalibrator):
         if not self.smoothing >= 0:
             raise InputError(f"smoothing must not be negative; got {self.smoothing!r}")
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
-        return Fitted(isotonic_lines(data, self.smoothing, centered=self.centered))
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
+        return FittedBinaryMap(isotonic_lines(data, self.smoothing, centered=self.centered))
 
 
 def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Lines:

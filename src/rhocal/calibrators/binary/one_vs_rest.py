@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, OneSided, Outcomes, field_names, stacked, unstacked
+from rhocal.calibrators.binary.binary_map import (
+    BinaryMap,
+    FittedBinaryMap,
+    OneSided,
+    Outcomes,
+    field_names,
+    stacked,
+    unstacked,
+)
 from rhocal.calibrators.binary.class_scores import ClassScores, Sees
 from rhocal.calibrators.binary.portable_binary import of_top, one_vs_rest, unchanged
 from rhocal.calibrators.map import Portable
-from rhocal.calibrators.scale.scale_fit import warn_unless
+from rhocal.calibrators.scale.scale_search import warn_unless
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.numerics.special import Floats, Vector, expit, softmax
@@ -67,7 +75,7 @@ class BinaryCalibrator(Calibrator):
     """The factor of ``OneSided`` for each class that never (or always) occurred, else NaN."""
 
     @abstractmethod
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""
 
     def _check(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, Outcomes
+from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
 from rhocal.numerics.special import Vector, expit
 
@@ -63,9 +63,9 @@ class PlattScaling(BinaryCalibrator):
     def __init__(self, *, scope: str = ONE_VS_REST) -> None:
         self.scope = scope
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         found = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)
-        return Fitted(Sigmoid(*found.x.tolist()), found.converged, found.n_evaluations)
+        return FittedBinaryMap(Sigmoid(*found.x.tolist()), found.converged, found.n_evaluations)
 
 
 def platt_targets(data: Outcomes) -> Vector:

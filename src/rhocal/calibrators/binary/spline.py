@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import BinaryMap, Fitted, Outcomes, smoothed
+from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, parameters_of
 from rhocal.errors import InputError
 from rhocal.numerics.portable import interpolated, line_tables
@@ -106,7 +106,7 @@ class SplineCalibration(BinaryCalibrator):
         if not (self.n_folds >= 2 and self.smoothing >= 0):
             raise InputError(f"need n_folds ≥ 2 and smoothing ≥ 0; got {self.n_folds!r}, {self.smoothing!r}")
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         tried = self._tried()
         held_out = dict.fromkeys(tried, 0.0)
         folds = np.arange(len(data.score)) % self.n_folds  # every fold sees every level of probability
@@ -117,7 +117,7 @@ class SplineCalibration(BinaryCalibrator):
                 held_out[k] += float(outside.weight @ (p * (p - 2 * outside.rate)))
         best = min(tried, key=held_out.__getitem__)
         trials = tuple({"n_knots": k, "held_out": held_out[k] / data.total} for k in tried) if len(tried) > 1 else ()
-        return Fitted(
+        return FittedBinaryMap(
             fit_correction(data, best, self.smoothing), n_evaluations=1 + self.n_folds * len(trials), trials=trials
         )
 

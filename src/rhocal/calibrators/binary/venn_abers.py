@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, Fitted, OneSided, Outcomes
+from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, OneSided, Outcomes
 from rhocal.calibrators.binary.class_scores import ClassScores
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
 from rhocal.numerics.portable import located, padded
@@ -103,13 +103,13 @@ class VennAbers(BinaryCalibrator):
     def __init__(self, *, scope: str = ONE_VS_REST) -> None:
         self.scope = scope
 
-    def _fit_map(self, data: Outcomes) -> Fitted:
+    def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         high = with_a_hit(data.weight, data.hits)
         low = 1 - with_a_hit(data.weight[::-1], (data.weight - data.hits)[::-1])[::-1]
         coarse_high, coarse_low = np.floor(high / FINEST), np.floor(low / FINEST)
         kept = np.append(coarse_high[1:] != coarse_high[:-1], True)
         kept |= np.append(True, coarse_low[1:] != coarse_low[:-1])
-        return Fitted(Interval(data.score[kept], low[kept], high[kept]))
+        return FittedBinaryMap(Interval(data.score[kept], low[kept], high[kept]))
 
     def interval(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1

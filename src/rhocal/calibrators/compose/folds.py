@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.scale.ridge import stratified_folds
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.profile.profile import Profile
 
@@ -34,7 +34,7 @@ def fold_models(
     profile = Profile.of(data)
     if not profile.spread > 0:
         return np.zeros(data.n_samples, dtype=np.intp), []
-    folds = stratified_folds(ScaleFit.of(profile), n_folds)
+    folds = stratified_folds(ScaleSearch.from_profile(profile), n_folds)
     present = np.unique(folds[profile.weights > 0])
     if len(present) < 2:
         return np.zeros(data.n_samples, dtype=np.intp), []

@@ -12,7 +12,7 @@ import numpy as np
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.scale.ridge import stratified_folds
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.numerics.bins import BinSums, perfect_error
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
@@ -70,7 +70,7 @@ class Race:
         nothing = self.first, [{"method": self.first}]
         if len(self.methods) == 1 or not self.profile.spread > 0:
             return nothing
-        folds = stratified_folds(ScaleFit.of(self.profile), self.n_folds)
+        folds = stratified_folds(ScaleSearch.from_profile(self.profile), self.n_folds)
         present = np.unique(folds[self.profile.weights > 0])
         if len(present) < 2:
             return nothing

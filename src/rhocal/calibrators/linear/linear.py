@@ -15,7 +15,7 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.map import Portable
-from rhocal.calibrators.scale.scale_fit import ScaleFit, warn_unless
+from rhocal.calibrators.scale.scale_search import ScaleSearch, warn_unless
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
 from rhocal.numerics.threads import in_threads, row_blocks
@@ -91,7 +91,7 @@ def mapped(x: Vector, weight: Vector, bias: Vector) -> Vector:
 
 def nll_scale(profile: Profile) -> float:
     """The scale of temperature scaling; 1 where the logits say nothing."""
-    return float(np.exp(ScaleFit.of(profile).log_scale)) if profile.spread > 0 else 1.0
+    return float(np.exp(ScaleSearch.from_profile(profile).log_scale)) if profile.spread > 0 else 1.0
 
 
 @dataclass(frozen=True)

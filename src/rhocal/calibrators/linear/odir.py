@@ -10,7 +10,7 @@ import numpy as np
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
 from rhocal.calibrators.scale.ridge import stratified_folds
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
 from rhocal.profile.profile import Profile
 
@@ -111,7 +111,7 @@ class Odir:
         """What to fit on and what to measure on, for every fold."""
         if not part.profile.spread > 0:
             return []
-        fold = stratified_folds(ScaleFit.of(part.profile), self.n_folds)
+        fold = stratified_folds(ScaleSearch.from_profile(part.profile), self.n_folds)
         present = np.unique(fold[part.profile.weights > 0])
         return [(part.take(fold != k), part.take(fold == k)) for k in present] if len(present) > 1 else []
 

@@ -10,7 +10,7 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.map import Portable
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
-from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.numerics.special import Vector, log_softmax, softmax
 from rhocal.objectives import Objective, objective
@@ -63,7 +63,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         if not profile.spread > 0:
             self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
             return nothing_to_read(target)
-        fit = ScaleFit.of(profile)
+        fit = ScaleSearch.from_profile(profile)
         mixture = Mixture(data, fit, fit.prepared(target))
         bounds = [fit.bounds, (0.0, 1.0), (0.0, MOST_UNIFORM)]
         starts = [np.clip([fit.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
@@ -111,7 +111,7 @@ class Mixture:
     whatever the number of classes. Others are evaluated on all classes.
     """
 
-    def __init__(self, data: Predictions, fit: ScaleFit, target: Objective, *, exact: bool = False) -> None:
+    def __init__(self, data: Predictions, fit: ScaleSearch, target: Objective, *, exact: bool = False) -> None:
         assert data.labels is not None
         self.target, self.facts, self.labels = target, fit.facts, data.labels
         self.profile, self.curves = fit.profile, fit.profile if exact else fit.fast

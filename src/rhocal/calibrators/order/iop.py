@@ -11,7 +11,7 @@ from rhocal.calibrators.held_out import cautious, folds_of, thinned
 from rhocal.calibrators.map import Portable
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.scale.ridge import HoldBack
-from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.numerics.portable import Constants, Ops, located, padded
 from rhocal.numerics.special import Vector, log_softmax
@@ -87,7 +87,7 @@ class IntraOrderPreserving(OrderCalibrator):
         if not profile.spread > 0:
             self.unit_, self.ridge_ = 1.0, np.inf
             return nothing_to_read(target)
-        fit = ScaleFit.of(profile)
+        fit = ScaleSearch.from_profile(profile)
         self.unit_ = float(np.exp(fit.log_scale))
         target = fit.prepared(target)
         at_bound = bound_reached(fit.log_scale, fit.bounds)
@@ -141,7 +141,7 @@ def height(piece: NDArray[np.intp], inside: Vector, knots: Vector, slopes: Vecto
 class Pieces:
     """The objective, on some rows of a tune set, as a function of the slopes, with the ridge."""
 
-    def __init__(self, data: Predictions, fit: ScaleFit, target: Objective, rows: NDArray[np.intp]) -> None:
+    def __init__(self, data: Predictions, fit: ScaleSearch, target: Objective, rows: NDArray[np.intp]) -> None:
         assert data.labels is not None
         z = data.logits[rows].astype(np.float64)
         gap = np.exp(fit.log_scale) * (z.max(axis=1, keepdims=True) - z)
@@ -186,7 +186,7 @@ def needs_base(target: Objective) -> bool:
 
 
 def choose(
-    data: Predictions, fit: ScaleFit, target: Objective, n_folds: int
+    data: Predictions, fit: ScaleSearch, target: Objective, n_folds: int
 ) -> tuple[float, Vector | None, tuple[dict[str, Any], ...]]:
     """The ridge by cross-validation, where its last fit ended, and the figures of all.
 

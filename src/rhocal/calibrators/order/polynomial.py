@@ -11,7 +11,7 @@ from rhocal import optimize
 from rhocal.calibrators.held_out import cautious, folds_of
 from rhocal.calibrators.map import Portable
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator, keep_order
-from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached
+from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, softmax
@@ -79,7 +79,7 @@ class PolynomialScaling(OrderCalibrator):
         what = "squared error of membership"
         if not profile.spread > 0:
             return nothing_to_read(what)
-        fit = ScaleFit.of(profile)
+        fit = ScaleSearch.from_profile(profile)
         self.unit_ = float(np.exp(fit.log_scale))
         at_bound = bound_reached(fit.log_scale, fit.bounds)
         if at_bound:  # nothing to regress on
@@ -96,7 +96,7 @@ class PolynomialScaling(OrderCalibrator):
         c = elevation(len(self.coefficients_) - 1, top) @ self.coefficients_
         return optimize.Solution(what, float(c @ gram @ c - 2 * c @ linear + 1), True, 2, "", trials)  # noqa: FBT003
 
-    def _choose(self, moments: Moments, fit: ScaleFit) -> tuple[int, tuple[dict[str, Any], ...]]:
+    def _choose(self, moments: Moments, fit: ScaleSearch) -> tuple[int, tuple[dict[str, Any], ...]]:
         """The degree with the lowest held-out NLL; 0 stands for the straight line."""
         candidates = (0, *DEGREES)
         folds = folds_of(fit, self.n_folds, EVERYTHING)

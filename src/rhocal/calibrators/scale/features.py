@@ -114,16 +114,16 @@ def portable_features(ops: Ops, z: Value, unit: Value, names: Sequence[str]) -> 
 
 
 STANDARD = ("low", "high", "mean", "sd")
-"""The numbers of ``Standard``."""
+"""The numbers of ``Standardization``."""
 
 
 def portable_standard(ops: Ops, raw: Value, c: Constants) -> Value:
-    """``Standard`` over portable operations."""
+    """``Standardization`` over portable operations."""
     return (ops.clip(raw, c["low"], c["high"]) - c["mean"]) / c["sd"]
 
 
 @dataclass(frozen=True)
-class Standard:
+class Standardization:
     """How a feature becomes a number around 0: clamped to the range seen in tuning, mean 0, standard deviation 1."""
 
     low: Vector
@@ -132,7 +132,7 @@ class Standard:
     sd: Vector
 
     @classmethod
-    def of(cls, raw: Vector, weights: Vector) -> Standard:
+    def from_features(cls, raw: Vector, weights: Vector) -> Standardization:
         """Ranges, means and deviations under weights that sum to 1."""
         low, high = (_quantiles(raw, weights, q) for q in (SEEN, 1 - SEEN))
         clamped = np.clip(raw, low, high)

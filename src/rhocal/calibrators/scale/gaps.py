@@ -19,7 +19,7 @@ from rhocal.profile.curve_table import REACH, Table, derivatives
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.numerics.special import Vector
     from rhocal.objectives import Objective
     from rhocal.optimize import Curved
@@ -32,7 +32,7 @@ SMALLEST_DENOMINATOR = 1e-150
 class GapObjective:
     """Such an objective of the scales e^v / ((1 − w)·r + w), where r is one number a sample (``relative``)."""
 
-    def __init__(self, fit: ScaleFit, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
+    def __init__(self, fit: ScaleSearch, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
         assert objective.gap_weights is not None
         self.weights, self.relative = objective.gap_weights, relative
         direct = exact and fit.profile.passes is not None  # a saved profile has nothing but its table

@@ -9,8 +9,8 @@ import numpy as np
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.held_out import cautious
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import Shape, Standard, raw_features
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.features import Shape, Standardization, raw_features
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.scale.scaling import scaled, scaled_probs
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
@@ -95,7 +95,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         profile = Profile.of(data)
         if data.groups is None or not profile.spread > 0:
             return self._one_domain(data)
-        fit = ScaleFit.of(profile)
+        fit = ScaleSearch.from_profile(profile)
         unit = self.unit_ = float(np.exp(fit.log_scale))
         self.domains_ = np.unique(data.groups[profile.weights > 0])
         codes = _codes(data.groups, self.domains_)
@@ -105,7 +105,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         each = ridges.bounded_scale(x[0] + x[1:], unit)[0]
         self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / each
         raw = raw_features(Shape.of_profile(profile, unit), FEATURES)
-        standard = Standard.of(raw, profile.weights)
+        standard = Standardization.from_features(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         self.weights_ = predict_log_scale(fit, fit.prepared(target), codes, np.log(each), standard(raw), float(x[0]))
         return solution
@@ -135,7 +135,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         """The scale of every sample from its domain, or from its features where the domain is unknown (−1)."""
         predicted = np.full(len(logits), 1 / self.temperature_)
         if self.weights_[1:].any():
-            standard = Standard(self.low_, self.high_, self.mean_, self.sd_)
+            standard = Standardization(self.low_, self.high_, self.mean_, self.sd_)
             features = standard(raw_features(Shape.of(logits, self.unit_), FEATURES))
             predicted = np.exp(self.weights_[0] + (features * self.weights_[1:]).sum(axis=1))
         return np.where(codes >= 0, 1 / np.r_[self.temperatures_, self.temperature_][codes], predicted)
@@ -189,7 +189,7 @@ def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def predict_log_scale(
-    fit: ScaleFit, target: Objective, codes: NDArray[np.intp], log_scales: Vector, features: Vector, common: float
+    fit: ScaleSearch, target: Objective, codes: NDArray[np.intp], log_scales: Vector, features: Vector, common: float
 ) -> Vector:
     """Bias and weights of a ridge regression of the domains' log scale on the features of their samples.
 

@@ -10,8 +10,8 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
-from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, Search
-from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, NormSearch
+from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, rho_norms
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
@@ -145,7 +145,7 @@ class RhoNormScaling(ScaleCalibrator):
         if not profile.spread > 0:
             self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
             return optimize.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
-        fit = ScaleFit.of(profile, kappa=self.kappa or 0.0)
+        fit = ScaleSearch.from_profile(profile, kappa=self.kappa or 0.0)
         norms: list[Norm] = (
             [LearnedNorm(fit, forms, center=self.center)]
             if self.rho == "learn"
@@ -155,10 +155,10 @@ class RhoNormScaling(ScaleCalibrator):
             ]
         )
         tried: list[Trial] = []
-        searches: dict[float, Search] = {}
+        searches: dict[float, NormSearch] = {}
         for alpha, target in objectives.items():
             ready = fit.prepared(target)
-            searches[alpha] = search = Search(ready, fit)
+            searches[alpha] = search = NormSearch(ready, fit)
             found = (
                 (
                     (minimum, search.ece(norm, minimum.x, self.n_bins))

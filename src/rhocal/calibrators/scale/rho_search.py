@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.numerics.kernels import Descent
     from rhocal.objectives import Objective
 
@@ -41,7 +41,7 @@ class FixedNorm:
     w in [0, 1] the share of β; w = 1 is temperature scaling.
     """
 
-    def __init__(self, fit: ScaleFit, rho: float, norm: Vector) -> None:
+    def __init__(self, fit: ScaleSearch, rho: float, norm: Vector) -> None:
         self.fit, self.rho, self.norm = fit, rho, norm
         self.bounds = [fit.bounds, (0.0, 1.0)]
 
@@ -81,7 +81,7 @@ class FixedNorm:
 class LearnedNorm:
     """The same with ρ as a third coordinate, between the ends of the grid."""
 
-    def __init__(self, fit: ScaleFit, rhos: Sequence[float], *, center: bool) -> None:
+    def __init__(self, fit: ScaleSearch, rhos: Sequence[float], *, center: bool) -> None:
         self.fit, self.center = fit, center
         self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
 
@@ -108,17 +108,17 @@ class LearnedNorm:
 Norm = FixedNorm | LearnedNorm
 
 
-class Search:
+class NormSearch:
     """Descents for one norm after the other: each begins where the last ones lead to, with the Hessian that the last had."""
 
-    def __init__(self, target: Objective, fit: ScaleFit) -> None:
+    def __init__(self, target: Objective, fit: ScaleSearch) -> None:
         self.target, self.fit = target, fit
         self.last: tuple[optimize.Minimum, NDArray[np.float64] | None] | None = None
         self.before: optimize.Minimum | None = None
         self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
         self.gaps: dict[Norm, GapObjective] = {}
         self.rows: NDArray[np.intp] | None = None
-        self.coarse: Search | None = None
+        self.coarse: NormSearch | None = None
 
     @cached_property
     def temperature(self) -> optimize.Minimum:
@@ -191,7 +191,7 @@ class Search:
         if self.rows is None or self.coarse is None:
             p = norm.fit.profile.weights
             self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
-            self.coarse = Search(self.target, norm.fit.take(self.rows))
+            self.coarse = NormSearch(self.target, norm.fit.take(self.rows))
         part = norm.take(self.rows)
         near = self.coarse.minimum(part)
         self.hessians[norm] = self.coarse.hessians[part]

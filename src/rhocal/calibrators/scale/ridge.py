@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.scale.scale_fit import bound_reached, warn_unless
+from rhocal.calibrators.scale.scale_search import bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.objectives import NLL, Objective
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.scale.scale_fit import ScaleFit
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.numerics.portable import Ops
     from rhocal.numerics.portable.ops import Value
     from rhocal.numerics.special import Vector
@@ -117,7 +117,7 @@ def portable_bounded_scale(ops: Ops, log_scale: Value, unit: Value) -> Value:
 
 
 def fitted(
-    fit: ScaleFit,
+    fit: ScaleSearch,
     scale_map: ScaleMap,
     target: Objective,
     tried: Sequence[float],
@@ -142,7 +142,7 @@ def fitted(
     return found.x, choice.ridge, evidence
 
 
-def settled(fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack) -> Choice:
+def settled(fit: ScaleSearch, scale_map: ScaleMap, target: Objective, tried: Sequence[float], hold: HoldBack) -> Choice:
     """The ridge that was given, or what cross-validation says."""
     if isinstance(hold.ridge, str):
         return choose(fit, scale_map, target, tried, hold)
@@ -150,7 +150,7 @@ def settled(fit: ScaleFit, scale_map: ScaleMap, target: Objective, tried: Sequen
 
 
 def minimum(
-    fit: ScaleFit,
+    fit: ScaleSearch,
     scale_map: ScaleMap,
     target: Objective,
     ridge: float,
@@ -178,7 +178,7 @@ def minimum(
 
 
 def finish(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, found: optimize.Minimum
+    fit: ScaleSearch, scale_map: ScaleMap, target: Objective, ridge: float, found: optimize.Minimum
 ) -> optimize.Minimum:
     """The exact optimum next to the one found on the fast profile."""
     if ridge == np.inf or (fit.fast is fit.profile and found.converged):
@@ -187,7 +187,7 @@ def finish(
     return optimize.polish(exact, fast, found)
 
 
-def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], hold: HoldBack) -> Choice:
+def choose(fit: ScaleSearch, scale_map: ScaleMap, target: Objective, ridges: Sequence[float], hold: HoldBack) -> Choice:
     """The ridge with the lowest held-out objective; NLL is added to the objective while the guard is not content.
 
     A stronger ridge whose held-out objective is within ``caution`` standard errors (over the folds, paired) of the lowest
@@ -211,7 +211,7 @@ def choose(fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridges: Sequen
     return Choice(NLL(), np.inf, tuple(trials))
 
 
-def stratified_folds(fit: ScaleFit, n_folds: int) -> Vector:
+def stratified_folds(fit: ScaleSearch, n_folds: int) -> Vector:
     """The fold of every sample: its rank by confidence, counted round.
 
     So every fold sees every level of confidence, and neither the order of the samples nor repeating one (both copies share
@@ -226,7 +226,7 @@ def stratified_folds(fit: ScaleFit, n_folds: int) -> Vector:
 
 
 def _cross_validate(
-    fit: ScaleFit,
+    fit: ScaleSearch,
     scale_map: ScaleMap,
     target: Objective,
     ridges: Sequence[float],
@@ -287,7 +287,7 @@ def _standard_errors(differences: Vector, shares: Vector) -> Vector:
 
 
 def _function(
-    fit: ScaleFit, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, *, exact: bool
+    fit: ScaleSearch, scale_map: ScaleMap, target: Objective, ridge: float, anchor: float, *, exact: bool
 ) -> optimize.VectorFunction:
     strength = ridge / fit.profile.total_weight
     centre = np.r_[anchor, np.zeros(len(scale_map.start(anchor)) - 1)]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.calibrators.scale.features import Standard
-from rhocal.calibrators.scale.scale_fit import ScaleFit
+from rhocal.calibrators.scale.features import Standardization
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ class Remembers(Protocol):
 class StandardizedFeatures:
     """A tune set as a map of features sees it."""
 
-    fit: ScaleFit | None
+    fit: ScaleSearch | None
     """None: every logit of every sample is equal, so there is nothing to read, and every scale gives the same rows."""
     unit: float
     """The NLL-optimal scale, in which logits are measured before features are taken."""
-    standard: Standard
+    standard: Standardization
     inputs: Vector
     """The standardised features of every sample."""
 
     @classmethod
     def of(cls, profile: Profile, features: Callable[[float], Vector]) -> StandardizedFeatures:
         """Find the NLL-optimal scale and standardise the features, which depend on it."""
-        fit = ScaleFit.of(profile) if profile.spread > 0 else None
+        fit = ScaleSearch.from_profile(profile) if profile.spread > 0 else None
         unit = float(np.exp(fit.log_scale)) if fit else 1.0
         raw = features(unit)
-        standard = Standard.of(raw, profile.weights)
+        standard = Standardization.from_features(raw, profile.weights)
         return cls(fit, unit, standard, standard(raw))
 
     def left_to(self, calibrator: Remembers) -> None:
@@ -62,6 +62,6 @@ def nothing_to_read(target: Objective | str) -> Solution:
     return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
 
 
-def remembered(calibrator: Remembers) -> Standard:
+def remembered(calibrator: Remembers) -> Standardization:
     """How features were standardised in tuning."""
-    return Standard(calibrator.low_, calibrator.high_, calibrator.mean_, calibrator.sd_)
+    return Standardization(calibrator.low_, calibrator.high_, calibrator.mean_, calibrator.sd_)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.scale.scale_fit import ScaleFit, bound_reached, warn_unless
+from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.objectives import NLL, Objective, objective
 
@@ -55,7 +55,7 @@ class TemperatureScaling(ScaleCalibrator):
         if not profile.spread > 0:
             self.temperature_ = 1.0
             return nothing_to_read(target)
-        fit = ScaleFit.of(profile)
+        fit = ScaleSearch.from_profile(profile)
         target = fit.prepared(target)
         if isinstance(target, NLL):  # already exact
             return self._keep(fit, fit.nll)
@@ -67,7 +67,7 @@ class TemperatureScaling(ScaleCalibrator):
 
         return self._keep(fit, fit.finish(target, scales, minimum, [fit.bounds]))
 
-    def _keep(self, fit: ScaleFit, minimum: optimize.Minimum) -> optimize.Solution:
+    def _keep(self, fit: ScaleSearch, minimum: optimize.Minimum) -> optimize.Solution:
         self.temperature_ = float(np.exp(-minimum.x[0]))
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
         warn_unless(converged=minimum.converged, what="temperature scaling")

@@ -50,7 +50,7 @@ LAST_STEP = 0.01
 
 
 @dataclass(frozen=True)
-class ScaleFit:
+class ScaleSearch:
     """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
 
     profile: Profile
@@ -61,11 +61,11 @@ class ScaleFit:
     kappa: float = 0.0
     table: Table | None = None
     """A table already built, for parts of a fit."""
-    whole: ScaleFit | None = None
+    whole: ScaleSearch | None = None
     """What this is a part of."""
 
     @classmethod
-    def of(cls, profile: Profile, kappa: float = 0.0) -> ScaleFit:
+    def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
         """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
         bounds = log_scale_bounds(profile)
         start = min(max(TYPICAL - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
@@ -103,13 +103,13 @@ class ScaleFit:
         found = self.profile.table if self.profile.passes is None else self.fast
         return found if isinstance(found, Table) else None
 
-    def take(self, rows: NDArray[np.intp]) -> ScaleFit:
+    def take(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Some of the samples, with equal weights."""
         profile = self.profile.take(rows)
         table = self.fast.take(rows, profile) if isinstance(self.fast, Table) else None
         return replace(self, profile=profile, table=table, whole=self)
 
-    def weighted(self, weights: Vector) -> ScaleFit:
+    def weighted(self, weights: Vector) -> ScaleSearch:
         """The same samples with other weights (which sum to 1), such as zeros for the fold held out."""
         table = self.fast if isinstance(self.fast, Table) else None
         return replace(self, profile=replace(self.profile, weights=weights), table=table, whole=self)
