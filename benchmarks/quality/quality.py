@@ -26,7 +26,7 @@ import rhocal
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
 from rhocal.evaluation.compare import Row, TunedOn, compare, read_rows, splits, write_rows
-from rhocal.metrics import figures
+from rhocal.metrics import measure_all
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import perfect_error
@@ -62,10 +62,10 @@ def peer_row(network: str, pair: TunedOn, method: str) -> Row:
     seconds = time.perf_counter() - start
     out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
     test = predictions(out, pair.test.labels)
-    scored = Scored.of(test)
+    scored = Scored.from_predictions(test)
     floor = perfect_error(scored.confidence, scored.weights, N_BINS)
     sizes = pair.tune.n_samples, pair.test.n_samples
-    return Row(network, pair.name, method, figures(test), seconds, *sizes, floor)
+    return Row(network, pair.name, method, measure_all(test), seconds, *sizes, floor)
 
 
 def network_rows(path: Path, n_seeds: int, done: set[Cell]) -> list[dict[str, Any]]:

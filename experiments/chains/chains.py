@@ -26,7 +26,7 @@ from rhocal.calibrators.compose.folds import fold_models, out_of_fold
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
 from rhocal.evaluation.compare import Row, TunedOn, read_rows, splits, write_rows
-from rhocal.metrics import figures
+from rhocal.metrics import measure_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def stages(pair: TunedOn) -> Iterator[Stage]:
 
 def split_rows(network: str, pair: TunedOn) -> Iterator[Row]:
     def row(method: str, outputs: Floats) -> Row:
-        measured = figures(predictions(outputs, pair.test.labels))
+        measured = measure_all(predictions(outputs, pair.test.labels))
         return Row(network, pair.name, method, measured, 0.0, pair.tune.n_samples, pair.test.n_samples)
 
     temperature = TemperatureScaling().fit_checked(pair.tune, "logits")

@@ -256,7 +256,7 @@ def by_network(rows: Sequence[Row]) -> dict[str, dict[tuple[str, str], list[floa
     """Figures of every network that all methods have a result on, by metric and method."""
     found: dict[str, dict[tuple[str, str], list[float]]] = {network: {} for network in complete(rows)}
     for row in rows:
-        for metric, value in row.figures.items():
+        for metric, value in row.values.items():
             found.get(row.network, {}).setdefault((metric, row.method), []).append(value)
     return found
 

@@ -19,9 +19,9 @@ from models import HELD_BACK, MODELS, OTHERS, Model
 from rhocal.evaluation.compare import write_rows
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import bootstrap
-from rhocal.metrics.inference.calibration_tests import DRAWN, TITLES, outcomes
+from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, TITLES, outcomes
 from rhocal.metrics.inference.inverted import bin_moments, chances, ece_interval
-from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.uncertainty import wilson
 from rhocal.numerics.bins import equal_mass, equal_width
 
@@ -104,7 +104,9 @@ def p_values(n: int, trials: int) -> list[dict[str, Any]]:
     seen: dict[str, list[float]] = {}
     for k in range(trials):
         sample = MODELS[0].draw(rng, n)
-        found = outcomes(sample, nulls(Walk.of(sample), list(DRAWN), 199, k))
+        found = outcomes(
+            sample, simulate_nulls(CumulativeDifferences.from_scored(sample), list(SIMULATED_TESTS), 199, k)
+        )
         for name, test in found.items():
             seen.setdefault(name, []).append(test.p_value)
     rows = []

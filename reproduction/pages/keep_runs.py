@@ -31,7 +31,7 @@ def figures(path: Path) -> dict[tuple[str, str], float]:
     """What a comparison says about a file of logits."""
     (pair,) = splits(read(path), 1)
     rows = compare("run", pair, {name: calibrator(name) for name in METHODS})
-    return {(row.method, name): row.figures[name] for row in rows for name in FIGURES}
+    return {(row.method, name): row.values[name] for row in rows for name in FIGURES}
 
 
 def small(name: str, values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:

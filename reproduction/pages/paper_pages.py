@@ -162,7 +162,7 @@ def networks(known: dict[str, Path], tables: dict[int, Measured]) -> str:
         used = [f"{number}" for number, found in tables.items() if name in found.networks]
         own = any(folder in known[name].parents for folder in OWN) if name in known else False
         rows = [row for found in tables.values() for row in found.rows if row.network == name]
-        plain = next((row.figures["accuracy"] for row in rows if row.method in {"identity", "uncalibrated"}), math.nan)
+        plain = next((row.values["accuracy"] for row in rows if row.method in {"identity", "uncalibrated"}), math.nan)
         sizes = f"{rows[0].n_tune:,} / {rows[0].n_test:,}"
         label = next(found.networks[name].label for found in tables.values() if name in found.networks)
         cells.append([f"`{label}`", "ours" if own else "public", ", ".join(used), sizes, shown(plain, math.nan, 3)])

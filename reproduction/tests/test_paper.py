@@ -353,8 +353,8 @@ def test_finished_cells_are_not_run_again(tmp_path):
         grid, [tmp_path / "net.npz"], n_seeds=2, output=output, before=old_rows(output), step=seen.append
     )  # fmt: skip
     assert len(seen) == 2 * len(grid.entries) - 4
-    assert [(r.split, r.method, r.figures["ece"]) for r in again] == [
-        (r.split, r.method, pytest.approx(r.figures["ece"], rel=1e-5)) for r in once
+    assert [(r.split, r.method, r.values["ece"]) for r in again] == [
+        (r.split, r.method, pytest.approx(r.values["ece"], rel=1e-5)) for r in once
     ]
 
 

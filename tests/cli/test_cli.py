@@ -71,10 +71,10 @@ def test_fit_apply_evaluate(folder):
         np.testing.assert_array_equal(written["confidence"], written["probs"].max(1))
         np.testing.assert_array_equal(written["labels"], source["labels_test"])
         expected = rhocal.metrics.ece(written["probs"], source["labels_test"])
-    figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["figures"]
+    figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["values"]
     assert set(figures["rho-norm"]) == set(CORE)
     assert np.isclose(figures["rho-norm"]["ece"], expected, atol=1e-6)
-    assert figures["rho-norm"]["nll"] < figures["as it is"]["nll"]
+    assert figures["rho-norm"]["nll"] < figures["uncalibrated"]["nll"]
     assert "ECE" in run("evaluate", folder / "one.npz").stdout
 
 
@@ -205,7 +205,7 @@ def test_domains_come_from_a_file_of_their_own(folder):
     expected = cal.predict_proba(logits, groups=groups)
     np.testing.assert_array_equal(np.load(folder / "out.npz")["probs"], expected)
     done = run("evaluate", folder / "rooms.npz", "-c", target, "--groups", folder / "groups.npy", "--json")
-    figures = json.loads(done.stdout)["figures"]["multi-domain"]
+    figures = json.loads(done.stdout)["values"]["multi-domain"]
     assert np.isclose(figures["nll"], rhocal.metrics.nll(expected, labels), rtol=1e-5)
     refused = run("fit", folder / "rooms.npz", "-m", "field", "--groups", folder / "groups.npy", "-o", target, code=2)
     assert "knows no domains" in refused.stderr
@@ -219,13 +219,13 @@ def test_evaluate_reads_like_a_verdict(folder):
     cal = folder / "v.safetensors"
     run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
     text = run("evaluate", folder / "two.npz", "-c", cal).stdout
-    assert "temperature against 'as it is', on the same samples: ece -" in text
+    assert "temperature against 'uncalibrated', on the same samples: ece -" in text
     assert text.count("verdict:") == 2
     document = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)
-    assert set(document) == {"n_samples", "n_classes", "figures", "evaluation", "differences"}
-    before = document["evaluation"]["as it is"]
-    assert before["figures"]["ece"]["value"] == document["figures"]["as it is"]["ece"]
-    assert before["figures"]["ece"]["floor"] > 0
+    assert set(document) == {"n_samples", "n_classes", "values", "evaluation", "differences"}
+    before = document["evaluation"]["uncalibrated"]
+    assert before["values"]["ece"]["value"] == document["values"]["uncalibrated"]["ece"]
+    assert before["values"]["ece"]["floor"] > 0
     assert document["differences"]["nll"]["value"] < 0
 
 
@@ -245,11 +245,11 @@ def test_evaluate_by_group(folder):
         for ending in ("npz", "csv")
     ]
     for document in found:
-        groups = document["evaluation"]["as it is"]["groups"]
+        groups = document["evaluation"]["uncalibrated"]["groups"]
         assert {group["group"]: group["n_samples"] for group in groups} == {"here": 200, "there": 200}
     kept = json.loads(run("evaluate", folder / "sites.npz", "--groups", "site", "--ignore-index", 0, "--json").stdout)[
         "evaluation"
-    ]["as it is"]["groups"]
+    ]["uncalibrated"]["groups"]
     assert sum(group["n_samples"] for group in kept) == int((labels != 0).sum())
     run("fit", folder / "two.npz", "-m", "temperature", "-o", folder / "g.safetensors")
     text = run("evaluate", folder / "two.npz", "-c", folder / "g.safetensors", "--groups", "predicted").stdout

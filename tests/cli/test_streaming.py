@@ -22,10 +22,10 @@ def test_fit_evaluate_and_profile_block_by_block(tmp_path):
     assert (said["n_samples"], said["bytes_read"]) == (1500, logits.size * 4)
     blocks = json.loads(run("evaluate", tmp_path / "*.parquet", "-c", cal, "--json").stdout)
     whole = json.loads(run("evaluate", tmp_path / "z.npz", "-c", cal, "--json").stdout)
-    for who in ("as it is", "rho-norm"):
-        assert blocks["figures"][who] == pytest.approx(whole["figures"][who], rel=1e-5)
+    for who in ("uncalibrated", "rho-norm"):
+        assert blocks["values"][who] == pytest.approx(whole["values"][who], rel=1e-5)
         assert blocks["evaluation"][who]["verdict"] == whole["evaluation"][who]["verdict"]
-        mine, theirs = (found["evaluation"][who]["figures"] for found in (blocks, whole))
+        mine, theirs = (found["evaluation"][who]["values"] for found in (blocks, whole))
         assert list(mine) == list(theirs)
         for metric, name in itertools.product(theirs, ("value", "low", "high", "floor", "p_value")):
             assert mine[metric][name] == pytest.approx(theirs[metric][name], rel=1e-4, abs=1e-6), (who, metric, name)
@@ -36,10 +36,10 @@ def test_fit_evaluate_and_profile_block_by_block(tmp_path):
     assert "verdict: " in text
     assert "on the same samples" in text
     added = json.loads(run("evaluate", tmp_path / "*.parquet", "--metrics", "rmsce", "--json").stdout)  # has no floor
-    assert added["figures"]["as it is"]["rmsce"] == pytest.approx(
+    assert added["values"]["uncalibrated"]["rmsce"] == pytest.approx(
         rhocal.metrics.rmsce(logits, labels, kind="logits"), rel=1e-5
     )
-    assert 0 < added["ece_floor"]["as it is"] < 0.1
+    assert 0 < added["ece_floor"]["uncalibrated"] < 0.1
     profile = tmp_path / "p.safetensors"
     run("profile", tmp_path / "z.npz", "--stream", "-o", profile)
     again = json.loads(run("fit", profile, "-o", cal, "--json").stdout)

@@ -244,7 +244,7 @@ def test_command_line(folder, tmp_path):
     there = json.loads(run("fit", folder, "--workers", "2", "-o", cal, "--json").stdout)
     here = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     assert there["parameters"]["gamma"] == here.gamma_
-    workers = json.loads(run("evaluate", folder, "--workers", "2", "--json").stdout)["figures"]["as it is"]
+    workers = json.loads(run("evaluate", folder, "--workers", "2", "--json").stdout)["values"]["uncalibrated"]
     found = rhocal.measure(rhocal.stream(folder))
     for name in ("accuracy", "ece", "mce", "nll", "brier"):
         assert workers[name] == pytest.approx(found[name], rel=1e-12), name

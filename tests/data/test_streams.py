@@ -189,11 +189,11 @@ def test_metrics_of_a_stream(data, tmp_path):
     cal = rhocal.TemperatureScaling().fit(logits, labels)
     names = [name for name, metric in METRICS.items() if metric.streams == "exactly"]
     found = rhocal.measure(rhocal.stream(tmp_path / "z.npz"), calibrator=cal, metrics=names)
-    whole = rhocal.metrics.figures(predictions(cal.transform(logits), labels), names)
+    whole = rhocal.metrics.measure_all(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
     values, bounds = measure.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
-    exact = rhocal.metrics.figures(predictions(logits, labels))
+    exact = rhocal.metrics.measure_all(predictions(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
     with pytest.raises(InputError, match="cannot be added up"):
@@ -210,7 +210,7 @@ def test_an_evaluation_of_a_stream_is_the_one_in_memory(data, tmp_path):
     for given in ((rhocal.stream(tmp_path / "z.npz"),), blocks):
         found = rhocal.evaluate(*given, kind="logits", metrics=["ece", "nll", "brier", "mce"])
         assert (found.verdict, found.n_samples, found.n_classes) == (whole.verdict, 1500, 100)
-        for mine, theirs in zip(found.figures, whole.figures, strict=True):
+        for mine, theirs in zip(found.values, whole.values, strict=True):
             assert mine.metric == theirs.metric
             for name in ("value", "low", "high", "floor", "p_value"):
                 assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-9), (mine.metric, name)

@@ -49,10 +49,10 @@ def same_rows(streamed, whole, rtol=2e-4):
         (row.split, row.method, row.n_tune, row.n_test) for row in whole
     ]
     for mine, theirs in zip(streamed, whole, strict=True):
-        assert mine.figures["accuracy"] == theirs.figures["accuracy"]
-        for name, value in theirs.figures.items():
+        assert mine.values["accuracy"] == theirs.values["accuracy"]
+        for name, value in theirs.values.items():
             bound = 5e-3 if name == "adaptive_ece" else 1e-5
-            assert mine.figures[name] == pytest.approx(value, rel=rtol, abs=bound), (mine.method, name)
+            assert mine.values[name] == pytest.approx(value, rel=rtol, abs=bound), (mine.method, name)
         assert mine.ece_floor == pytest.approx(theirs.ece_floor, rel=rtol)
         assert mine.note == theirs.note
 
@@ -109,7 +109,7 @@ def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, f
     assert f"{mine.sum()} of {tuned.sum()} samples were drawn" in drawn.note
     cal = calibrator("histogram-binning").fit(data[0][mine], data[1][mine])
     found = rhocal.metrics.nll(cal.transform(data[0][~tuned]), data[1][~tuned], kind="logits")
-    assert drawn.figures["nll"] == pytest.approx(found, rel=1e-6)
+    assert drawn.values["nll"] == pytest.approx(found, rel=1e-6)
     assert drawn.n_tune == tuned.sum()
     lines = summary(rows)
     assert [line["subsampled"] for line in lines] == [False, True]
@@ -123,7 +123,7 @@ def test_a_method_that_fails_is_a_row_and_the_others_have_figures(file, monkeypa
     failed, fine = summary(rows)
     assert math.isnan(failed["nll"])
     assert fine["nll"] > 0
-    assert math.isnan(rows[1].figures["classwise_ece"])  # too many classes for its sums
+    assert math.isnan(rows[1].values["classwise_ece"])  # too many classes for its sums
 
 
 def test_command_line(data, file, tmp_path):

@@ -28,7 +28,7 @@ def over():
 def test_an_evaluation_holds_what_its_parts_say(over):
     p, y = over
     found = rhocal.evaluate(p, y, metrics=["accuracy", "ece", "nll", "mce"])
-    assert [figure.metric for figure in found.figures] == ["accuracy", "ece", "nll", "mce"]
+    assert [figure.metric for figure in found.values] == ["accuracy", "ece", "nll", "mce"]
     for name in ("accuracy", "ece", "nll"):
         figure, floor = found[name], un.floor(name, p, y)
         assert np.isclose(figure.value, getattr(rhocal.metrics, name)(p, y))
@@ -46,7 +46,7 @@ def test_an_evaluation_holds_what_its_parts_say(over):
 def test_every_metric_can_be_evaluated(perfect):
     p, y = perfect
     found = rhocal.evaluate(p[:100], y[:100], metrics=list(METRICS), n_replicates=20)
-    for figure in found.figures:
+    for figure in found.values:
         assert figure.low <= figure.high
         rounding = 1e-9 * abs(figure.floor)  # the entropy, say, is the same in every draw
         assert figure.floor_low - rounding <= figure.floor <= figure.floor_high + rounding
@@ -92,12 +92,12 @@ def test_what_only_another_test_sees():
 def test_conversions(over):
     found = rhocal.evaluate(*over, groups="predicted")
     document = json.loads(found.to_json())
-    assert document["figures"]["ece"]["value"] == found["ece"].value
+    assert document["values"]["ece"]["value"] == found["ece"].value
     assert document["tests"]["ks"]["p_value"] == found.tests["ks"].p_value
     assert [group["group"] for group in document["groups"]] == [group.group for group in found.groups]
     assert document["verdict"] == found.verdict
     frame = found.to_pandas()
-    assert list(frame.index) == [figure.metric for figure in found.figures]
+    assert list(frame.index) == [figure.metric for figure in found.values]
     assert frame.loc["ece", "excess"] == found["ece"].excess
     sure = rhocal.evaluate([[1.0, 0.0]] * 3, [0, 1, 1])  # infinite statistics are not JSON
     assert "Infinity" not in sure.to_json()
@@ -119,7 +119,7 @@ def test_neither_order_nor_weights_as_copies_matter(over):
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(len(y)), times))
     a = rhocal.evaluate(p, y, sample_weight=times, n_replicates=50)
     b = rhocal.evaluate(p[order], y[order], n_replicates=50)
-    for one, two in zip(a.figures, b.figures, strict=True):
+    for one, two in zip(a.values, b.values, strict=True):
         assert np.allclose([one.value, one.low, one.high, one.floor], [two.value, two.low, two.high, two.floor])
         assert np.isclose(one.p_value, two.p_value)
     assert a.verdict == b.verdict

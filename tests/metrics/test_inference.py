@@ -15,10 +15,10 @@ from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference import uncertainty as un
 from rhocal.metrics.inference.bootstrap import bootstrap, resamples
-from rhocal.metrics.inference.calibration_tests import DRAWN, outcomes
+from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
 from rhocal.metrics.inference.floor import MEANS, Moments, _of_labels
 from rhocal.metrics.inference.inverted import ece_interval
-from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.units import rows_of
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width, perfect_error
@@ -64,7 +64,7 @@ def test_the_floor_of_means_by_hand():
 def test_the_walk_sees_what_the_metric_sees(name):
     scored = draw(777, 0, over=0.03)
     scored = replace(scored, weights=np.random.default_rng(0).integers(0, 4, 777).astype(float))
-    null = nulls(Walk.of(scored), [name], 400, 0)[name]
+    null = simulate_nulls(CumulativeDifferences.from_scored(scored), [name], 400, 0)[name]
     assert np.isclose(null.observed, METRICS[name].value(scored), rtol=1e-12)
     rng = np.random.default_rng(1)
     repeated = rows_of(scored, np.repeat(np.arange(777), scored.weights.astype(int)))
@@ -79,8 +79,8 @@ def test_the_walk_sees_what_the_metric_sees(name):
 
 def test_kernel_and_ks_by_brute_force():
     scored = draw(150, 3, over=0.1)  # fewer than KERNEL_CELLS, so that no confidences are joined
-    walk = Walk.of(scored)
-    found = nulls(walk, ["ks", "skce"], 10, 0)
+    walk = CumulativeDifferences.from_scored(scored)
+    found = simulate_nulls(walk, ["ks", "skce"], 10, 0)
     order = np.argsort(scored.confidence)
     c, d = scored.confidence[order], (scored.correct - scored.confidence)[order] / 150
     assert np.isclose(found["ks"].observed, np.abs(np.cumsum(d)).max())
@@ -101,7 +101,7 @@ def test_drawing_labels_agrees_with_the_fast_ways():
 def test_closed_form_of_the_ece_floor():
     """``rhocal.numerics.bins.perfect_error`` takes bins as normal; with thousands of samples the drawn mean is the same."""
     scored = draw(5000, 0)
-    drawn = nulls(Walk.of(scored), ["ece"], 1000, 0)["ece"].drawn
+    drawn = simulate_nulls(CumulativeDifferences.from_scored(scored), ["ece"], 1000, 0)["ece"].drawn
     assert np.isclose(drawn.mean(), perfect_error(scored.confidence, scored.weights, 10), rtol=0.03)
 
 
@@ -111,7 +111,10 @@ def test_neither_order_nor_writing_out_weights_matters():
     weighted = replace(scored, weights=times.astype(float))
     repeated = rows_of(scored, np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
-    a, b = (nulls(Walk.of(view), [*DRAWN, "mce"], 100, 0) for view in (weighted, repeated))
+    a, b = (
+        simulate_nulls(CumulativeDifferences.from_scored(view), [*SIMULATED_TESTS, "mce"], 100, 0)
+        for view in (weighted, repeated)
+    )
     for name in a:
         np.testing.assert_allclose(a[name].drawn, b[name].drawn, rtol=1e-12)
         assert np.isclose(a[name].observed, b[name].observed)
@@ -127,7 +130,9 @@ def test_weights_that_are_not_whole_count_as_that_many_samples():
     scored = draw(2000, 0)
     halves = rows_of(scored, np.repeat(np.arange(2000), 2))
     halves = replace(halves, weights=np.full(4000, 0.5))
-    one, two = (nulls(Walk.of(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves))
+    one, two = (
+        simulate_nulls(CumulativeDifferences.from_scored(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves)
+    )
     assert np.isclose(one.observed, two.observed)
     assert np.isclose(one.drawn.mean(), two.drawn.mean(), rtol=0.05)
     assert np.isclose(one.drawn.std(), two.drawn.std(), rtol=0.1)
@@ -137,19 +142,19 @@ def test_weights_that_are_not_whole_count_as_that_many_samples():
 
 def test_many_samples_are_drawn_as_sums_of_neighbours():
     scored = draw(60_000, 0)
-    walk = Walk.of(scored)
+    walk = CumulativeDifferences.from_scored(scored)
     assert not walk.exact
     assert len(walk.ends) < 1300
-    drawn = nulls(walk, ["ece"], 500, 0)["ece"].drawn
+    drawn = simulate_nulls(walk, ["ece"], 500, 0)["ece"].drawn
     assert np.isclose(drawn.mean(), perfect_error(scored.confidence, scored.weights, 10), rtol=0.03)
 
 
 def test_a_thousand_floors_of_ten_thousand_samples_take_less_than_a_second():
-    walk = Walk.of(draw(10_000, 0))
+    walk = CumulativeDifferences.from_scored(draw(10_000, 0))
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        nulls(walk, ["ece", "adaptive_ece", "mce"], 1000, 0)
+        simulate_nulls(walk, ["ece", "adaptive_ece", "mce"], 1000, 0)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 1
 
@@ -163,18 +168,20 @@ def p_values():
     seen = []
     for k in range(300):
         sample = draw(300, k)
-        found = outcomes(sample, nulls(Walk.of(sample), list(DRAWN), 199, k))
+        found = outcomes(
+            sample, simulate_nulls(CumulativeDifferences.from_scored(sample), list(SIMULATED_TESTS), 199, k)
+        )
         seen.append({name: test.p_value for name, test in found.items()})
     return {name: np.array([row[name] for row in seen]) for name in seen[0]}
 
 
-@pytest.mark.parametrize("name", [*DRAWN, "spiegelhalter", "gap"])
+@pytest.mark.parametrize("name", [*SIMULATED_TESTS, "spiegelhalter", "gap"])
 def test_p_values_are_uniform_for_a_perfect_model(p_values, name):
     assert scipy.stats.kstest(p_values[name], "uniform").pvalue > 0.005
     assert 0.02 < np.mean(p_values[name] <= 0.05) < 0.09
 
 
-@pytest.mark.parametrize("name", [*DRAWN, "spiegelhalter", "gap"])
+@pytest.mark.parametrize("name", [*SIMULATED_TESTS, "spiegelhalter", "gap"])
 def test_miscalibration_is_seen(name):
     p, y = synthetic(2000, 5, scale=2.0)
     assert un.calibration_tests(softmax(p), y)[name].p_value < 0.002
@@ -186,7 +193,7 @@ def test_spiegelhalter_is_the_floor_test_of_the_top_brier_score():
     data = predictions(z, y)
     found = un.floors(data, ["top_brier"])["top_brier"]
     assert np.isclose(found.p_value, un.calibration_tests(softmax(z), y)["spiegelhalter"].p_value, rtol=1e-6)
-    mean, sd = Moments.of(data, Scored.of(data)).top_brier
+    mean, sd = Moments.of(data, Scored.from_predictions(data)).top_brier
     assert np.isclose((found.value - mean) / sd, un.calibration_tests(softmax(z), y)["spiegelhalter"].statistic)
 
 
@@ -351,7 +358,9 @@ def test_samples_needed_are_neither_too_few_nor_too_many():
     found = []
     for seed in range(200):
         sample = draw(needed.n_samples, seed, over=0.05)
-        found.append(nulls(Walk.of(sample), ["ece"], 199, seed)["ece"].p_value <= 0.05)
+        found.append(
+            simulate_nulls(CumulativeDifferences.from_scored(sample), ["ece"], 199, seed)["ece"].p_value <= 0.05
+        )
     assert 0.7 < np.mean(found) < 0.9
     assert np.isclose(
         needed.floor, perfect_error(confidence, np.full(20_000, needed.n_samples / 20_000), 10), rtol=0.05

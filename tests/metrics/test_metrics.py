@@ -128,11 +128,13 @@ def test_batches_add_up(cuts):
     for metric in METRICS.values():
         if metric.sums is None:
             continue
-        parts = [metric.sums(Scored.of(data.take(rows))) for rows in np.split(np.arange(2000), sorted(cuts))]
+        parts = [
+            metric.sums(Scored.from_predictions(data.take(rows))) for rows in np.split(np.arange(2000), sorted(cuts))
+        ]
         total = parts[0]
         for part in parts[1:]:
             total = total + part
-        assert np.isclose(total.value, metric.value(Scored.of(data)), rtol=1e-12)
+        assert np.isclose(total.value, metric.value(Scored.from_predictions(data)), rtol=1e-12)
 
 
 def test_logits_and_probabilities_agree(sample):

@@ -34,7 +34,7 @@ def test_the_document_says_what_the_library_computes(quiet):
     for method in found["methods"]:
         cal = cals.get(method["name"], rhocal.Identity().fit(data.logits, data.labels))
         logits = cal.transform(data.logits)
-        for name, figure in method["figures"].items():
+        for name, figure in method["values"].items():
             assert figure["value"] == pytest.approx(metrics.METRICS[name](logits, data.labels, kind="logits"), abs=1e-9)
     evaluation = rhocal.evaluate(data.logits, data.labels, kind="logits")
     assert found["verdict"]["before"] == evaluation.verdict
@@ -56,7 +56,7 @@ def test_differences_are_paired_and_corrected(quiet):
     entry = next(m for m in found["methods"] if m["name"] == "temperature")
     difference = entry["differences"]["ece"]
     assert difference["value"] == pytest.approx(
-        entry["figures"]["ece"]["value"] - found["methods"][0]["figures"]["ece"]["value"], abs=1e-9
+        entry["values"]["ece"]["value"] - found["methods"][0]["values"]["ece"]["value"], abs=1e-9
     )
     assert difference["p_value"] == pytest.approx(3 * 2 / 1001)  # the smallest possible, times three methods (Holm)
     assert difference["verdict"] == "better"
@@ -157,7 +157,7 @@ def test_weights_are_repetitions():
     a = document(predictions(logits, labels, sample_weight=times), {}, about("x"))["methods"][0]
     b = document(predictions(logits[rows], labels[rows]), {}, about("x"))["methods"][0]
     assert a["bins"] == b["bins"]
-    assert a["figures"]["ece"] == pytest.approx(b["figures"]["ece"])
+    assert a["values"]["ece"] == pytest.approx(b["values"]["ece"])
 
 
 class Page(HTMLParser):
@@ -237,7 +237,7 @@ def test_contrast(selector):
 
 def test_normal_draws_agree_with_resampling(monkeypatch):
     logits, labels = synthetic(8000, 5, seed=2)
-    a, b = (metrics.Scored.of(predictions(logits / t, labels)) for t in (2.7, 2.0))
+    a, b = (metrics.Scored.from_predictions(predictions(logits / t, labels)) for t in (2.7, 2.0))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     drawn = paired.differences(a, b, names, seed=1)
     monkeypatch.setattr(paired, "MANY", 100)

@@ -119,7 +119,7 @@ def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> Means:
     methods = dict.fromkeys(row.method for row in ordered)
     return Means(
         {
-            (method, title): np.array([row.figures.get(column, math.nan) for row in ordered if row.method == method])
+            (method, title): np.array([row.values.get(column, math.nan) for row in ordered if row.method == method])
             for method in methods
             for column, title in [*columns, ("accuracy", "accuracy")]
         }

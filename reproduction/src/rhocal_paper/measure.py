@@ -64,7 +64,7 @@ class PaperTask(Task):
                     yield row
                     continue
                 extra = moved(cals[name].transform(pair.test.logits), pair.test.logits)
-                yield replace(row, figures=row.figures | extra)
+                yield replace(row, values=row.values | extra)
 
 
 def tasks(grid: Grid, paths: Sequence[Path], n_seeds: int, done: Sequence[Row] = ()) -> list[PaperTask]:

@@ -60,7 +60,7 @@ def evaluate(
         how.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
         blocks = opened(source, arrays, TEST, how)
         blocks_spec = spec.of_blocks() | ({} if cal is None else {"classes": cal.classes_})
-        who: dict[str, Calibrator | None] = {"as it is": None} | ({} if cal is None else {cal.name: cal})
+        who: dict[str, Calibrator | None] = {"uncalibrated": None} | ({} if cal is None else {cal.name: cal})
         _of_stream(
             source, blocks, who, blocks_spec, None if shown is None else _listed(shown), seed, how, as_json=as_json
         )
@@ -76,7 +76,7 @@ def evaluate(
         **spec.of_arrays(),
     )
     slices = PREDICTED if groups == PREDICTED else data.groups
-    columns = {"as it is": data}
+    columns = {"uncalibrated": data}
     if cal is not None:
         calibrated = cal.transform(data.logits, kind="logits", groups=data.groups if cal.takes_groups else None)
         columns[cal.name] = predictions(calibrated, data.labels, classes=data.classes if groups else None)
@@ -86,10 +86,10 @@ def evaluate(
     }
     differences: dict[str, Difference] = {}
     if cal is not None:
-        before, after = (Scored.of(column) for column in columns.values())
+        before, after = (Scored.from_predictions(column) for column in columns.values())
         differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     if as_json:
-        figures = {name: metrics.figures(column) for name, column in columns.items()}
+        figures = {name: metrics.measure_all(column) for name, column in columns.items()}
         about = {"n_samples": data.n_samples, "n_classes": data.n_classes}
         print_json({**about, **_document(figures, found, differences)})
         return
@@ -132,7 +132,7 @@ def _document(
     differences: Mapping[str, Difference],
 ) -> dict[str, Any]:
     return {
-        "figures": figures,
+        "values": figures,
         "evaluation": {name: evaluation.to_dict() for name, evaluation in found.items()},
         "differences": {name: vars(difference) for name, difference in differences.items()},
     }
@@ -153,10 +153,10 @@ def _show_stream(source: Path, blocks: Any, measures: tuple[Any, Any], *, as_jso
     left_out = skipped(blocks)
     if as_json:
         about = {"n_rows": blocks.n_rows, "n_samples": n_samples}
-        print_json({**about, "figures": found, FLOOR: floors, "error_at_most": bounds, **left_out})
+        print_json({**about, "values": found, FLOOR: floors, "error_at_most": bounds, **left_out})
         return
     screen = tables.console()
-    screen.print(tables.figures(found, f"{source}: {n_samples:,} samples, block by block"))
+    screen.print(tables.metric_values(found, f"{source}: {n_samples:,} samples, block by block"))
     for who, floor in floors.items():
         screen.print(
             f"{who}: a perfectly calibrated model with these confidences has an ECE of {floor:.4f}, on average"

@@ -70,8 +70,8 @@ def fit(
     cal.save(output)
     data = predictions(split.logits, split.labels, **arguments)
     before, after = (
-        metrics.figures(data),
-        metrics.figures(predictions(cal.transform(data.logits, kind="logits", groups=data.groups), data.labels)),
+        metrics.measure_all(data),
+        metrics.measure_all(predictions(cal.transform(data.logits, kind="logits", groups=data.groups), data.labels)),
     )
     document = {
         **_fitted(cal, method, output),
@@ -89,7 +89,7 @@ def fit(
     screen = tables.console()
     screen.print(_pairs(cal, method))
     screen.print(
-        tables.figures({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
+        tables.metric_values({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
     )
     screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
 

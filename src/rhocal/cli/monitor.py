@@ -131,7 +131,7 @@ def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -
         raise type(error)(f"{batch.where}: {error}") from error
     if cal is not None:
         data = replace(data, scores=cal.transform_checked(data.logits), kind="logits")
-    samples = Scored.of(data)
+    samples = Scored.from_predictions(data)
     watched.add(samples.confidence, samples.correct)
     watched.seen[batch.source] = batch.upto
 

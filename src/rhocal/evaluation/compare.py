@@ -15,7 +15,7 @@ from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data.atomic import writing
 from rhocal.data.predictions import Predictions, predictions
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.metrics import CORE, METRICS, figures
+from rhocal.metrics import CORE, METRICS, measure_all
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import perfect_error
@@ -49,7 +49,7 @@ class Row:
     network: str
     split: str
     method: str
-    figures: dict[str, float]
+    values: dict[str, float]
     seconds: float
     n_tune: int
     n_test: int
@@ -75,18 +75,18 @@ class Row:
             "n_test": self.n_test,
             "note": self.note,
         }
-        return head | self.figures | tail
+        return head | self.values | tail
 
     @classmethod
     def of_flat(cls, row: Mapping[str, Any]) -> Row:
         """A row that was written and read again; what is empty there is not a number."""
-        figures = {
+        values = {
             name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
         }
         seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
         sizes = int(row["n_tune"]), int(row["n_test"])
         return cls(
-            row["network"], row["split"], row["method"], figures, seconds, *sizes, floor, row.get("note", ""), cpu
+            row["network"], row["split"], row["method"], values, seconds, *sizes, floor, row.get("note", ""), cpu
         )
 
 
@@ -135,9 +135,9 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
         seconds, cpu = np.array([time.perf_counter(), time.process_time()]) - start
         calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
         note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
-        scored = Scored.of(calibrated)
+        scored = Scored.from_predictions(calibrated)
         floor = perfect_error(scored.confidence, scored.weights, N_BINS)
-        found = figures(calibrated, COLUMNS)
+        found = measure_all(calibrated, COLUMNS)
         yield Row(network, pair.name, method, found, float(seconds), *sizes, floor, note, float(cpu))
 
 
@@ -160,7 +160,7 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
         cells = [[row for row in rows if row.method == method and row.network == network] for network in networks]
         line: dict[str, Any] = {"method": method}
         for name in COLUMNS:
-            table = [[row.figures[name] for row in cell] for cell in cells]
+            table = [[row.values[name] for row in cell] for cell in cells]
             line[name] = _mean([_mean(values) for values in table])
             line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
         line["subsampled"] = any(SUBSAMPLED in row.note for cell in cells for row in cell)

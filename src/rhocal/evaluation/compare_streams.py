@@ -105,9 +105,9 @@ def measure_all(
     rows = []
     for one in fitted:
         values = found.get((one.split, one.method), {})
-        figures = {name: values.get(name, math.nan) for name in COLUMNS}
+        columns = {name: values.get(name, math.nan) for name in COLUMNS}
         n_test, floor = sizes.get(one.split, 0), values.get(FLOOR, math.nan)
-        rows.append(Row(network, one.split, one.method, figures, one.seconds, one.n_tune, n_test, floor, one.note))
+        rows.append(Row(network, one.split, one.method, columns, one.seconds, one.n_tune, n_test, floor, one.note))
     return rows
 
 

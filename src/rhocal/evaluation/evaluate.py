@@ -14,14 +14,14 @@ import numpy as np
 
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
-from rhocal.evaluation.evaluation import Evaluation, Figure, Group
-from rhocal.metrics.inference.calibration_tests import DRAWN, outcomes
-from rhocal.metrics.inference.floor import N_REPLICATES, WALKED, floors, of_null
-from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
+from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
+from rhocal.metrics.inference.floor import N_REPLICATES, SIMULATED_METRICS, Floor, floors
+from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.inference.uncertainty import intervals
 from rhocal.metrics.inference.units import rows_of
-from rhocal.metrics.inference.verdict import ALARM, alarm, verdict
+from rhocal.metrics.inference.verdict import SIGNIFICANCE_LEVEL, alarm, verdict
 from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.metrics.inference.floor import Floor
     from rhocal.metrics.inference.inverted import Interval
-    from rhocal.metrics.inference.null import Null
+    from rhocal.metrics.inference.null import NullDistribution
 
 SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
 """What an evaluation holds unless other metrics are asked for."""
@@ -82,9 +81,9 @@ def evaluate_checked(
 ) -> Evaluation:
     """The same for data that has passed the border."""
     names = list(dict.fromkeys(["ece", *metrics]))
-    scored = Scored.of(data)
-    walked = dict.fromkeys([*DRAWN, *(name for name in names if name in WALKED)])
-    drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
+    scored = Scored.from_predictions(data)
+    walked = dict.fromkeys([*SIMULATED_TESTS, *(name for name in names if name in SIMULATED_METRICS)])
+    drawn = simulate_nulls(CumulativeDifferences.from_scored(scored), list(walked), n_replicates, seed)
     found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
     whole = assembled(scored, data.n_classes, metrics, found, drawn, n_replicates=n_replicates, seed=seed)
     return whole if groups is None else replace(whole, groups=by_group(data, scored, groups, n_replicates, seed))
@@ -95,7 +94,7 @@ def assembled(
     n_classes: int,
     metrics: Sequence[str],
     found: Mapping[str, Floor],
-    drawn: Mapping[str, Null],
+    drawn: Mapping[str, NullDistribution],
     *,
     n_replicates: int,
     seed: int,
@@ -108,7 +107,7 @@ def assembled(
         scored.n_samples,
         n_classes,
         *_accuracy_and_confidence(scored),
-        tuple(_figure(found[name], ranges[name]) for name in metrics),
+        tuple(_metric_value(found[name], ranges[name]) for name in metrics),
         tested,
         verdict(scored, found["ece"], ranges["ece"], tested),
         alarm(tested)[0],
@@ -128,10 +127,10 @@ def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, 
     measured = [(name, n, part, _measure(part, len(found), n_replicates, seed)) for name, part, n in found]
     adjusted = holm([ece.p_value for *_, (ece, _, _) in measured])
     listed = [
-        Group(name, n, *_accuracy_and_confidence(part), replace(_figure(ece, limits), p_value=p), text)
+        Group(name, n, *_accuracy_and_confidence(part), replace(_metric_value(ece, limits), p_value=p), text)
         for (name, n, part, (ece, limits, text)), p in zip(measured, adjusted, strict=True)
     ]
-    return tuple(sorted(listed, key=lambda group: (group.ece.p_value > ALARM, -group.ece.excess)))
+    return tuple(sorted(listed, key=lambda group: (group.ece.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
 
 
 def _measure(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[Floor, Interval, str]:
@@ -140,11 +139,11 @@ def _measure(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple
     After Holm's correction a p-value below .05 must be below .05 / n_groups before; where a first look says it may be, the
     floor is drawn as often as that takes.
     """
-    walk = Walk.of(part)
-    drawn = nulls(walk, list(DRAWN), n_replicates, seed)
+    walk = CumulativeDifferences.from_scored(part)
+    drawn = simulate_nulls(walk, list(SIMULATED_TESTS), n_replicates, seed)
     if drawn["ece"].p_value < 10 / n_replicates and n_replicates < FINE * n_groups:
-        drawn |= nulls(walk, ["ece"], FINE * n_groups, seed + 1)
-    ece, limits = of_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
+        drawn |= simulate_nulls(walk, ["ece"], FINE * n_groups, seed + 1)
+    ece, limits = Floor.from_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
     return ece, limits, verdict(part, ece, limits, outcomes(part, drawn))
 
 
@@ -166,8 +165,8 @@ def _accuracy_and_confidence(scored: Scored) -> tuple[float, float]:
     return float(scored.weights @ scored.correct / total), float(scored.weights @ scored.confidence / total)
 
 
-def _figure(floor: Floor, interval: Interval) -> Figure:
-    return Figure(
+def _metric_value(floor: Floor, interval: Interval) -> MetricValue:
+    return MetricValue(
         floor.metric,
         floor.value,
         interval.low,

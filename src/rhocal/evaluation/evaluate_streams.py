@@ -17,9 +17,9 @@ from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.evaluation.evaluate import assembled
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
-from rhocal.metrics.inference.calibration_tests import DRAWN
-from rhocal.metrics.inference.floor import MEANS, WALKED, Moments, check_names, label_numbers, of_mean, of_null
-from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS
+from rhocal.metrics.inference.floor import MEANS, SIMULATED_METRICS, Floor, Moments, check_names, label_numbers
+from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.numerics.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ KEPT = ("confidence", "correct", "log_label", "sum_squares", "weights")
 N_NUMBERS = len(KEPT) + 3
 """With these."""
 
-ABLE = (*WALKED, *MEANS)
+ABLE = (*SIMULATED_METRICS, *MEANS)
 """Metrics whose floor and interval are known from these numbers."""
 
 
@@ -91,13 +91,13 @@ class Samples:
     def evaluation(self, names: Sequence[str], *, n_replicates: int, seed: int) -> Evaluation:
         """Metrics, intervals, floors, tests, a verdict."""
         scored = self.scored
-        walked = dict.fromkeys([*DRAWN, "ece", *(name for name in names if name in WALKED)])
-        drawn = nulls(Walk.of(scored), list(walked), n_replicates, seed)
+        walked = dict.fromkeys([*SIMULATED_TESTS, "ece", *(name for name in names if name in SIMULATED_METRICS)])
+        drawn = simulate_nulls(CumulativeDifferences.from_scored(scored), list(walked), n_replicates, seed)
         values = {name: METRICS[name].value(scored) for name in dict.fromkeys(("ece", *names))}
         floors = {
-            name: replace(of_null(name, drawn[name]), value=value)
-            if name in WALKED
-            else of_mean(name, value, *getattr(self.moments, name))
+            name: replace(Floor.from_null(name, drawn[name]), value=value)
+            if name in SIMULATED_METRICS
+            else Floor.from_moments(name, value, *getattr(self.moments, name))
             for name, value in values.items()
         }
         return assembled(scored, self.n_classes, names, floors, drawn, n_replicates=n_replicates, seed=seed)
@@ -106,7 +106,7 @@ class Samples:
 def samples_on(
     source: Source, calibrators: Mapping[str, Calibrator | None], spec: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, Samples]:
-    """The samples of a stream under several calibrators (None: as it is), from one pass; ``names`` are asked of them later."""
+    """The samples of a stream under several calibrators (None: uncalibrated), from one pass over its blocks."""
     check_names(names)
     for name in names:
         if name not in ABLE:
@@ -147,5 +147,5 @@ def numbers(
 
 
 def _numbers(data: Predictions) -> Vector:
-    scored = Scored.of(data)
+    scored = Scored.from_predictions(data)
     return np.vstack([*(getattr(scored, name) for name in KEPT), label_numbers(data.logits)])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricValue:
     """A metric with its interval and its floor."""
 
     metric: str
@@ -44,7 +44,7 @@ class Group:
     n_samples: int
     accuracy: float
     confidence: float
-    ece: Figure
+    ece: MetricValue
     """Its p-value is Holm's, for having looked at all groups."""
     verdict: str
 
@@ -58,7 +58,7 @@ class Evaluation:
     accuracy: float
     confidence: float
     """The mean."""
-    figures: tuple[Figure, ...]
+    values: tuple[MetricValue, ...]
     tests: Mapping[str, Outcome]
     verdict: str
     distinguishable: bool
@@ -66,16 +66,16 @@ class Evaluation:
     groups: tuple[Group, ...] = ()
     """Worst first: groups whose miscalibration is certain, then the others, each by excess."""
 
-    def __getitem__(self, metric: str) -> Figure:
-        for figure in self.figures:
+    def __getitem__(self, metric: str) -> MetricValue:
+        for figure in self.values:
             if figure.metric == metric:
                 return figure
-        raise KeyError(f"{metric!r}; this evaluation has {', '.join(f.metric for f in self.figures)}")
+        raise KeyError(f"{metric!r}; this evaluation has {', '.join(f.metric for f in self.values)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers."""
         document = asdict(self)
-        document["figures"] = {figure.metric: asdict(figure) for figure in self.figures}
+        document["values"] = {figure.metric: asdict(figure) for figure in self.values}
         document["tests"] = {name: asdict(test) for name, test in self.tests.items()}
         document["groups"] = list(document["groups"])
         return document
@@ -90,7 +90,7 @@ class Evaluation:
             import pandas as pd  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("pandas", "pandas", "to_pandas()") from error
-        return pd.DataFrame([asdict(figure) for figure in self.figures]).set_index("metric")
+        return pd.DataFrame([asdict(figure) for figure in self.values]).set_index("metric")
 
     @property
     def tested(self) -> str:
@@ -101,7 +101,7 @@ class Evaluation:
         )
 
     def __str__(self) -> str:
-        rows = [HEADER, *(cells(figure) for figure in self.figures)]
+        rows = [HEADER, *(cells(figure) for figure in self.values)]
         lines = [
             f"{self.n_samples:,} samples, {self.n_classes} classes",
             *aligned(rows),
@@ -122,7 +122,7 @@ MOST_GROUPS = 20
 GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "perfect", "excess", "p (Holm)")
 
 
-def cells(figure: Figure) -> tuple[str, ...]:
+def cells(figure: MetricValue) -> tuple[str, ...]:
     """A figure as texts, under HEADER."""
     metric = METRICS[figure.metric]
     return (

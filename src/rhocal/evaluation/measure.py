@@ -59,7 +59,7 @@ EXTRAS: dict[str, Callable[[Scored], Any]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """Calibrators to measure (None: as it is), on all rows or on a half of them."""
+    """Calibrators to measure (None: uncalibrated), on all rows or on a half of them."""
 
     calibrators: Mapping[Any, Calibrator | None]
     half: Half | None = None
@@ -72,7 +72,7 @@ def figures(
     step: Callable[[Chunk], None] | None = None,
     names: Iterable[str] = tuple(CORE),
 ) -> Figures:
-    """Metrics of a stream under several calibrators (None: as it is), and bounds of the error of those sketched."""
+    """Metrics of a stream under several calibrators (None: uncalibrated), and bounds of the error of those sketched."""
     return figures_on(Reader(stream, step), [Job(calibrators)], spec, names)
 
 
@@ -130,7 +130,7 @@ def block_sums(
         data = predictions(logits[rows], labels[rows], sample_weight=weight, **spec)
         found = {}
         for who, cal in calibrators.items():
-            samples = Scored.of(apply_calibrator(cal, data))
+            samples = Scored.from_predictions(apply_calibrator(cal, data))
             found[who] = {name: _state(name, samples) for name in names}
         return found
 

@@ -22,13 +22,13 @@ def means(rows: Sequence[Row], metric: str) -> tuple[list[str], Vector]:
     methods = list(dict.fromkeys(row.method for row in rows))
     found: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        found.setdefault((row.network, row.method), []).append(row.figures[metric])
+        found.setdefault((row.network, row.method), []).append(row.values[metric])
     return methods, np.array([[np.mean(found[network, method]) for method in methods] for network in complete(rows)])
 
 
 def ratios(rows: Sequence[Row], method: str, metric: str = "nll", beside: str = "temperature") -> dict[str, Vector]:
     """For every network, a metric of one method over another's, on every split on which both have a result."""
-    by_key = {(row.network, row.split, row.method): row.figures[metric] for row in rows}
+    by_key = {(row.network, row.split, row.method): row.values[metric] for row in rows}
     found: dict[str, list[float]] = {}
     for (network, split, name), value in by_key.items():
         other = by_key.get((network, split, beside), math.nan)

@@ -159,9 +159,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def figures(data: Predictions, names: Iterable[str] = tuple(CORE)) -> dict[str, float]:
+def measure_all(data: Predictions, names: Iterable[str] = tuple(CORE)) -> dict[str, float]:
     """Several metrics from one look at the logits."""
-    samples = Scored.of(data)
+    samples = Scored.from_predictions(data)
     return {name: METRICS[name].value(samples) for name in names}
 
 
@@ -231,4 +231,4 @@ OTHERS: dict[str, str] = {
 }
 """What is no single figure of probabilities and labels."""
 
-__all__ = ["CORE", "METRICS", "OTHERS", "Metric", "Scored", "figures", *OTHERS, *METRICS]  # noqa: PLE0604 - keys of these are texts
+__all__ = ["CORE", "METRICS", "OTHERS", "Metric", "Scored", "measure_all", *OTHERS, *METRICS]  # noqa: PLE0604 - keys of these are texts

@@ -137,7 +137,7 @@ def scored(probs: Any, labels: Any, sample_weight: Any, kind: Kind) -> Scored:
     """Outside data as metrics see it."""
     if labels is None:
         raise InputError("labels are missing; a metric needs one label for each sample")
-    return Scored.of(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
+    return Scored.from_predictions(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
 
 
 def _whole(value: Any) -> bool:

@@ -89,7 +89,7 @@ class Scored:
         self.__dict__["data"] = data
 
     @classmethod
-    def of(cls, data: Predictions) -> Scored:
+    def from_predictions(cls, data: Predictions) -> Scored:
         """The samples of some predictions with labels."""
         assert data.labels is not None
         return cls(data=data)

@@ -36,7 +36,7 @@ def model_card(
     }
     text = ["## Calibration", "", *(f"- {name}: {value}" for name, value in lines.items() if value)]
     if before is not None and after is not None:
-        text += ["", *figures(before, after, measured_on)]
+        text += ["", *metric_table(before, after, measured_on)]
     return "\n".join(text) + "\n"
 
 
@@ -54,7 +54,7 @@ def parameters(cal: Calibrator) -> str:
     return "; ".join(found)
 
 
-def figures(before: Evaluation, after: Evaluation, measured_on: str) -> list[str]:
+def metric_table(before: Evaluation, after: Evaluation, measured_on: str) -> list[str]:
     """A table of the figures before and after, each with its 95 % interval, and what the tests say."""
     where = f" of {measured_on}" if measured_on else ""
     said = "95 % intervals; the floor is what a perfectly calibrated model scores on as many"
@@ -64,7 +64,7 @@ def figures(before: Evaluation, after: Evaluation, measured_on: str) -> list[str
         "| | before | after | floor |",
         "|---|---|---|---|",
     ]
-    for old, new in zip(before.figures, after.figures, strict=True):
+    for old, new in zip(before.values, after.values, strict=True):
         values = (f"{one.value:.4f} ({one.low:.4f} to {one.high:.4f})" for one in (old, new))
         text.append(f"| {METRICS[old.metric].title} | {' | '.join(values)} | {new.floor:.4f} |")
     return [*text, "", f"Before: {before.verdict}", "", f"After: {after.verdict}"]

@@ -105,7 +105,7 @@ def _number(value: float, digits: int, after: str = "") -> str:
     return "—" if math.isnan(value) else f"{value:.{digits}f}{after}"
 
 
-def figures(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
+def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
     """Metrics as rows, one column for each set of figures."""
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
@@ -124,7 +124,7 @@ def evaluation(found: Evaluation, title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for k, name in enumerate(HEADER):
         table.add_column(name, justify="right" if k else "left", no_wrap=True)
-    for figure in found.figures:
+    for figure in found.values:
         table.add_row(*cells(figure))
     return table
 

@@ -17,7 +17,7 @@ from rhocal.data.files import write_arrays, write_text
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.compare import write_rows
-from rhocal.metrics import amplitude, figures
+from rhocal.metrics import amplitude, measure_all
 from rhocal_paper.train import checkpoints
 from rhocal_paper.train.batches import Batch, Normal, epoch_batches, on
 from rhocal_paper.train.losses import loss, mixed
@@ -124,7 +124,7 @@ def measured(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
     """The figures of the tune set that a log row has; the amplitude ‖z‖₂ / m is that of the paper's Fig. 2."""
     if not np.isfinite(logits).all():
         raise InputError("training diverged: the logits are not finite any more; use a lower --learning-rate")
-    found = figures(predictions(logits, labels), ("accuracy", "ece", "nll", "confidence_gap"))
+    found = measure_all(predictions(logits, labels), ("accuracy", "ece", "nll", "confidence_gap"))
     return found | {"confidence": found["accuracy"] + found["confidence_gap"], "amplitude": amplitude(logits)}
 
 

@@ -15,16 +15,16 @@ import numpy as np
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics.inference.floor import N_REPLICATES
-from rhocal.metrics.inference.null import Walk, nulls
+from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.metrics.inference.null import Null
+    from rhocal.metrics.inference.null import NullDistribution
     from rhocal.numerics.special import Vector
 
-DRAWN = ("ece", "ks", "skce")
+SIMULATED_TESTS = ("ece", "ks", "skce")
 TITLES = {
     "ece": "floor test (ECE)",
     "ks": "Kolmogorov–Smirnov",
@@ -58,13 +58,14 @@ def calibration_tests(
     """
     if labels is None:
         raise InputError("labels are missing; a test needs one label for each sample")
-    scored = Scored.of(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
-    return outcomes(scored, nulls(Walk.of(scored), list(DRAWN), n_replicates, seed))
+    scored = Scored.from_predictions(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
+    nulls = simulate_nulls(CumulativeDifferences.from_scored(scored), list(SIMULATED_TESTS), n_replicates, seed)
+    return outcomes(scored, nulls)
 
 
-def outcomes(scored: Scored, drawn: Mapping[str, Null]) -> dict[str, Outcome]:
+def outcomes(scored: Scored, drawn: Mapping[str, NullDistribution]) -> dict[str, Outcome]:
     """Those already drawn, and those that are normal."""
-    return {name: Outcome(drawn[name].observed, drawn[name].p_value) for name in DRAWN if name in drawn} | {
+    return {name: Outcome(drawn[name].observed, drawn[name].p_value) for name in SIMULATED_TESTS if name in drawn} | {
         "spiegelhalter": spiegelhalter(scored),
         "gap": gap(scored),
     }

@@ -20,7 +20,7 @@ from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.inverted import LEVEL
-from rhocal.metrics.inference.null import Null, Walk, nulls
+from rhocal.metrics.inference.null import CumulativeDifferences, NullDistribution, simulate_nulls
 from rhocal.metrics.inference.units import are_counts, canonical_order
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
 
 N_REPLICATES = 1000
-WALKED = ("ece", "adaptive_ece", "mce")
+SIMULATED_METRICS = ("ece", "adaptive_ece", "mce")
 """Metrics that are statistics of a walk, exactly."""
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
@@ -59,6 +59,18 @@ class Floor:
     def excess(self) -> float:
         """Value − mean."""
         return self.value - self.mean
+
+    @classmethod
+    def from_null(cls, metric: str, null: NullDistribution) -> Floor:
+        """From simulated values; larger than simulated is worse."""
+        low, high = np.quantile(null.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return cls(metric, null.observed, float(null.drawn.mean()), float(low), float(high), null.p_value)
+
+    @classmethod
+    def from_moments(cls, metric: str, value: float, mean: float, sd: float) -> Floor:
+        """From the mean and standard deviation of a normal distribution; the p-value is two-sided."""
+        p_value = math.erfc(abs(value - mean) / (sd * math.sqrt(2))) if sd > 0 else float(np.isclose(value, mean))
+        return cls(metric, value, mean, mean - Z * sd, mean + Z * sd, p_value)
 
 
 def floor(
@@ -89,23 +101,23 @@ def floors(
     data: Predictions,
     names: Iterable[str],
     *,
-    drawn: Mapping[str, Null] | None = None,
+    drawn: Mapping[str, NullDistribution] | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, Floor]:
     """The floors of several metrics, from the same draws; ``drawn`` holds what has been drawn already."""
     names = list(names)
     check_names(names)
-    scored = Scored.of(data)
+    scored = Scored.from_predictions(data)
     values = {name: METRICS[name].value(scored) for name in names}
     have = dict(drawn or {})
-    walked = [name for name in names if name in WALKED and name not in have]
-    have |= nulls(Walk.of(scored), walked, n_replicates, seed) if walked else {}
-    found = {name: of_null(name, have[name]) for name in names if name in WALKED}
+    walked = [name for name in names if name in SIMULATED_METRICS and name not in have]
+    have |= simulate_nulls(CumulativeDifferences.from_scored(scored), walked, n_replicates, seed) if walked else {}
+    found = {name: Floor.from_null(name, have[name]) for name in names if name in SIMULATED_METRICS}
     means = [name for name in names if name in MEANS]
     if means:
         moments = Moments.of(data, scored)
-        found |= {name: of_mean(name, values[name], *getattr(moments, name)) for name in means}
+        found |= {name: Floor.from_moments(name, values[name], *getattr(moments, name)) for name in means}
     rest = [name for name in names if name not in found]
     if rest:
         found |= _of_labels(data, rest, values, n_replicates, seed)
@@ -117,18 +129,6 @@ def check_names(names: Iterable[str]) -> None:
     unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise InputError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}")
-
-
-def of_null(name: str, null: Null) -> Floor:
-    """From draws; larger than drawn is worse."""
-    low, high = np.quantile(null.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Floor(name, null.observed, float(null.drawn.mean()), float(low), float(high), null.p_value)
-
-
-def of_mean(name: str, value: float, mean: float, sd: float) -> Floor:
-    """From the mean and standard deviation of a normal number; far away on either side is worse."""
-    p_value = math.erfc(abs(value - mean) / (sd * math.sqrt(2))) if sd > 0 else float(np.isclose(value, mean))
-    return Floor(name, value, mean, mean - Z * sd, mean + Z * sd, p_value)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _of_labels(
     data: Predictions, names: list[str], values: dict[str, float], n_replicates: int, seed: int
 ) -> dict[str, Floor]:
     """By drawing labels from p. Weights that are not whole are kept as they are."""
-    scored = Scored.of(data)
+    scored = Scored.from_predictions(data)
     order = canonical_order(scored)
     if are_counts(scored.weights):
         order = np.repeat(order, scored.weights[order].astype(np.intp))
@@ -195,13 +195,13 @@ def _of_labels(
         data = data.take(order)
     drawn: dict[str, list[float]] = {name: [] for name in names}
     for labels in _labels(data, n_replicates, seed):
-        replicate = Scored.of(replace(data, labels=labels))
+        replicate = Scored.from_predictions(replace(data, labels=labels))
         for name in names:
             drawn[name].append(METRICS[name].value(replicate))
     found = {}
     for name in names:
-        null = Null(values[name], np.array(drawn[name]))
-        found[name] = of_null(name, null)
+        null = NullDistribution(values[name], np.array(drawn[name]))
+        found[name] = Floor.from_null(name, null)
         if _goes_both_ways(name, scored):
             found[name] = replace(found[name], p_value=null.two_sided)
     return found

@@ -42,7 +42,7 @@ KERNEL_CELLS = 200
 
 
 @dataclass(frozen=True)
-class Walk:
+class CumulativeDifferences:
     """Samples in order of confidence; where the walk is looked at; what has been added up there."""
 
     confidence: Vector
@@ -56,7 +56,7 @@ class Walk:
     n_bins: int
 
     @classmethod
-    def of(cls, scored: Scored, n_bins: int = N_BINS) -> Walk:
+    def from_scored(cls, scored: Scored, n_bins: int = N_BINS) -> CumulativeDifferences:
         """Sort the samples and choose the points."""
         sample = take(scored, units(scored))
         c, w = sample.confidence, sample.weights
@@ -136,17 +136,17 @@ class Walk:
         return np.einsum("ij,ij->i", gaps @ kernel, gaps)
 
 
-STATISTICS: dict[str, Callable[[Walk, Vector], Vector]] = {
-    "ece": Walk.ece,
-    "adaptive_ece": Walk.adaptive_ece,
-    "mce": Walk.mce,
-    "ks": Walk.ks,
-    "skce": Walk.skce,
+STATISTICS: dict[str, Callable[[CumulativeDifferences, Vector], Vector]] = {
+    "ece": CumulativeDifferences.ece,
+    "adaptive_ece": CumulativeDifferences.adaptive_ece,
+    "mce": CumulativeDifferences.mce,
+    "ks": CumulativeDifferences.ks,
+    "skce": CumulativeDifferences.skce,
 }
 
 
 @dataclass(frozen=True)
-class Null:
+class NullDistribution:
     """A statistic as observed, and as it comes out for a perfectly calibrated model."""
 
     observed: float
@@ -161,17 +161,20 @@ class Null:
     @property
     def two_sided(self) -> float:
         """Twice the smaller tail, at most 1."""
-        return min(1.0, 2 * min(self.p_value, Null(-self.observed, -self.drawn).p_value))
+        return min(1.0, 2 * min(self.p_value, NullDistribution(-self.observed, -self.drawn).p_value))
 
 
-def nulls(walk: Walk, names: list[str], n_replicates: int, seed: int) -> dict[str, Null]:
+def simulate_nulls(
+    walk: CumulativeDifferences, names: list[str], n_replicates: int, seed: int
+) -> dict[str, NullDistribution]:
     """The named statistics, from the same draws."""
     parts: dict[str, list[Vector]] = {name: [] for name in names}
     for walks in walk.draws(n_replicates, seed):
         for name in names:
             parts[name].append(STATISTICS[name](walk, walks))
     return {
-        name: Null(float(STATISTICS[name](walk, walk.observed[None])[0]), np.concatenate(parts[name])) for name in names
+        name: NullDistribution(float(STATISTICS[name](walk, walk.observed[None])[0]), np.concatenate(parts[name]))
+        for name in names
     }
 
 

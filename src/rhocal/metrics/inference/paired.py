@@ -67,7 +67,7 @@ def paired(
     if labels is None:
         raise InputError("labels are missing; a comparison needs one label for each sample")
     views = [
-        Scored.of(predictions(values, labels, sample_weight=sample_weight, kind=kind, name=name))
+        Scored.from_predictions(predictions(values, labels, sample_weight=sample_weight, kind=kind, name=name))
         for values, name in ((a, "a"), (b, "b"))
     ]
     return differences(views[0], views[1], metrics, n_replicates=n_replicates, seed=seed)

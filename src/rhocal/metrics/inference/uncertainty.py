@@ -59,7 +59,13 @@ def interval(
     data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
     strata = data.labels if stratified else None
     return intervals(
-        Scored.of(data), [metric], method=method, strata=strata, level=level, n_replicates=n_replicates, seed=seed
+        Scored.from_predictions(data),
+        [metric],
+        method=method,
+        strata=strata,
+        level=level,
+        n_replicates=n_replicates,
+        seed=seed,
     )[metric]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.inverted import Interval
     from rhocal.metrics.scored import Scored
 
-ALARM = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Chance of calling a perfectly calibrated model miscalibrated."""
 
 
@@ -26,7 +26,7 @@ def alarm(tests: Mapping[str, Outcome]) -> tuple[bool, str]:
     names = list(tests)
     adjusted = holm([tests[name].p_value for name in names])
     best = int(np.argmin(adjusted))
-    return adjusted[best] <= ALARM, names[best]
+    return adjusted[best] <= SIGNIFICANCE_LEVEL, names[best]
 
 
 def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, Outcome]) -> str:
@@ -38,13 +38,13 @@ def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, 
     seen, by = alarm(tests)
     if not seen:
         return f"indistinguishable from perfect calibration at {n} ({compared}; the true ECE is at most {interval.high:.3f})"
-    if ece.p_value > ALARM:
+    if ece.p_value > SIGNIFICANCE_LEVEL:
         return (
             f"nearly perfect: {compared}, so ECE cannot tell them apart at {n}; only the test {TITLES[by]} can "
             f"(p = {tests[by].p_value:.2g}). It says {100 * said:.1f} % and is right {100 * right:.1f} % of the time"
         )
     gap = right - said
-    if tests["gap"].p_value <= ALARM and abs(gap) >= max(ece.excess, interval.estimate) / 2:
+    if tests["gap"].p_value <= SIGNIFICANCE_LEVEL and abs(gap) >= max(ece.excess, interval.estimate) / 2:
         word = "over-confident" if gap < 0 else "under-confident"
         return (
             f"{word} by {100 * abs(gap):.1f} points: it says {100 * said:.1f} % and is right {100 * right:.1f} % "

@@ -11,7 +11,7 @@ from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import N_REPLICATES
 from rhocal.metrics.inference.inverted import LEVEL
-from rhocal.metrics.inference.null import Walk
+from rhocal.metrics.inference.null import CumulativeDifferences
 from rhocal.metrics.metric import check, scored
 from rhocal.numerics.bins import BinSums, equal_width
 
@@ -109,7 +109,7 @@ def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Ve
 def _band(
     scored: Scored, sums: BinSums, scheme: str, n_bins: int, n_replicates: int, seed: int
 ) -> tuple[Vector, Vector]:
-    walk = Walk.of(scored, n_bins)
+    walk = CumulativeDifferences.from_scored(scored, n_bins)
     drawn = np.concatenate([walk.in_bins(walks, scheme) for walks in walk.draws(n_replicates, seed)])
     low, high = np.quantile(drawn, TAILS, axis=0) * sums.weight.sum() / sums.weight
     return np.clip(sums.mean + low, 0, 1), np.clip(sums.mean + high, 0, 1)

@@ -85,7 +85,7 @@ def class_heat(
     if labels is None:
         raise InputError("labels are missing; a metric needs one label for each sample")
     data = predictions(probs, labels, sample_weight=sample_weight, classes=classes, kind=kind, name=kind)
-    return class_heat_of(Scored.of(data), n_bins=n_bins, most=most)
+    return class_heat_of(Scored.from_predictions(data), n_bins=n_bins, most=most)
 
 
 def class_heat_of(scored: Scored, *, n_bins: int = N_BINS, most: int = MOST_CLASSES) -> ClassHeat:

@@ -61,7 +61,7 @@ def document(
         raise InputError("labels are missing; a report needs one label for each sample")
     chosen = {name: cal for name, cal in calibrators.items() if not isinstance(cal, Identity)}
     main = headline_of(chosen, headline)
-    before = Scored.of(test)
+    before = Scored.from_predictions(test)
     n_replicates = max(N_REPLICATES, FINE * len(chosen))
     measured = [measure(BEFORE, None, test, test, before, n_replicates, seed)]
     for name, cal in chosen.items():

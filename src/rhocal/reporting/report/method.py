@@ -53,7 +53,7 @@ def measure(
     seed: int,
 ) -> Measured:
     """Everything the report shows of one method; differences to ``before`` from so many resamples."""
-    scored = Scored.of(after)
+    scored = Scored.from_predictions(after)
     evaluation = evaluate_checked(after, metrics=METRICS_SHOWN, seed=seed)
     bins = fine_bins(scored)
     risk = risk_coverage_of(scored)
@@ -64,7 +64,7 @@ def measure(
         "distinguishable": evaluation.distinguishable,
         "mean_confidence": evaluation.confidence,
         "mean_accuracy": evaluation.accuracy,
-        "figures": {figure.metric: asdict(figure) for figure in evaluation.figures},
+        "values": {figure.metric: asdict(figure) for figure in evaluation.values},
         "tests": {test: asdict(outcome) for test, outcome in evaluation.tests.items()},
         "differences": None,
         "bins": {"width": _sums(bins.width), "mass": _sums(bins.mass)},

@@ -28,7 +28,7 @@ OTHERS = "… all others"
 
 def worst_classes(views: Mapping[str, Predictions]) -> dict[str, Any]:
     """The classes with the largest ECE against the rest after calibration, and what it was before."""
-    heats = {name: class_heat_of(Scored.of(data), most=data.n_classes) for name, data in views.items()}
+    heats = {name: class_heat_of(Scored.from_predictions(data), most=data.n_classes) for name, data in views.items()}
     last = list(heats.values())[-1]
     by_name = {name: dict(zip(heat.classes.tolist(), heat.error.tolist(), strict=True)) for name, heat in heats.items()}
     rows = [
@@ -46,7 +46,7 @@ def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[
     codes, n_different = _largest(names.astype(str))
     found: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
-        for group in by_group(data, Scored.of(data), codes, N_REPLICATES, seed):
+        for group in by_group(data, Scored.from_predictions(data), codes, N_REPLICATES, seed):
             line = found.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "measured": {}})
             line["measured"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import InputError
-from rhocal.metrics.inference.verdict import ALARM
+from rhocal.metrics.inference.verdict import SIGNIFICANCE_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,4 +35,4 @@ def level(found: Evaluation, *, same_samples: bool = False) -> str:
     ece = found["ece"]
     if not found.distinguishable:
         return "unsure" if same_samples or ece.high > WEAK else "good"
-    return "fair" if ece.p_value > ALARM or ece.excess < SMALL_EXCESS else "bad"
+    return "fair" if ece.p_value > SIGNIFICANCE_LEVEL or ece.excess < SMALL_EXCESS else "bad"
