@@ -1,30 +1,106 @@
-"""How we say no: which argument, what came, what to do."""
+"""Exceptions and warnings.
+
+RhocalError
+├── InputError (ValueError)            data or an option that cannot be used
+│   └── NeedsLogitsError               a fit that a profile without logits cannot serve
+├── FileError (ValueError)             a file that is missing, damaged, or of another kind
+│   └── MissingArrayError              a file without the array that was asked for
+├── NotFittedError (ValueError, AttributeError)
+└── MissingExtraError (ImportError)    an optional package is not installed
+    └── MissingPackageError            a package that no extra installs
+RhocalWarning (UserWarning)
+├── SuspiciousInputWarning             input that looks like another kind than declared
+├── BoundaryWarning                    a fit that stopped at a bound
+├── FewSamplesWarning                  a calibration set that is too small
+├── ConvergenceWarning                 an optimizer that stopped early
+├── ShiftWarning                       data outside the range of the calibration set
+└── SubsampleWarning                   a fit on a part of the samples
+
+A message names what is wrong. ``argument`` and ``remedy`` state what to do; the caller's language is chosen where they are
+printed: ``str(error)`` names the Python argument, the command line names its option.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
-class RhocalError(Exception):
+M = TypeVar("M", bound="_Message")
+
+
+class _Message(Exception):  # noqa: N818 - the common part of errors and warnings
+    """A sentence, and a remedy that names an argument.
+
+    >>> print(InputError("labels are missing", argument="labels_name", remedy="name the array that holds them"))
+    labels are missing. Pass labels_name= to name the array that holds them
+    """
+
+    argument: str | None = None
+    """The name of a Python argument, or of one with its value: ``kind='probs'``."""
+    remedy: str | None = None
+    """What the argument is passed for, as a verb: "name the array that holds them"."""
+
+    def __init__(self, message: str = "", *, argument: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.argument, self.remedy = argument, remedy
+
+    @property
+    def message(self) -> str:
+        """The sentence without its remedy."""
+        return Exception.__str__(self)
+
+    def __str__(self) -> str:
+        if self.argument is None:
+            return self.message
+        equals = "" if "=" in self.argument else "="
+        return f"{self.message}. Pass {self.argument}{equals} to {self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+    def at(self, location: str) -> Self:
+        """The same error with the file and rows that it is about."""
+        return _restore(type(self), (f"{location}: {self.message}",), self.__dict__)
+
+
+def _restore(kind: type[M], args: tuple[Any, ...], attributes: dict[str, Any]) -> M:
+    """An error from its parts: a subclass may be constructed from others than its message, and still cross processes."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+class RhocalError(_Message):
     """Every error rhocal raises on purpose."""
 
 
 class InputError(RhocalError, ValueError):
-    """Data or an option that cannot be used as it is."""
+    """Data or an option that cannot be used."""
 
 
 class NeedsLogitsError(InputError):
-    """A fit that a profile cannot serve: it reads the logits themselves."""
+    """A fit that reads the logits and cannot be made on a profile."""
 
 
 class FileError(RhocalError, ValueError):
-    """A file that is missing, damaged, or not what it should be."""
+    """A file that is missing, damaged, or of another kind."""
 
 
 class MissingArrayError(FileError):
     """A file without an array of the name that was asked for."""
+
+    @classmethod
+    def in_file(cls, path: Path, found: Iterable[str], name: str) -> Self:
+        """The error for a file of scores, with the names that it has."""
+        message = f"{path}: found {', '.join(found) or 'nothing'}; need {name!r}"
+        return cls(message, argument="logits_name", remedy="give another name")
 
 
 class NotFittedError(RhocalError, ValueError, AttributeError):
@@ -32,7 +108,7 @@ class NotFittedError(RhocalError, ValueError, AttributeError):
 
 
 def not_fitted(message: str) -> NotFittedError:
-    """The error; where scikit-learn is in use it is scikit-learn's too, which its tools look for."""
+    """Return the error; where scikit-learn is imported it is also an instance of scikit-learn's own class."""
     theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if theirs is None:
         return NotFittedError(message)
@@ -53,7 +129,7 @@ class MissingPackageError(MissingExtraError):
         ImportError.__init__(self, f"{purpose} needs {package}, which is not installed: pip install {package}")
 
 
-class RhocalWarning(UserWarning):
+class RhocalWarning(_Message, UserWarning):
     """Every warning rhocal gives on purpose."""
 
 
@@ -66,11 +142,11 @@ class BoundaryWarning(RhocalWarning):
 
 
 class FewSamplesWarning(RhocalWarning):
-    """The tune set is too small for what is fitted on it."""
+    """The calibration set is too small for what is fitted on it."""
 
 
 class ConvergenceWarning(RhocalWarning):
-    """The optimiser stopped before it met its tolerance; ``solution_.converged`` is False."""
+    """The optimizer stopped before it met its tolerance; ``solution_.converged`` is False."""
 
 
 class ShiftWarning(RhocalWarning):
@@ -82,16 +158,18 @@ class SubsampleWarning(RhocalWarning):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of another package says, in one line."""
+    """The message of an error of another package in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def warn(message: str, category: type[RhocalWarning]) -> None:
+def warn(
+    message: str, category: type[RhocalWarning], *, argument: str | None = None, remedy: str | None = None
+) -> None:
     """Give a warning that points at the line outside this package that led to it."""
     level, frame = 2, sys._getframe(1)  # noqa: SLF001 - what `warnings` itself does to count frames
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(category(message, argument=argument, remedy=remedy), stacklevel=level)
 
 
 _PACKAGE = str(Path(__file__).parent)

@@ -68,7 +68,7 @@ def test_npy_with_labels_beside_it(tmp_path):
     np.save(tmp_path / "y.npy", Y)
     split = files.read(tmp_path / "z.npy", labels=tmp_path / "y.npy").for_tuning()
     np.testing.assert_array_equal(split.labels, Y)
-    with pytest.raises(FileError, match="--labels"):
+    with pytest.raises(FileError, match="labels_name="):
         files.read(tmp_path / "z.npy").for_tuning()
 
 
@@ -117,7 +117,7 @@ def test_damaged_files_are_named(tmp_path, name):
 
 def test_what_was_found_is_listed(tmp_path):
     np.savez(tmp_path / "x.npz", scores=Z, y=Y)
-    with pytest.raises(FileError, match=r"found scores \(30, 3\), y \(30,\); need 'logits'.*--logits-name"):
+    with pytest.raises(FileError, match=r"found scores \(30, 3\), y \(30,\); need 'logits'.*logits_name="):
         files.read(tmp_path / "x.npz")
     with pytest.raises(FileError, match="a folder"):
         files.read(tmp_path)

@@ -142,7 +142,7 @@ BAD = {
     "text weights": ({"values": Z, "labels": [0, 1], "sample_weight": ["a", "b"]}, "sample_weight must hold numbers"),
     "weight length": ({"values": Z, "labels": [0, 1], "sample_weight": [1]}, "sample_weight and logits differ"),
     "kind": ({"values": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
-    "logits as probs": ({"values": Z, "labels": [0, 1], "kind": "probs"}, "say kind='logits'"),
+    "logits as probs": ({"values": Z, "labels": [0, 1], "kind": "probs"}, "Pass kind='logits' to"),
     "sums": ({"values": [[0.5, 0.6]], "labels": [0], "kind": "probs"}, "sums to 1.1"),
     "classes twice": ({"values": Z, "labels": [0, 1], "classes": ["a", "a", "b"]}, "'a' stands there 2 times"),
     "classes length": ({"values": Z, "labels": [0, 1], "classes": ["a", "b"]}, "name the 3 columns"),

@@ -353,7 +353,7 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
     np.save(tmp_path / "labels.npy", labels)
     with pytest.raises(FileError, match="cut off"):
         rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path / "cut.npy", labels=tmp_path / "labels.npy"))
-    with pytest.raises(InputError, match="no labels"):
+    with pytest.raises(InputError, match="labels are missing"):
         rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path / "z.npy"))
     with pytest.raises(InputError, match="bring their own"):
         rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path / "z.npy"), labels)

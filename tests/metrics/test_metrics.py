@@ -149,7 +149,7 @@ def test_nll_of_extreme_logits_is_finite():
 
 
 def test_logits_handed_over_as_probabilities_are_an_error():
-    with pytest.raises(InputError, match="say kind='logits'"):
+    with pytest.raises(InputError, match="Pass kind='logits' to"):
         metrics.ece([[3.0, -2.0]], [0])
 
 

@@ -182,8 +182,10 @@ def _rows_done(journal: Path, part: Path, mark: str) -> int:
         same, rows = False, 0
     if not same:
         raise FileError(
-            f"{part}: left by an interrupted run with another calibrator, another input or other options. Run the same again "
-            "to finish it, or begin anew with --restart (restart=True)"
+            f"{part}: left by an interrupted run with another calibrator, another input or other options. Repeat that "
+            "command to complete it",
+            argument="restart",
+            remedy="discard it",
         )
     return rows
 

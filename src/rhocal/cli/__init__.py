@@ -1,12 +1,14 @@
-"""The front desk: arguments in, one library call, a table or JSON out. Bad input is one clear line and exit code 2.
+"""The command line: one file per command. A command parses options, calls one library function and prints a table or JSON.
 
-A command is a file here and a line below.
+Options that commands share are declared in ``options.py``. Bad input is one line on stderr and exit code 2. Statistics and
+file formats belong to other packages.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +38,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Make a classifier's confidence trustworthy: from a file of logits to calibrated probabilities.\n\n"
+    help="Calibrate classifiers after training: from a file of logits to calibrated probabilities.\n\n"
     "Files: .npz, .npy, .csv, .parquet, .safetensors, .pt. Arrays: `logits` and `labels`, or `logits_val`, "
     "`labels_val`, `logits_test`, `labels_test`.",
 )
@@ -78,16 +80,30 @@ def main() -> None:
 def run(app: typer.Typer) -> None:
     """Run a command-line application; an error of ours is one line and exit code 2."""
     warnings.simplefilter("always", RhocalWarning)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, app)
     try:
         app()
     except RhocalError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {in_options(error, app)}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)  # the reader of our output went away (`rhocal methods | head`)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
+    """The text of an error or warning; its remedy names an option, and is left out where no command has that option."""
+    if error.argument is None:
+        return error.message
+    name, _, value = error.argument.partition("=")
+    option = f"--{name.replace('_', '-')}"
+    commands = typer.main.get_group(app).commands.values()
+    if not any(option in parameter.opts for command in commands for parameter in command.params):
+        return error.message
+    value = value.strip("'")
+    return f"{error.message}. Use {option}{value and f' {value}'} to {error.remedy}"
+
+
+def _show_warning(app: typer.Typer, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    text = in_options(message, app) if isinstance(message, RhocalWarning) else str(message)
     label = "warning" if issubclass(category, RhocalWarning) else category.__name__
-    typer.echo(f"{label}: {message}", err=True)
+    typer.echo(f"{label}: {text}", err=True)

@@ -128,7 +128,7 @@ def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -
             batch.logits, batch.labels, kind=kind_of(kind), classes=None if cal is None else cal.classes_
         )
     except RhocalError as error:
-        raise type(error)(f"{batch.where}: {error}") from error
+        raise error.at(batch.where) from error
     if cal is not None:
         data = replace(data, scores=cal.transform_checked(data.logits), kind="logits")
     samples = Scored.from_predictions(data)

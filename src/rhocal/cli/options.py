@@ -141,7 +141,9 @@ def with_labels(contents: Contents) -> Split:
     """The part to measure on, which must have labels."""
     split = contents.for_testing()
     if split.labels is None:
-        raise FileError(f"{contents.path}: no labels to measure against; name them with --labels or --labels-name")
+        raise FileError(
+            f"{contents.path}: labels are missing", argument="labels_name", remedy="name the array that holds them"
+        )
     return split
 
 

@@ -59,7 +59,9 @@ class Contents:
         """The split to fit on, which must have labels."""
         split = self.tune or self.one
         if split is None or split.labels is None:
-            raise FileError(f"{self.path}: no labels to fit on; name them with --labels")
+            raise FileError(
+                f"{self.path}: labels are missing", argument="labels_name", remedy="name the array that holds them"
+            )
         return split
 
     def for_testing(self) -> Split:
@@ -91,10 +93,12 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
     if one is None and (tune is None or test is None):
         raise FileError(
             f"{path}: found {found}; need {names.logits!r} (with {names.labels!r}), or {names.logits}_val and "
-            f"{names.logits}_test. Other names: --logits-name, --labels-name"
+            f"{names.logits}_test",
+            argument="logits_name",
+            remedy="give another name",
         )
     if given is not None and one is None:
-        raise FileError(f"{path}: holds a tune and a test split; --labels fits files with a single set of logits")
+        raise FileError(f"{path}: holds two splits; a second file of labels goes with a single set of logits")
     return Contents(path, one, tune, test, arrays.get("classes"))
 
 

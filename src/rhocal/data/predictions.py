@@ -305,10 +305,12 @@ def _codes(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[ND
         if labels.size and not (labels.min() >= 0 and labels.max() < m):
             bad = (labels < 0) | (labels >= m)
             row = int(bad.argmax())
-            hint = "; pass ignore_index=-100 to leave such samples out" if labels[row] == -100 else ""
+            ignored = labels[row] == -100
             raise InputError(
                 f"labels must be column numbers from 0 to {m - 1}; {int(bad.sum())} are not, the first is "
-                f"{labels[row]} at row {row}{hint}. If they are other names, pass classes="
+                f"{labels[row]} at row {row}",
+                argument="ignore_index=-100" if ignored else "classes",
+                remedy="leave such samples out" if ignored else "name the columns",
             )
         return labels.astype(np.intp, copy=False), names
     return _codes_by_name(labels, names, m)
@@ -379,20 +381,23 @@ def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None
     if outside.any():
         row = int(outside.argmax())
         raise InputError(
-            f"{name} must lie between 0 and 1; row {row} goes from {table[row].min():g} to {table[row].max():g}. "
-            "If these are logits, say kind='logits'"
+            f"{name} must lie between 0 and 1; row {row} goes from {table[row].min():g} to {table[row].max():g}",
+            argument="kind='logits'",
+            remedy="use them as logits",
         )
     row = int(away.argmax())
     raise InputError(
-        f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}. "
-        "If these are logits, say kind='logits'"
+        f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}",
+        argument="kind='logits'",
+        remedy="use them as logits",
     )
 
 
 def _suspect_probs(seen: Scan, name: str) -> None:
     if seen.least >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
         warn(
-            f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared. "
-            "If they are probabilities, say kind='probs'",
+            f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared",
             SuspiciousInputWarning,
+            argument="kind='probs'",
+            remedy="use them as probabilities",
         )

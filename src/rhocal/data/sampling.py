@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.predictions import Predictions, predictions
-from rhocal.data.streams import NO_LABELS
+from rhocal.data.streams import missing_labels
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def pilot_size(logits: Any) -> int:
 def pilot_rows(chunk: Chunk, places: int) -> Rows:
     """What a block gives to a pilot that comes from so many places."""
     if chunk.labels is None:
-        raise InputError(NO_LABELS.format(where=chunk.where))
+        raise missing_labels(chunk.where)
     share = min(len(chunk.labels), -(-pilot_size(chunk.logits) // places))
     rows = np.arange(share) * len(chunk.labels) // share
     return Rows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])

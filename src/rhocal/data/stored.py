@@ -237,9 +237,7 @@ def _open_npz(path: Path, names: Names) -> Opened:
     with zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if names.logits not in members:
-            raise MissingArrayError(
-                f"{path}: found {', '.join(members)}; need {names.logits!r}. Other names: --logits-name"
-            )
+            raise MissingArrayError.in_file(path, members, names.logits)
         for name in (names.logits, names.labels, "classes"):
             if name in members:
                 found[name] = _member(path, archive, members[name])
@@ -319,10 +317,7 @@ def _open_safetensors(path: Path, names: Names) -> Opened:
             raise FileError(f"{path}: damaged, or not a safetensors file")
         header = json.loads(file.read(length))
     if names.logits not in header:
-        found = ", ".join(name for name in header if name != "__metadata__")
-        raise MissingArrayError(
-            f"{path}: found {found or 'nothing'}; need {names.logits!r}. Other names: --logits-name"
-        )
+        raise MissingArrayError.in_file(path, [name for name in header if name != "__metadata__"], names.logits)
 
     def rows(name: str) -> RawRows:
         about = header[name]
@@ -352,8 +347,8 @@ def _open_parquet(path: Path, names: Names) -> Opened:
     if names.logits not in columns:  # one column a class
         others = [field for field in schema if field.name != names.labels]
         if not others or not all(is_floating(field.type) or is_integer(field.type) for field in others):
-            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
-            raise MissingArrayError(f"{path}: found {found}; need {names.logits!r}. Other names: --logits-name")
+            found = [f"{field.name} ({field.type})" for field in schema]
+            raise MissingArrayError.in_file(path, found, names.logits)
         columns = schema.names
     sizes = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
     groups = tuple(ParquetPiece(path, k, names, n, tuple(columns)) for k, n in enumerate(sizes) if n)
@@ -370,9 +365,7 @@ def _open_zarr(path: Path, names: Names) -> Opened:
         return Opened(path, store)
     arrays = set(store.array_keys())
     if names.logits not in arrays:
-        raise MissingArrayError(
-            f"{path}: found {', '.join(sorted(arrays))}; need {names.logits!r}. Other names: --logits-name"
-        )
+        raise MissingArrayError.in_file(path, sorted(arrays), names.logits)
     labels = store[names.labels][:] if names.labels in arrays else None
     return Opened(path, store[names.logits], labels, store["classes"][:] if "classes" in arrays else None)
 

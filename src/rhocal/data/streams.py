@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-NO_LABELS = (
-    "{where}: no labels, and this needs one for each sample; if they have another name: labels_name= (--labels-name)"
-)
+
+def missing_labels(location: str) -> InputError:
+    """The error for scores without labels."""
+    return InputError(
+        f"{location}: labels are missing", argument="labels_name", remedy="name the array that holds them"
+    )
+
 
 AHEAD = 2
 """Chunks that are read while others are computed."""
@@ -88,11 +92,11 @@ def read_piece(piece: Piece) -> Chunk:
 def with_block_context(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
     """Do something with a block that needs its labels; an error says which block it was."""
     if chunk.labels is None:
-        raise InputError(NO_LABELS.format(where=chunk.where))
+        raise missing_labels(chunk.where)
     try:
         return work(chunk)
     except RhocalError as error:
-        raise type(error)(f"{chunk.where}: {error}") from error
+        raise error.at(chunk.where) from error
 
 
 def _ahead(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Chunk | Exception]]:

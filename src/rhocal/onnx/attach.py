@@ -108,7 +108,9 @@ def chosen_output(model: Any, name: str | None, n_classes: int, class_axis: int)
     fitting = [value for value in outputs if fits(value, n_classes, class_axis)]
     if len(fitting) == 1:
         return fitting[0]
-    raise InputError(f"the model has several outputs, say which one holds the scores (--output): {listed}")
+    raise InputError(
+        f"the model has several outputs: {listed}", argument="output", remedy="name the one that holds the scores"
+    )
 
 
 def describe(value: Any) -> str:
@@ -155,7 +157,9 @@ def _checked(value: Any, n_classes: int, class_axis: int) -> Any:
     if isinstance(found, int) and found != n_classes and not one_score:
         raise InputError(
             f"output {describe(value)} has {found} classes on axis {class_axis}, but the calibrator was fitted with "
-            f"{n_classes}; the axis of the classes is class_axis (--class-axis)"
+            f"{n_classes}",
+            argument="class_axis",
+            remedy="name the axis of the classes",
         )
     return value
 
@@ -200,7 +204,9 @@ def _refuse_hidden_softmax(graph: Any, name: str) -> None:
     if node is not None and node.op_type in {*NORMALISERS, "Sigmoid"}:
         raise InputError(
             f"output {name} holds probabilities: a {node.op_type} stands before its last node. The calibrator was fitted on "
-            "logits: export the model again without it, or fit with kind='probs' (--kind probs) on what it gives now"
+            "logits: export the model without this node, or fit the calibrator on the probabilities",
+            argument="kind='probs'",
+            remedy="fit on probabilities",
         )
 
 
@@ -222,7 +228,9 @@ def _check_axis(node: Any, class_axis: int, shape: list[Any] | None) -> None:
     rank = len(shape) if shape else 0
     if axis != class_axis and not (rank and axis % rank == class_axis % rank):
         raise InputError(
-            f"the model's {node.op_type} runs over axis {axis}; say class_axis={axis} (--class-axis {axis})"
+            f"the model's {node.op_type} runs over axis {axis}",
+            argument=f"class_axis={axis}",
+            remedy="calibrate along the same axis",
         )
 
 
