@@ -39,9 +39,13 @@ def test_the_tree_is_the_hierarchy():
 
 
 def test_a_remedy_in_the_words_of_the_caller():
-    error = InputError("logits.npz: labels are missing", argument="labels_name", remedy="name the array that holds them")
+    error = InputError(
+        "logits.npz: labels are missing", argument="labels_name", remedy="name the array that holds them"
+    )
     assert str(error) == "logits.npz: labels are missing. Pass labels_name= to name the array that holds them"
-    assert in_options(error, app) == "logits.npz: labels are missing. Use --labels-name to name the array that holds them"
+    assert (
+        in_options(error, app) == "logits.npz: labels are missing. Use --labels-name to name the array that holds them"
+    )
     valued = InputError("row 3 sums to 7", argument="kind='logits'", remedy="use them as logits")
     assert str(valued) == "row 3 sums to 7. Pass kind='logits' to use them as logits"
     assert in_options(valued, app) == "row 3 sums to 7. Use --kind logits to use them as logits"
@@ -57,7 +61,7 @@ def test_a_remedy_in_the_words_of_the_caller():
         MissingExtraError("pandas", "pandas", "to_pandas()"),
         MissingPackageError("mlflow", "logging"),
         errors.not_fitted("fit first"),
-    ],
+    ],  # noqa: S301 - our own
     ids=lambda error: type(error).__name__,
 )
 def test_errors_cross_processes_and_keep_their_remedy(error):
