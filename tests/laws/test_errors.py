@@ -61,11 +61,11 @@ def test_a_remedy_in_the_words_of_the_caller():
         MissingExtraError("pandas", "pandas", "to_pandas()"),
         MissingPackageError("mlflow", "logging"),
         errors.not_fitted("fit first"),
-    ],  # noqa: S301 - our own
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_cross_processes_and_keep_their_remedy(error):
-    for other in (pickle.loads(pickle.dumps(error)), copy(error)):
+    for other in (pickle.loads(pickle.dumps(error)), copy(error)):  # noqa: S301 - our own
         assert (type(other), str(other), other.argument) == (type(error), str(error), error.argument)
     assert str(error.at("z.npy, rows 0 to 9")) == f"z.npy, rows 0 to 9: {error}"
     assert type(error.at("here")) is type(error)
