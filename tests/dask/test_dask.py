@@ -154,7 +154,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
 
 
 class OneIsSlow:
-    """As ``leave_behind``, but one process takes its time; each writes down what it did."""
+    """As ``summarize_block``, but one process takes its time; each writes down what it did."""
 
     def __init__(self, lazy, notes):
         self.lazy, self.notes = lazy, notes

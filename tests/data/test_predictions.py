@@ -200,5 +200,5 @@ def test_what_the_border_saw_belongs_to_the_scores():
 def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
     by_columns = np.asfortranarray(np.arange(12.0).reshape(4, 3) - 5)
     assert predictions(by_columns).scores.flags.c_contiguous
-    monkeypatch.setattr("rhocal.data.predictions.SMALL", 11)
+    monkeypatch.setattr("rhocal.data.scores.MAX_REORDERED_ENTRIES", 11)
     assert np.shares_memory(predictions(by_columns).scores, by_columns)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 import rhocal
 from helpers import as_parquet, real, synthetic, uneven
 from rhocal.calibrators import fitting as out_of_core
-from rhocal.data import files, sampling, sources, stored
+from rhocal.data import files, reader, sampling, stored
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
@@ -123,7 +123,7 @@ def test_a_misleading_beginning_is_seen_and_the_file_read_again(data, tmp_path, 
     everywhere = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(everywhere), same, mixed)
     assert everywhere.bytes_read == mixed.nbytes
-    monkeypatch.setattr(sources, "pilot_blocks", lambda _: [0])
+    monkeypatch.setattr(reader, "pilot_blocks", lambda _: [0])
     twice = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(twice), same, mixed)
     assert twice.bytes_read == 2 * mixed.nbytes

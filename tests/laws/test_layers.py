@@ -23,6 +23,7 @@ LAYERS = [
 LATE = {  # inside a function, when asked
     *(("calibrators", later) for later in ("sklearn", "torch", "onnx", "dask")),
     ("evaluation", "dask"),
+    ("data", "dask"),
 }
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 IMPORTERS = {

@@ -149,7 +149,7 @@ def _fingerprint(calibrator: Calibrator, stream: Stream, what: str, kind: Any) -
     seen = hashlib.sha256()
     seen.update(json.dumps([_described(calibrator), what, kind]).encode())
     for piece in stream.pieces:
-        seen.update(f"{piece.where}|{piece.n_rows}".encode())
+        seen.update(f"{piece.location}|{piece.n_rows}".encode())
         path = _file_of(piece)
         if path is not None:
             about = path.stat()

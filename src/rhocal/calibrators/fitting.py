@@ -13,14 +13,15 @@ import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
 from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_block
+from rhocal.data.blocks import n_columns
+from rhocal.data.reader import BlockReader as Source
+from rhocal.data.reader import Reader, checked, checked_pilot, told_of
 from rhocal.data.sampling import (
     Drawn,
     Subsample,
     check_columns,
-    n_columns,
     threshold,
 )
-from rhocal.data.sources import Reader, Source, checked, checked_pilot, told_of
 from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning, SubsampleWarning, warn
 from rhocal.profile.curve_table import Table
@@ -125,7 +126,7 @@ class Fits:
         if scales:
             self._plan(scales, checked_pilot(source, taken, spec))
         self._raise_if_all_failed()
-        self._read(threshold(source.sizes, n_columns(taken[0].logits)) if self.why_not else None)
+        self._read(threshold(source.sizes, n_columns(taken[0].scores)) if self.why_not else None)
 
     def _plan(self, methods: Mapping[str, ScaleCalibrator], pilot: Predictions) -> None:
         """What is to be read for each method. Those that are content with a common table share one plan."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.options import Arrays
-    from rhocal.data.sources import Source
+    from rhocal.data.reader import BlockReader as Source
     from rhocal.data.stored import Chunk
     from rhocal.data.streams import Stream
     from rhocal.evaluation.evaluation import Evaluation
@@ -139,7 +139,7 @@ def bar(what: str, stream: Stream) -> Iterator[Callable[[Chunk], None]]:
 @contextmanager
 def reading(what: str, stream: Stream, how: ExecutionOptions) -> Iterator[Source]:
     """Whoever reads the blocks: this process, or the workers of the cluster that is there. Both with a bar."""
-    from rhocal.data.sources import Reader
+    from rhocal.data.reader import Reader
     from rhocal.reporting import tables
 
     if how.elsewhere:

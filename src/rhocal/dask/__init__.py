@@ -9,13 +9,16 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rhocal.calibrators.fitting import fit_on
-from rhocal.data.sampling import Rows, pilot_blocks, pilot_rows
-from rhocal.data.sources import checked
+from rhocal.data.blocks import NumberedBlock, with_block_context
+from rhocal.data.reader import checked
+from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows
+from rhocal.data.sources import Source
 from rhocal.data.stored import Chunk
 from rhocal.data.streams import Stream, read_piece
 from rhocal.errors import FileError, InputError, MissingExtraError, RhocalError
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
+    from rhocal.data.blocks import BlockRef
     from rhocal.data.stored import Piece
+
+R = TypeVar("R")
 
 FAN = 32
 """Blocks whose sums one task merges."""
@@ -46,7 +52,7 @@ class Unread:
 
 
 class Blocks:
-    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.data.sources.Source``."""
+    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.data.reader.BlockReader``."""
 
     again = True
 
@@ -88,14 +94,14 @@ class Blocks:
         ]
         return cls(tasks, rows, step=step)
 
-    def pilot(self) -> list[Rows]:
+    def pilot(self) -> list[PilotRows]:
         chosen = pilot_blocks(len(self.tasks))
         return [rows for _, rows in self.each(_pilot_rows, len(chosen), only=chosen)]
 
     def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
         self.each(_checked, spec, only=pilot_blocks(len(self.tasks)))
 
-    def late_pilot(self) -> list[Rows]:
+    def late_pilot(self) -> list[PilotRows]:
         return [rows for _, rows in self.each(_pilot_rows, len(self.tasks))]
 
     def each(
@@ -149,7 +155,7 @@ class Blocks:
             if self.stream is None or not self.stream.skip_bad or not isinstance(error, FileError):
                 raise error
             if str(error) not in self.stream.skipped:
-                self.stream.skipped.append(str(error))
+                self.stream.log.skipped.append(str(error))
 
 
 @dataclass(frozen=True)
@@ -181,8 +187,9 @@ def _merged(merge: Callable[[Any, Any], Any], found: Sequence[Any]) -> Merged:
     return Merged(total, bad)
 
 
-def _pilot_rows(_k: int, chunk: Chunk, places: int) -> Rows:
-    return pilot_rows(chunk, places)
+def _pilot_rows(_k: int, chunk: Chunk, places: int) -> PilotRows:
+    with with_block_context(chunk.location):
+        return pilot_rows(chunk, places)
 
 
 def _checked(_k: int, chunk: Chunk, spec: Mapping[str, Any]) -> None:
@@ -256,3 +263,113 @@ def cluster(scheduler: str | None, workers: int | None, timeout: str = "10s") ->
         distributed.Client(local) as client,
     ):
         yield client
+
+
+# The executor of a cluster ------------------------------------------------------------------------------------------
+
+
+class DaskBlock:
+    """A block of Dask arrays: a task that gives it."""
+
+    def __init__(self, location: str, n_rows: int, task: Any) -> None:  # no dataclass: Dask looks into those for tasks
+        self.location, self.n_rows, self.task = location, n_rows, task
+
+    def read(self) -> Chunk:
+        """Compute the block here."""
+        block: Chunk = self.task.compute()
+        return block
+
+
+@dataclass(frozen=True)
+class DaskExecutor:
+    """Runs a function on blocks where they are: on the workers of the client that is there, else in threads."""
+
+    def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
+        tasks = _tasks(work, blocks)
+        distributed = sys.modules.get("distributed")
+        if distributed is not None and _client(distributed) is not None:
+            futures = _client(distributed).compute(tasks)
+            results = (future.result() for future in futures)
+        else:
+            results = iter(engine.compute(*tasks))
+        for result in results:
+            if isinstance(result, RhocalError):
+                raise result
+            yield result
+
+    def reduce(
+        self,
+        work: Callable[[BlockRef], R],
+        merge: Callable[[R, R], R],
+        blocks: Iterable[BlockRef],
+        progress: Callable[[R], None] | None = None,
+    ) -> R:
+        """Merged by the workers, so that what arrives here does not grow with the number of blocks.
+
+        Groups of ``FAN`` blocks, then groups of groups: always the same ones, whoever is quick.
+        """
+        level = _merge_groups(merge, _tasks(work, blocks))
+        distributed = sys.modules.get("distributed")
+        if progress is not None and distributed is not None and _client(distributed) is not None:
+            futures = _client(distributed).compute(level)
+            for future in distributed.as_completed(futures):
+                if not isinstance(result := future.result(), RhocalError):
+                    progress(result)
+            level = [delayed(future) for future in futures]
+        while len(level) > 1:
+            level = _merge_groups(merge, level)
+        (total,) = engine.compute(*level)
+        if isinstance(total, RhocalError):
+            raise total
+        return total
+
+
+def _client(distributed: Any) -> Any:
+    try:
+        return distributed.default_client()
+    except ValueError:  # imported, but there is no cluster
+        return None
+
+
+def _tasks(work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> list[Any]:
+    shared = delayed(work, traverse=False)
+    return [delayed(_run)(shared, *_parts(block)) for block in blocks]
+
+
+def _parts(block: BlockRef) -> tuple[int, Any]:
+    """The number of a block, and what a worker reads it from."""
+    number, ref = (block.number, block.ref) if isinstance(block, NumberedBlock) else (0, block)
+    return number, ref.task if isinstance(ref, DaskBlock) else Unread(ref)
+
+
+def _run(work: Callable[[BlockRef], R], number: int, ref: BlockRef | Unread) -> R | RhocalError:
+    """On a worker: an error is a value here, for raised it would fill the log of the worker."""
+    return _caught(work, NumberedBlock(number, ref.piece if isinstance(ref, Unread) else ref))
+
+
+def _merge_groups(merge: Callable[[R, R], R], level: Sequence[Any]) -> list[Any]:
+    shared = delayed(merge, traverse=False)
+    return [delayed(_merge_all)(shared, level[k : k + FAN]) for k in range(0, len(level), FAN)]
+
+
+def _merge_all(merge: Callable[[R, R], R], results: Sequence[R | RhocalError]) -> R | RhocalError:
+    for result in results:
+        if isinstance(result, RhocalError):
+            return result
+    return _caught(reduce, merge, results)
+
+
+def dask_source(scores: Any, labels: Any, weights: Any) -> Source:
+    """The chunks of Dask arrays as the blocks of a source, processed where they are."""
+    if scores.ndim != 2:
+        raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {scores.shape}")
+    if np.isnan(scores.shape[0]):
+        scores = scores.compute_chunk_sizes()
+    scores = scores.rechunk({1: -1})
+    sizes = scores.chunks[0]
+    beside = [_beside(values, sizes, name) for values, name in ((labels, "labels"), (weights, "sample_weight"))]
+    blocks = []
+    for k, (part, n, label, weight) in enumerate(zip(scores.to_delayed().ravel(), sizes, *beside, strict=True)):
+        location = f"block {k} ({n:,} rows)"
+        blocks.append(DaskBlock(location, n, delayed(Chunk)(part, label, location, weight)))
+    return Source(blocks, executor=DaskExecutor())

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rhocal.data.blocks import missing_labels, n_columns
 from rhocal.data.predictions import Predictions, predictions
-from rhocal.data.streams import missing_labels
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,17 +36,14 @@ SUBSAMPLE_ENTRIES = 1 << 24
 """Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
 
 
-class Rows(NamedTuple):
+
+
+class PilotRows(NamedTuple):
     """Some rows of a block as they were stored."""
 
-    where: str
-    logits: Any
+    location: str
+    scores: Any
     labels: Any
-
-
-def n_columns(logits: Any) -> int:
-    """Classes of a block; binary scores are two."""
-    return int(np.shape(logits)[1]) if np.ndim(logits) > 1 else 2
 
 
 def pilot_blocks(n_blocks: int) -> list[int]:
@@ -59,19 +56,19 @@ def pilot_size(logits: Any) -> int:
     return max(PILOT_SAMPLES, PILOT_ENTRIES // n_columns(logits))
 
 
-def pilot_rows(chunk: Chunk, places: int) -> Rows:
+def pilot_rows(chunk: Chunk, places: int) -> PilotRows:
     """What a block gives to a pilot that comes from so many places."""
     if chunk.labels is None:
-        raise missing_labels(chunk.where)
+        raise missing_labels()
     share = min(len(chunk.labels), -(-pilot_size(chunk.logits) // places))
     rows = np.arange(share) * len(chunk.labels) // share
-    return Rows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])
+    return PilotRows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])
 
 
-def pilot_of(taken: Sequence[Rows], spec: Mapping[str, Any]) -> Predictions:
+def pilot_of(taken: Sequence[PilotRows], spec: Mapping[str, Any]) -> Predictions:
     """The pilot from the parts of its blocks."""
-    check_columns([(rows.where, n_columns(rows.logits)) for rows in taken])
-    logits, labels = (np.concatenate([getattr(rows, name) for rows in taken]) for name in ("logits", "labels"))
+    check_columns([(rows.location, n_columns(rows.scores)) for rows in taken])
+    logits, labels = (np.concatenate([getattr(rows, name) for rows in taken]) for name in ("scores", "labels"))
     return predictions(logits, labels, **spec)
 
 

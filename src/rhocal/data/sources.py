@@ -1,147 +1,255 @@
-"""Who reads the blocks of a stream: this process (``Reader``), or workers (``rhocal.dask.Blocks``); both are a ``Source``."""
+"""Sources: blocks, what they hold, and who processes them. An array is a source of one resident block."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.data.predictions import Predictions, predictions
-from rhocal.data.sampling import Rows, pilot_blocks, pilot_of, pilot_rows, pilot_size
-from rhocal.data.streams import with_block_context
+from rhocal.data.arrays import is_dask
+from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns, with_block_context
+from rhocal.data.executors import Executor, LocalExecutor
+from rhocal.data.predictions import Predictions
+from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows, pilot_size
+from rhocal.data.spec import InputSpec
+from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from rhocal.data.stored import Chunk
-    from rhocal.data.streams import Stream
+    from rhocal.data.blocks import BlockRef
 
+R = TypeVar("R")
 
-class Source(Protocol):
-    """Blocks, and somebody who works on them where they are."""
-
-    classes: Any
-    """The label of every column, if the source says so."""
-
-    @property
-    def again(self) -> bool:
-        """Whether the blocks can be read a second time."""
-
-    @property
-    def sizes(self) -> Sequence[int] | None:
-        """Rows of every block, if known in advance."""
-
-    def pilot(self) -> list[Rows]:
-        """A few samples from all over."""
-
-    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
-        """Check the blocks that gave the pilot; an error says which of them it was."""
-
-    def late_pilot(self) -> list[Rows]:
-        """A few samples of every block, after all were read."""
-
-    def each(self, work: Callable[..., Any], *arguments: Any) -> Iterable[tuple[int, Any]]:
-        """``work(k, chunk, *arguments)`` of every block, with its number k; in any order."""
-
-    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
-        """The same, merged in the order of the blocks; None if there are none."""
+EMPTY = "the stream is empty: no block could be read"
+NO_SAMPLES = "the stream has no samples: every label is ignore_index, or every weight 0"
 
 
-def told_of(source: Source | Stream, spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What ``rhocal.data.predictions`` is told of every block; classes that stand in the file count if none were said."""
-    spec = {"kind": "logits", "classes": None, "ignore_index": None} | dict(spec or {})
-    if spec["classes"] is None:
-        spec["classes"] = source.classes
-    return spec
+@dataclass
+class ReadLog:
+    """What was read of a source, shared by the sources derived from it."""
+
+    bytes_read: int = 0
+    """Bytes of scores, as they are stored."""
+    skip_bad: bool = False
+    """Leave out blocks that cannot be read, and list them in ``skipped``."""
+    skipped: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Outcome[Any]) -> None:
+        """Count what was read for a result."""
+        self.bytes_read += outcome.n_bytes
+        self.skipped += [message for message in outcome.skipped if message not in self.skipped]
 
 
-class Reader:
-    """Reads a stream once in this process: the pilot first, then the rest."""
+@dataclass(frozen=True)
+class Source:
+    """Blocks of scores, what they hold, and who processes them.
 
-    def __init__(self, stream: Stream, step: Callable[[Chunk], None] | None = None) -> None:
-        self.stream, self.step = stream, step or (lambda _: None)
-        self.classes = stream.classes
-        self.held: dict[int, Chunk] = {}
-        self._seen: list[Rows] = []  # a few samples of every block, for a second plan if the first one misled
-        self._rest: Iterator[tuple[int, Chunk]] | None = None
-
-    @property
-    def again(self) -> bool:
-        return self.stream.again
-
-    @property
-    def sizes(self) -> Sequence[int] | None:
-        return None if self.stream.pieces is None else [piece.n_rows for piece in self.stream.pieces]
-
-    def pilot(self) -> list[Rows]:
-        """Of a file from all over it, of an iterator its first blocks."""
-        pieces = self.stream.pieces
-        if pieces is None:
-            self._rest = self.stream.chunks()
-            source, places = self._rest, 1
-        else:
-            chosen = pilot_blocks(len(pieces))
-            source, places = self.stream.chunks(chosen), len(chosen)
-        taken: list[Rows] = []
-        for k, chunk in source:
-            self.held[k] = chunk
-            taken.append(pilot_rows(chunk, places))
-            if pieces is None and sum(len(rows.labels) for rows in taken) >= pilot_size(chunk.logits):
-                break
-        return taken
-
-    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
-        for chunk in self.held.values():
-            checked(chunk, spec)
-
-    def late_pilot(self) -> list[Rows]:
-        return self._seen
-
-    def each(self, work: Callable[..., Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
-        places = None if self.stream.pieces is None else len(self.stream.pieces)
-        for k, chunk in self._chunks():
-            found = work(k, chunk, *arguments)
-            if places is not None:
-                self._seen.append(pilot_rows(chunk, places))
-            self.step(chunk)
-            yield k, found
-
-    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
-        total = None
-        for _, found in self.each(work, *arguments):
-            total = found if total is None else merge(total, found)
-        return total
-
-    def _chunks(self) -> Iterator[tuple[int, Chunk]]:
-        """Every block once, those of the pilot first."""
-        done = set(self.held)
-        for k in sorted(done):
-            yield k, self.held.pop(k)
-        if self._rest is not None:
-            yield from self._rest
-        elif self.stream.pieces is None:
-            yield from self.stream.chunks()
-        else:
-            yield from self.stream.chunks([k for k in range(len(self.stream.pieces)) if k not in done])
-
-
-def checked(chunk: Chunk, spec: Mapping[str, Any]) -> None:
-    """Look through a block; an error says which block and which row it was.
-
-    Labels that are texts are left alone if the classes are not known: a block need not show them all.
+    ``rhocal.stream`` and ``as_source`` make sources; ``fit``, ``evaluate`` and ``apply`` take them.
     """
-    labels, ignored = chunk.labels, spec.get("ignore_index")
-    texts = labels is not None and np.asarray(labels).dtype.kind not in "iub" and spec.get("classes") is None
-    if ignored is not None and labels is not None and (np.asarray(labels) == ignored).all():
-        return
-    with_block_context(chunk, lambda chunk: predictions(chunk.logits, None if texts else labels, **spec))
+
+    blocks: Iterable[BlockRef]
+    """A list, or an iterator that can be read once."""
+    spec: InputSpec = field(default_factory=InputSpec)
+    executor: Executor = field(default_factory=LocalExecutor)
+    resident: bool = False
+    """Whether the rows stay in memory: a later question can still be answered."""
+    needs_labels: bool = True
+    log: ReadLog = field(default_factory=ReadLog)
+    n_skipped: int = 0
+    """Blocks in front that are left out; numbers count them."""
+    progress: Callable[[int], None] | None = None
+    """Called with a number of rows when they are done."""
+    pilot_of_all: dict[int, PilotRows] | None = field(default=None, repr=False)
+    """A few rows of every block that was processed since the pilot was taken."""
+
+    def map(self, work: Callable[[Predictions], R]) -> Iterator[R]:
+        """Read and validate every block and run a function on it; results in the order of the blocks."""
+        n_blocks, n_values, columns = 0, 0, None
+        for outcome in self.executor.map(self._task(work), self._numbered()):
+            self._count(outcome)
+            columns = same_columns(columns, outcome.columns)
+            n_blocks += not outcome.skipped
+            if outcome.value is not None:
+                n_values += 1
+                yield outcome.value
+        if not n_values:
+            raise InputError(NO_SAMPLES if n_blocks else EMPTY)
+
+    def reduce(self, work: Callable[[Predictions], R], merge: Callable[[R, R], R]) -> R:
+        """The same, with the results merged in the order of the blocks."""
+        total = self.executor.reduce(
+            self._task(work), partial(merge_outcomes, merge=merge), self._numbered(), self._step
+        )
+        self.log.add(total)
+        if total.value is None:
+            raise InputError(NO_SAMPLES if total.columns else EMPTY)
+        return total.value
+
+    def pilot(self, *, every_block: bool = False) -> tuple[Predictions, Source]:
+        """Some rows from all over, and the source, which still gives each block once.
+
+        Of an iterator they are the first rows. With ``every_block`` they come from every block.
+        """
+        if every_block and self.pilot_of_all is not None and self.is_rereadable:
+            rows, source = [self.pilot_of_all[k] for k in sorted(self.pilot_of_all)], self
+        else:
+            rows, source = self._pilot_rows(every_block=every_block)
+        if not rows:
+            raise InputError(EMPTY)
+        columns = None
+        for part in rows:
+            columns = same_columns(columns, (part.location, n_columns(part.scores)))
+        scores, labels = (np.concatenate([getattr(part, name) for part in rows]) for name in ("scores", "labels"))
+        try:
+            data = Predictions.from_arrays(scores, labels, spec=self.spec)
+        except InputError:
+            _name_bad_block(source, rows)
+            raise
+        if self.spec.classes is None and data.classes.dtype.kind not in "iu":  # a block need not show every class
+            source = replace(source, spec=replace(self.spec, classes=data.classes))
+        return data, source
+
+    def _pilot_rows(self, *, every_block: bool) -> tuple[list[PilotRows], Source]:
+        if not self.is_rereadable:
+            return self._first_rows()
+        assert isinstance(self.blocks, Sequence)
+        chosen = range(len(self.blocks)) if every_block else pilot_blocks(len(self.blocks))
+        some = [NumberedBlock(k, self.blocks[k]) for k in chosen]
+        held: dict[int, Block] | None = {} if isinstance(self.executor, LocalExecutor) else None
+        outcomes = list(self.executor.map(PilotTask(len(some), self.log.skip_bad, held), some))
+        for outcome in outcomes:
+            self.log.add(outcome)
+        rows = [outcome.value for outcome in outcomes if outcome.value is not None]
+        if held is None:
+            return rows, self
+        blocks = [HeldBlock(ref, held[k]) if k in held else ref for k, ref in enumerate(self.blocks)]
+        return rows, replace(self, blocks=blocks, pilot_of_all={})
+
+    def _first_rows(self) -> tuple[list[PilotRows], Source]:
+        """The pilot of an iterator: blocks until there are enough rows."""
+        blocks, rest = [], iter(self.blocks)
+        rows: list[PilotRows] = []
+        for ref in rest:
+            block = ref.read()
+            blocks.append(block)
+            with with_block_context(block.location):
+                rows.append(pilot_rows(block, 1))
+            if sum(len(part.labels) for part in rows) >= pilot_size(block.scores):
+                break
+        return rows, replace(self, blocks=chain(blocks, rest))
+
+    @property
+    def is_rereadable(self) -> bool:
+        """Whether the blocks can be read a second time."""
+        return isinstance(self.blocks, Sequence)
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """PilotRows of every block; None for an iterator."""
+        return tuple(block.n_rows for block in self.blocks) if isinstance(self.blocks, Sequence) else None
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows; None for an iterator."""
+        return None if self.sizes is None else sum(self.sizes)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of scores that were read so far."""
+        return self.log.bytes_read
+
+    @property
+    def skipped(self) -> list[str]:
+        """Blocks that could not be read and were left out, with the reason."""
+        return self.log.skipped
+
+    def skip(self, n_blocks: int) -> Source:
+        """The source without its first blocks, for work that is resumed."""
+        if not isinstance(self.blocks, Sequence):
+            raise InputError("an iterator cannot be resumed; apply to a file")
+        return replace(self, blocks=self.blocks[n_blocks:], n_skipped=self.n_skipped + n_blocks)
+
+    def on(self, executor: Executor) -> Source:
+        """The same blocks, processed by another executor."""
+        if not self.is_rereadable:
+            raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
+        return replace(self, executor=executor)
+
+    def with_progress(self, progress: Callable[[int], None]) -> Source:
+        """The source with a function that is called with a number of rows when they are done."""
+        return replace(self, progress=progress)
+
+    def _task(self, work: Callable[[Predictions], R]) -> BlockTask[R]:
+        pilot = self.pilot_of_all if isinstance(self.executor, LocalExecutor) else None
+        n_blocks = len(self.blocks) if isinstance(self.blocks, Sequence) else 1
+        return BlockTask(work, self.spec, self.needs_labels, self.log.skip_bad, self.resident, pilot, n_blocks)
+
+    def _numbered(self) -> Iterable[BlockRef]:
+        if self.resident:
+            return self.blocks
+        numbered = (NumberedBlock(k, block) for k, block in enumerate(self.blocks, start=self.n_skipped))
+        return list(numbered) if self.is_rereadable else numbered
+
+    def _count(self, outcome: Outcome[Any]) -> None:
+        self.log.add(outcome)
+        self._step(outcome)
+
+    def _step(self, outcome: Outcome[Any]) -> None:
+        if self.progress is not None:
+            self.progress(outcome.n_rows)
 
 
-def checked_pilot(source: Source, taken: list[Rows], spec: Mapping[str, Any]) -> Predictions:
-    """The pilot; what is wrong with it is said of the block that it came from."""
-    try:
-        return pilot_of(taken, spec)
-    except InputError:
-        source.validate_pilot_blocks(spec)
-        raise
+def as_source(
+    scores: Any,
+    labels: Any = None,
+    weights: Any = None,
+    groups: Any = None,
+    *,
+    spec: InputSpec | None = None,
+    needs_labels: bool = True,
+) -> Source:
+    """Whatever holds scores as a source: an array, data frame or tensor is one resident block.
+
+    A ``Source`` (``rhocal.stream``) brings its own labels; Dask arrays have one block for each of their chunks.
+    """
+    spec = spec or InputSpec()
+    if isinstance(scores, Source) or hasattr(scores, "as_source"):
+        source = scores if isinstance(scores, Source) else scores.as_source()
+        if labels is not None or weights is not None:
+            raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
+        _check_streamed(groups, spec)
+        classes = source.spec.classes if spec.classes is None else spec.classes
+        return replace(source, spec=replace(spec, classes=classes), needs_labels=needs_labels)
+    if is_dask(scores):
+        from rhocal.dask import dask_source  # noqa: PLC0415 - Dask is there if its arrays are
+
+        _check_streamed(groups, spec)
+        source = dask_source(scores, labels, weights)
+        return replace(source, spec=spec, needs_labels=needs_labels)
+    return Source((Block(scores, labels, "", weights, groups),), spec, resident=True, needs_labels=needs_labels)
+
+
+def _check_streamed(groups: Any, spec: InputSpec) -> None:
+    if groups is not None or spec.class_axis != -1:
+        raise InputError(
+            "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
+            "with sample weights as their third part"
+        )
+
+
+def _nothing(_data: Predictions) -> bool:
+    return True
+
+
+def _name_bad_block(source: Source, rows: list[PilotRows]) -> None:
+    """Validate the blocks of a pilot one by one: raises the error with the block that it came from."""
+    places = {part.location for part in rows}
+    blocks = [block for block in source.blocks if block.location in places]
+    for _ in replace(source, blocks=blocks, pilot_of_all=None).map(_nothing):
+        pass

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rhocal.data.blocks import Block, BlockRef
 from rhocal.data.files import BFLOAT16_IN_NPY
 from rhocal.errors import FileError, InputError, MissingArrayError, MissingExtraError, one_line
 from rhocal.numerics.special import widened
@@ -30,42 +31,8 @@ CHUNK_ENTRIES = 1 << 24
 """Logits that are read at a time: 32 MB in half precision."""
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Some rows as they were stored."""
-
-    logits: Any
-    labels: Any
-    where: str
-    """File and rows, for messages."""
-    sample_weight: Any = None
-    stored_bytes: int | None = None
-    """Bytes of the logits where they lie, if they became more on the way (bfloat16)."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many."""
-        return int(np.shape(self.logits)[0])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of logits."""
-        return int(np.asarray(self.logits).nbytes) if self.stored_bytes is None else self.stored_bytes
-
-
-class Piece(Protocol):
-    """Rows that can be read when asked for."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many."""
-
-    @property
-    def where(self) -> str:
-        """File and rows, for messages."""
-
-    def read(self) -> Chunk:
-        """Read them."""
+Chunk = Block
+Piece = BlockRef
 
 
 class Columns(Protocol):
@@ -119,13 +86,13 @@ class ArrayPiece:
         return self.rows.stop - self.rows.start
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
     def read(self) -> Chunk:
         values = np.asarray(self.logits[self.rows])
         is_short = isinstance(self.logits, RawRows) and self.logits.is_bfloat16
-        return Chunk(values, self.labels, self.where, stored_bytes=values.size * 2 if is_short else None)
+        return Chunk(values, self.labels, self.location, stored_bytes=values.size * 2 if is_short else None)
 
 
 @dataclass(frozen=True)
@@ -140,7 +107,7 @@ class ParquetPiece:
     """Those that are read: of others not a byte."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self.path}, row group {self.group}"
 
     def read(self) -> Chunk:
@@ -153,14 +120,14 @@ class ParquetPiece:
             flat = column.flatten()
             if flat.null_count or column.null_count or len(flat) % self.n_rows:
                 raise FileError(
-                    f"{self.where}: the lists of column {self.names.logits!r} differ in length or are missing"
+                    f"{self.location}: the lists of column {self.names.logits!r} differ in length or are missing"
                 )
             logits = flat.to_numpy(zero_copy_only=False).reshape(self.n_rows, -1)
         else:
             rest = [name for name in self.columns if name != self.names.labels]
             logits = np.column_stack([table.column(name).to_numpy() for name in rest])
         has_labels = self.names.labels in self.columns
-        return Chunk(logits, table.column(self.names.labels).to_numpy() if has_labels else None, self.where)
+        return Chunk(logits, table.column(self.names.labels).to_numpy() if has_labels else None, self.location)
 
 
 @dataclass(frozen=True)

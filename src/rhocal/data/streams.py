@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rhocal.data.blocks import missing_labels, read_block
 from rhocal.data.files import Names, only_array
+from rhocal.data.sources import ReadLog, Source
+from rhocal.data.spec import InputSpec
 from rhocal.data.stored import Chunk, Piece, open_file
-from rhocal.errors import FileError, InputError, RhocalError, one_line
+from rhocal.errors import FileError, InputError, RhocalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,33 +24,40 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-
-def missing_labels(location: str) -> InputError:
-    """The error for scores without labels."""
-    return InputError(
-        f"{location}: labels are missing", argument="labels_name", remedy="name the array that holds them"
-    )
-
-
 AHEAD = 2
 """Chunks that are read while others are computed."""
 
 
 @dataclass
 class Stream:
-    """Blocks of logits with their labels, as ``fit``, ``evaluate`` and ``profile`` take them.
-
-    ``bytes_read`` counts the bytes of logits that were read so far.
-    """
+    """Blocks of logits with their labels, as ``fit``, ``evaluate`` and ``profile`` take them."""
 
     pieces: Sequence[Piece] | None
     """What can be read in any order; None for an iterator, which is read once, as it comes."""
     iterator: Iterable[Any] | None = None
     classes: Any = None
-    bytes_read: int = 0
-    skip_bad: bool = False
-    """Leave out blocks that cannot be read, and remember them in ``skipped``."""
-    skipped: list[str] = field(default_factory=list)
+    log: ReadLog = field(default_factory=ReadLog)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of logits that were read so far."""
+        return self.log.bytes_read
+
+    @property
+    def skip_bad(self) -> bool:
+        """Whether blocks that cannot be read are left out."""
+        return self.log.skip_bad
+
+    @property
+    def skipped(self) -> list[str]:
+        """The blocks that were left out."""
+        return self.log.skipped
+
+    def as_source(self) -> Source:
+        """The source of these blocks."""
+        if self.pieces is None:
+            return Source(_from_iterator(self.iterator), InputSpec(classes=self.classes), log=self.log)
+        return Source(list(self.pieces), InputSpec(classes=self.classes), log=self.log)
 
     @property
     def again(self) -> bool:
@@ -75,24 +85,17 @@ class Stream:
                 if str(chunk) not in self.skipped:
                     self.skipped.append(str(chunk))
                 continue
-            self.bytes_read += chunk.nbytes
+            self.log.bytes_read += chunk.nbytes
             yield k, chunk
 
 
-def read_piece(piece: Piece) -> Chunk:
-    """Read a block; whatever goes wrong is said with its file and rows."""
-    try:
-        return piece.read()
-    except FileError:
-        raise
-    except Exception as error:  # a reader of a foreign format may raise anything
-        raise FileError(f"{piece.where}: cannot be read: {one_line(error)}") from error
+read_piece = read_block
 
 
 def with_block_context(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
     """Do something with a block that needs its labels; an error says which block it was."""
     if chunk.labels is None:
-        raise missing_labels(chunk.where)
+        raise missing_labels().at(chunk.where)
     try:
         return work(chunk)
     except RhocalError as error:
@@ -164,7 +167,7 @@ def stream(
     if not isinstance(source, str | Path) and not hasattr(source, "__fspath__"):
         listed = list(source) if isinstance(source, list | tuple) else None
         if listed is None or not all(isinstance(item, str | Path) for item in listed):
-            return Stream(None, source, skip_bad=skip_bad)
+            return Stream(None, source, log=ReadLog(skip_bad=skip_bad))
         paths = [Path(item) for item in listed]
     else:
         paths = _paths(str(source))
@@ -178,7 +181,7 @@ def stream(
         opened = open_file(path, names)
         classes = opened.classes if classes is None else classes
         pieces += opened.pieces(given)
-    return Stream(pieces, classes=classes, skip_bad=skip_bad)
+    return Stream(pieces, classes=classes, log=ReadLog(skip_bad=skip_bad))
 
 
 def _paths(source: str) -> list[Path]:

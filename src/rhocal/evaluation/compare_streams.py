@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators import Calibrator, calibrator
 from rhocal.calibrators.fitting import Fits
+from rhocal.data.reader import Reader, told_of
 from rhocal.data.sampling import Half
-from rhocal.data.sources import Reader, told_of
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.evaluation.compare import COLUMNS, FAILED, Row
 from rhocal.evaluation.measure import COUNT, FLOOR, Job, figures_on
@@ -19,7 +19,7 @@ from rhocal.evaluation.measure import COUNT, FLOOR, Job, figures_on
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from rhocal.data.sources import Source
+    from rhocal.data.reader import BlockReader as Source
     from rhocal.data.streams import Stream
 
 OWN = "own"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.blocks import SLICE_ENTRIES
+from rhocal.data.blocks import n_columns
 from rhocal.data.predictions import predictions
-from rhocal.data.sampling import check_columns, n_columns
-from rhocal.data.sources import Reader, told_of
+from rhocal.data.reader import Reader, told_of
+from rhocal.data.sampling import check_columns
 from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.evaluation.evaluate import assembled
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Kind, Predictions
-    from rhocal.data.sources import Source
+    from rhocal.data.reader import BlockReader as Source
     from rhocal.data.stored import Chunk
     from rhocal.evaluation.evaluation import Evaluation
     from rhocal.numerics.special import Vector

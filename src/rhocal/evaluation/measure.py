@@ -10,8 +10,8 @@ import numpy as np
 
 from rhocal.calibrators.blocks import SLICE_ENTRIES
 from rhocal.data.predictions import predictions
+from rhocal.data.reader import Reader, told_of
 from rhocal.data.sampling import check_columns
-from rhocal.data.sources import Reader, told_of
 from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import CORE, METRICS, Scored
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
+    from rhocal.data.reader import BlockReader as Source
     from rhocal.data.sampling import Half
-    from rhocal.data.sources import Source
     from rhocal.data.stored import Chunk
     from rhocal.data.streams import Stream
 

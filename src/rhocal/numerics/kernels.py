@@ -54,7 +54,7 @@ class Scan(NamedTuple):
     least: float
     """Nothing is smaller, in any row."""
 
-    def take(self, rows: NDArray[np.intp]) -> Scan:
+    def take(self, rows: NDArray[np.intp] | slice) -> Scan:
         """The same for some of the rows."""
         return Scan(self.column[rows], self.top[rows], self.total[rows], self.least)
 

@@ -1,0 +1,90 @@
+"""Who runs a function on every block. ``LocalExecutor`` is this process; ``rhocal.dask`` has one for a cluster."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from queue import Queue
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from rhocal.data.blocks import Block, UnreadableBlock, read_block
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rhocal.data.blocks import BlockRef
+
+R = TypeVar("R")
+
+N_BLOCKS_AHEAD = 2
+"""Blocks that are read while another is processed."""
+
+
+class Executor(Protocol):
+    """Runs a function on every block; results come in the order of the blocks."""
+
+    def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
+        """The result for every block."""
+
+    def reduce(
+        self,
+        work: Callable[[BlockRef], R],
+        merge: Callable[[R, R], R],
+        blocks: Iterable[BlockRef],
+        progress: Callable[[R], None] | None = None,
+    ) -> R:
+        """The results of all blocks, merged; ``progress`` may be called with partial results as they arrive."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Processes blocks here; a thread reads blocks ahead of the one that is processed."""
+
+    def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
+        for block in read_ahead(blocks):
+            yield work(block)
+
+    def reduce(
+        self,
+        work: Callable[[BlockRef], R],
+        merge: Callable[[R, R], R],
+        blocks: Iterable[BlockRef],
+        progress: Callable[[R], None] | None = None,
+    ) -> R:
+        total: R | None = None
+        for result in self.map(work, blocks):
+            if progress is not None:
+                progress(result)
+            total = result if total is None else merge(total, result)
+        if total is None:
+            raise InputError("the source is empty: no block could be read")
+        return total
+
+
+def read_ahead(blocks: Iterable[BlockRef]) -> Iterator[BlockRef]:
+    """The blocks, read by a thread a few ahead of the caller. Blocks in memory and iterators need no thread."""
+    if not isinstance(blocks, list) or all(isinstance(block, Block) for block in blocks):
+        yield from blocks
+        return
+    queue: Queue[BlockRef | None] = Queue(N_BLOCKS_AHEAD)
+    stop = threading.Event()
+
+    def read_all() -> None:
+        for ref in blocks:
+            if stop.is_set():
+                return
+            try:
+                queue.put(read_block(ref))
+            except Exception as error:  # noqa: BLE001 - raised again where the block is processed
+                queue.put(UnreadableBlock(ref.location, ref.n_rows, error))
+        queue.put(None)
+
+    threading.Thread(target=read_all, daemon=True).start()
+    try:
+        while (block := queue.get()) is not None:
+            yield block
+    finally:
+        stop.set()
+        while not queue.empty():
+            queue.get_nowait()

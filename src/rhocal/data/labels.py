@@ -1,0 +1,123 @@
+"""What stands beside scores, one value for each sample: labels as column numbers, weights, groups; and names of columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
+    """One value for each sample."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.size != n or array.ndim == 0:
+        raise InputError(f"{what} and {name} differ in length: {array.size} {what}, {n} samples")
+    return array.reshape(-1)
+
+
+def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
+    """Finite weights, none negative, one for each sample."""
+    flat = per_sample(values, "sample_weight", n, name)
+    try:
+        weights = flat.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must hold numbers: {error}") from error
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"sample_weight must be finite and not negative; {int(bad.sum())} are not, the first is "
+            f"{weights[row]:g} at row {row}"
+        )
+    return weights
+
+
+def sample_groups(values: Any, n: int, name: str) -> NDArray[Any]:
+    """Texts or whole numbers, one for each sample."""
+    flat = per_sample(values, "groups", n, name)
+    if flat.dtype.kind == "O" and all(isinstance(group, str) for group in flat):
+        flat = flat.astype(str)
+    if flat.dtype.kind == "O" and all(isinstance(group, int | np.integer) for group in flat):
+        flat = flat.astype(np.int64)
+    if flat.dtype.kind == "f" and (np.isfinite(flat) & (flat == np.round(flat))).all():
+        flat = flat.astype(np.int64)
+    if flat.dtype.kind not in "iubU":
+        raise InputError(
+            f"groups must be texts or whole numbers, one for each sample and none missing; got dtype {flat.dtype}"
+        )
+    return flat if flat.dtype.kind == "U" else flat.astype(np.int64)
+
+
+def class_names(classes: Any, m: int) -> NDArray[Any]:
+    """The names of m columns, all different."""
+    names = np.asarray(classes)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(str)
+    if names.ndim != 1 or len(names) != m:
+        raise InputError(f"classes must name the {m} columns; got shape {names.shape}")
+    unique, counts = np.unique(names, return_counts=True)
+    if len(unique) != m:
+        raise InputError(f"classes must differ; {unique[counts > 1].tolist()[0]!r} stands there {counts.max()} times")
+    return names
+
+
+def label_columns(
+    labels: NDArray[Any], names: NDArray[Any] | None, m: int
+) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
+    """Labels as column numbers."""
+    if labels.dtype.kind == "f":
+        if not (np.isfinite(labels) & (labels == np.round(labels))).all():
+            bad = labels[~(np.isfinite(labels) & (labels == np.round(labels)))][0]
+            raise InputError(
+                f"labels must be column numbers or names of classes; got {bad!r}. Unknown label type: continuous"
+            )
+        labels = labels.astype(np.int64)
+    if labels.dtype.kind == "b" and names is None:
+        labels = labels.astype(np.int64)
+    by_number = names is None or names.dtype.kind in "US"  # a number is never one of the texts
+    if by_number and labels.dtype.kind in "iu":
+        if labels.size and not (labels.min() >= 0 and labels.max() < m):
+            bad = (labels < 0) | (labels >= m)
+            row = int(bad.argmax())
+            ignored = labels[row] == -100
+            raise InputError(
+                f"labels must be column numbers from 0 to {m - 1}; {int(bad.sum())} are not, the first is "
+                f"{labels[row]} at row {row}",
+                argument="ignore_index=-100" if ignored else "classes",
+                remedy="leave such samples out" if ignored else "name the columns",
+            )
+        return labels.astype(np.intp, copy=False), names
+    return _columns_by_name(labels, names, m)
+
+
+def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    if labels.dtype.kind == "O":
+        if any(label is None or label != label for label in labels.flat):  # noqa: PLR0124 - NaN is not itself
+            raise InputError("labels hold missing values (None or NaN); leave those samples out")
+        if all(isinstance(label, str) for label in labels.flat):
+            labels = labels.astype(str)
+    try:
+        if names is None:
+            names = np.unique(labels)
+            if len(names) != m:
+                raise InputError(
+                    f"labels show {len(names)} different values, but there are {m} columns; pass classes= with the "
+                    "label of each column, in order"
+                )
+        order = np.argsort(names, kind="stable")
+        found = np.searchsorted(names[order], labels)
+    except TypeError as error:
+        raise InputError(f"labels and classes must be of one sortable type: {error}") from error
+    codes = order[np.minimum(found, m - 1)]
+    unseen = names[codes] != labels
+    if np.any(unseen):
+        shown = ", ".join(repr(value) for value in np.unique(labels[unseen])[:5].tolist())
+        raise InputError(f"labels hold {int(unseen.sum())} values that are not in classes, such as {shown}")
+    return codes.astype(np.intp), names

@@ -1,0 +1,154 @@
+"""Scores of any type and shape as a matrix of floating-point numbers, and what is checked about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.numerics.special import Floats, scan, widened
+from rhocal.numerics.threads import row_blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.spec import Kind
+    from rhocal.numerics.kernels import Scan
+
+MAX_REORDERED_ENTRIES = 1 << 24
+"""Entries (64 MB in single precision) up to which scores are put in order row by row."""
+
+SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
+"""How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
+
+
+def as_floats(values: Any, name: str) -> tuple[Floats, str]:
+    """The values as float32 or float64, and the name of the type they were stored in."""
+    if hasattr(values, "detach"):  # a torch tensor, recognised without importing torch
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            return values.float().numpy(), "bfloat16"
+        values = values.numpy()
+    if hasattr(values, "tocsr"):
+        raise InputError(f"{name} is sparse; logits of every class are needed, as a dense array (toarray())")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array: {error}") from error
+    stored = array.dtype.name
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} holds values that are not numbers: {error}") from error
+    if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
+        hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
+        raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
+    return _widen(array, stored, name)
+
+
+def _widen(array: NDArray[Any], stored: str, name: str) -> tuple[Floats, str]:
+    """Real numbers of any type as float32 or float64."""
+    if stored in {"float32", "float64"}:
+        return array, stored
+    if stored == "float16" and array.dtype.isnative:
+        return widened(np.ascontiguousarray(array)), stored
+    if stored in {"float16", "bfloat16"}:
+        return array.astype(np.float32), stored
+    if array.dtype.kind == "V":
+        raise InputError(f"{name} must hold real numbers; got dtype {stored}")
+    return array.astype(np.float64), "float64"
+
+
+def as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
+    """Shape (n_samples, n_classes), whatever came."""
+    if scores.ndim == 0:
+        raise InputError(f"{name} must have shape (n_samples, n_classes); got a single number")
+    if not -scores.ndim <= class_axis < scores.ndim:
+        raise InputError(f"class_axis={class_axis} does not exist in {name} of shape {scores.shape}")
+    if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and class_axis in {-1, 1}):
+        return _from_binary(scores.reshape(-1), kind)
+    n_classes = scores.shape[class_axis]
+    if n_classes < 2:
+        raise InputError(f"{name} of shape {scores.shape} has {n_classes} classes on axis {class_axis}; need 2 or more")
+    return np.moveaxis(scores, class_axis, -1).reshape(-1, n_classes)
+
+
+def in_rows(table: Floats) -> Floats:
+    """Rows one after the other in memory, as passes want them; large arrays stay as they are: a copy might not find room."""
+    return np.ascontiguousarray(table) if table.size <= MAX_REORDERED_ENTRIES else table
+
+
+def _from_binary(score: Floats, kind: Kind) -> Floats:
+    """Two columns from one score for the second class."""
+    if kind == "logits":  # sigmoid(s) = softmax(−s/2, s/2), with rows of mean zero
+        return np.stack([-score / 2, score / 2], axis=1)
+    p = np.exp(score) if kind == "log_probs" else score
+    both = np.stack([1 - p, p], axis=1)
+    if kind == "log_probs":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(both)
+    return both
+
+
+def check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> Scan:
+    """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows."""
+    seen = scan(table)
+    if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
+        _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
+    if kind == "logits":
+        _suspect_probs(seen, name)
+    elif kind == "probs":
+        _check_probs(table, seen, tolerance, name)
+    else:
+        probs = np.exp(np.minimum(table, 1))
+        _check_probs(probs, scan(probs), tolerance, f"exp({name})")
+    return seen
+
+
+def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
+    """Look at every entry."""
+    bad_rows: list[int] = []
+    n_bad = 0
+    for rows in row_blocks(*table.shape):
+        block = table[rows]
+        bad = ~(np.isfinite(block) | (np.isneginf(block) if allow_minus_inf else False))
+        n_bad += int(bad.sum())
+        bad_rows += (np.flatnonzero(bad.any(axis=1)) + rows.start).tolist()
+    if bad_rows:
+        value = next(v for v in table[bad_rows[0]] if not np.isfinite(v))
+        raise InputError(
+            f"{name} must be finite; {n_bad} entries in {len(bad_rows)} rows are NaN or infinite, the first is "
+            f"{value} in row {bad_rows[0]}. Leave those rows out, or replace masked classes by a large negative number"
+        )
+
+
+def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None:
+    away = np.abs(seen.total - 1)
+    if away.max() <= tolerance and seen.least >= 0:
+        return
+    outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
+    if outside.any():
+        row = int(outside.argmax())
+        raise InputError(
+            f"{name} must lie between 0 and 1; row {row} goes from {table[row].min():g} to {table[row].max():g}",
+            argument="kind='logits'",
+            remedy="use them as logits",
+        )
+    row = int(away.argmax())
+    raise InputError(
+        f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}",
+        argument="kind='logits'",
+        remedy="use them as logits",
+    )
+
+
+def _suspect_probs(seen: Scan, name: str) -> None:
+    if seen.least >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
+        warn(
+            f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared",
+            SuspiciousInputWarning,
+            argument="kind='probs'",
+            remedy="use them as probabilities",
+        )

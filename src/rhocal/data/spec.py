@@ -1,0 +1,31 @@
+"""What the caller states about scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Kind = Literal["logits", "probs", "log_probs"]
+KINDS = get_args(Kind)
+
+
+@dataclass(frozen=True, eq=False)
+class InputSpec:
+    """What the caller states about the scores of a source; nothing of it is inferred from their values."""
+
+    kind: Kind = "logits"
+    classes: NDArray[Any] | None = None
+    """The name of each column; None: the names in the file, else 0 to m − 1."""
+    ignore_index: int | None = None
+    """Samples with this label are left out (−100 for tokens and pixels)."""
+    class_axis: int = -1
+    """The axis of the classes, 1 for (N, C, H, W)."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"kind is one of {', '.join(KINDS)}; got {self.kind!r}")

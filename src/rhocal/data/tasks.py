@@ -1,0 +1,131 @@
+"""What an executor runs on a block: read it, validate it, call a function; here or on a worker."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from rhocal.data.blocks import missing_labels, read_block, with_block_context
+from rhocal.data.predictions import Predictions
+from rhocal.data.sampling import PilotRows, pilot_rows
+from rhocal.errors import FileError, InputError, SuspiciousInputWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rhocal.data.blocks import Block, BlockRef
+    from rhocal.data.spec import InputSpec
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """The result for a block, or of several blocks merged, and what was read for it."""
+
+    value: R | None
+    """None if the block has no samples, or could not be read and is left out."""
+    n_rows: int = 0
+    n_bytes: int = 0
+    columns: tuple[str, int] | None = None
+    """The first block, and its number of classes."""
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BlockTask(Generic[R]):
+    """Read a block, validate it and run a function on it; errors name the block."""
+
+    work: Callable[[Predictions], R]
+    spec: InputSpec
+    needs_labels: bool
+    skip_bad: bool
+    resident: bool = False
+    pilot: dict[int, PilotRows] | None = None
+    """Where a few rows of every block are kept, for a second plan if the first one is misleading; None on workers."""
+    n_blocks: int = 1
+
+    def __call__(self, ref: BlockRef) -> Outcome[R]:
+        try:
+            block = read_block(ref)
+        except FileError as error:
+            if not self.skip_bad:
+                raise
+            return Outcome(None, ref.n_rows, skipped=(str(error),))
+        with with_block_context(block.location):
+            if self.resident:
+                return Outcome(self.work(validate(block, self.spec, needs_labels=self.needs_labels)))
+            data = validate_block(block, self.spec, needs_labels=self.needs_labels)
+            value = None if data is None else self.work(data)
+            if self.pilot is not None:
+                self.pilot[block.number] = pilot_rows(block, self.n_blocks)
+        return Outcome(value, block.n_rows, block.nbytes, (block.location, block.n_columns))
+
+
+def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions:
+    """Turn a block into ``Predictions``."""
+    if needs_labels and block.labels is None:
+        raise missing_labels() if block.location else InputError("labels are missing; pass one label for each sample")
+    return Predictions.from_arrays(
+        block.scores, block.labels, weights=block.weights, groups=block.groups, spec=spec, block=block.number
+    )
+
+
+def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:
+    """Turn one of many blocks into ``Predictions``; None if every sample is ignored or has weight 0."""
+    labels = None if block.labels is None else np.asarray(block.labels)
+    if np.ndim(block.scores) > 2:
+        raise InputError(f"a block of logits has shape (n_samples, n_classes); got {np.shape(block.scores)}")
+    if spec.ignore_index is not None and labels is not None and (labels == spec.ignore_index).all():
+        return None
+    if block.weights is not None and not np.any(block.weights):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspiciousInputWarning)  # the pilot has warned
+        return validate(block, spec, needs_labels=needs_labels)
+
+
+@dataclass(frozen=True)
+class PilotTask:
+    """Read a block and keep a few of its rows for the pilot."""
+
+    n_places: int
+    """How many blocks the pilot comes from."""
+    skip_bad: bool
+    held: dict[int, Block] | None = None
+    """Where the blocks are kept, so that they are read once; None on workers."""
+
+    def __call__(self, ref: BlockRef) -> Outcome[PilotRows]:
+        try:
+            block = read_block(ref)
+        except FileError as error:
+            if not self.skip_bad:
+                raise
+            return Outcome(None, skipped=(str(error),))
+        if self.held is not None:
+            self.held[block.number] = block
+        with with_block_context(block.location):
+            return Outcome(pilot_rows(block, self.n_places), 0, block.nbytes, (block.location, block.n_columns))
+
+
+def same_columns(first: tuple[str, int] | None, other: tuple[str, int] | None) -> tuple[str, int] | None:
+    """The first block and its number of classes, which the other must have too."""
+    if first is not None and other is not None and first[1] != other[1]:
+        raise InputError(
+            f"blocks differ in the number of classes: {first[0]} has {first[1]:,}, {other[0]} has {other[1]:,}"
+        )
+    return other if first is None else first
+
+
+def merge_outcomes(mine: Outcome[R], other: Outcome[R], merge: Callable[[R, R], R]) -> Outcome[R]:
+    """The outcome of the blocks of both."""
+    columns = same_columns(mine.columns, other.columns)
+    if mine.value is None or other.value is None:
+        value = mine.value if other.value is None else other.value
+    else:
+        value = merge(mine.value, other.value)
+    skipped = (*mine.skipped, *other.skipped)
+    return Outcome(value, mine.n_rows + other.n_rows, mine.n_bytes + other.n_bytes, columns, skipped)
