@@ -105,7 +105,7 @@ def test_errors_name_the_block(data):
     parts[4] = Block(logits[:9, :5], labels[:9] % 5, "part 400")
     with pytest.raises(InputError, match="part 0 has 6, part 400 has 5"):
         list(Source([parts[0], parts[4]]).map(numbers))
-    with pytest.raises(InputError, match="part 0: no labels"):
+    with pytest.raises(InputError, match="part 0: labels are missing"):
         list(Source([Block(logits, None, "part 0")]).map(numbers))
     with pytest.raises(InputError, match=r"^labels are missing"):
         list(as_source(logits).map(numbers))

@@ -36,8 +36,6 @@ SUBSAMPLE_ENTRIES = 1 << 24
 """Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
 
 
-
-
 class PilotRows(NamedTuple):
     """Some rows of a block as they were stored."""
 
