@@ -52,7 +52,7 @@ def test_metrics():
     for line in listed:
         assert line["reference"]
         assert line["streams"] in {"exactly", "sketch", "no"}
-        assert line["why_not"] or line["streams"] == "exactly"
+        assert line["no_sums_reason"] or line["streams"] == "exactly"
     assert listed[1]["range"] == [0, 1]
     assert next(line for line in listed if line["metric"] == "nll")["range"] == [0, None]  # no end
 

@@ -15,7 +15,7 @@ from rhocal import metrics
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, OTHERS, Scored, kernel
-from rhocal.metrics.decompositions import isotonic
+from rhocal.metrics.decompositions import isotonic_accuracy
 from rhocal.numerics.special import log_gamma, softmax
 
 NEEDS_PAIRS = {"top_skce", "skce", "kde_ce", "debiased_rmsce"}
@@ -163,8 +163,8 @@ def test_skce_in_groups_is_unbiased(monkeypatch):
     """Beyond its size limit: close to all pairs where there is an error; mean 0, within 3.5 errors, where there is none."""
     p, y = softmax(synthetic(2000, 4)[0]), synthetic(2000, 4)[1]
     exact = metrics.skce(p, y)
-    monkeypatch.setattr(kernel, "ALL_PAIRS", 50)
-    monkeypatch.setattr(kernel, "GROUP", 50)
+    monkeypatch.setattr(kernel, "MAX_SAMPLES_ALL_PAIRS", 50)
+    monkeypatch.setattr(kernel, "GROUP_SIZE", 50)
     assert np.isclose(metrics.skce(p, y), exact, rtol=0.15)
     calibrated = [metrics.skce(*synthetic(400, 3, scale=1, seed=seed), kind="logits") for seed in range(200)]
     assert abs(np.mean(calibrated)) < 3.5 * np.std(calibrated) / np.sqrt(200)
@@ -173,7 +173,7 @@ def test_skce_in_groups_is_unbiased(monkeypatch):
 @pytest.mark.parametrize("name", ["skce", "kde_ce"])
 def test_groups_keep_the_laws(monkeypatch, name):
     """Order, and weights as copies, also beyond the size limit; many copies of few samples are no more work."""
-    for limit in ("ALL_PAIRS", "GROUP", "KDE_ALL_PAIRS"):
+    for limit in ("MAX_SAMPLES_ALL_PAIRS", "GROUP_SIZE", "KDE_GROUP_SIZE"):
         monkeypatch.setattr(kernel, limit, 100)
     p, y = softmax(synthetic(450, 3)[0]), synthetic(450, 3)[1]
     times = np.random.default_rng(0).integers(1, 4, 450)
@@ -191,7 +191,7 @@ def test_isotonic_of_every_small_case():
     """The pooled accuracies ascend, and no ascending step function with one jump fits better."""
     for seed in range(30):
         scored = Scored.from_predictions(predictions(*synthetic(12, 2, seed=seed)))
-        ranked, best = scored.ranked, isotonic(scored.ranked)
+        ranked, best = scored.ranked, isotonic_accuracy(scored.ranked)
         assert (np.diff(best) > -1e-12).all()
 
         def loss(q, ranked=ranked):

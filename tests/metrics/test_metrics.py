@@ -13,7 +13,7 @@ from rhocal import metrics
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
-from rhocal.numerics.bins import TIE, equal_mass, equal_width, tied
+from rhocal.numerics.bins import TIE, equal_mass, equal_width, tie_blocks
 from rhocal.numerics.special import softmax
 
 # By hand: two samples, ten bins. Both confidences lie in the last bin, (.9, 1].
@@ -198,6 +198,6 @@ def test_single_precision_does_not_part_ties():
 
 def test_ties_are_isolated_clusters():
     step = TIE / 4
-    assert tied(np.array([0.2, 0.2 + step, 0.2 + 2 * step, 0.5])).tolist() == [0, 0, 0, 1]
+    assert tie_blocks(np.array([0.2, 0.2 + step, 0.2 + 2 * step, 0.5])).tolist() == [0, 0, 0, 1]
     chain = 0.2 + step * np.arange(12)  # longer than a tie: values that happen to be dense stay apart
-    assert tied(chain).tolist() == list(range(12))
+    assert tie_blocks(chain).tolist() == list(range(12))

@@ -17,7 +17,7 @@ from rhocal import metrics
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
-from rhocal.metrics.sums import N_CELLS, Sketch, cell_widths, cells
+from rhocal.metrics.sums import N_CELLS, Sketch, cell_numbers, cell_widths
 
 EXACT = [name for name, metric in METRICS.items() if metric.sums is not None]
 SKETCHED = [name for name, metric in METRICS.items() if metric.sketch is not None]
@@ -35,7 +35,7 @@ def test_what_streams():
         "adaptive_ece", "adaptive_mce", "adaptive_rmsce", "ks", "kuiper", "aurc", "e_aurc", "auroc", "coverage_at_risk",
     ]  # fmt: skip
     for name, metric in METRICS.items():
-        assert bool(metric.why_not) == (metric.sums is None), name
+        assert bool(metric.no_sums_reason) == (metric.sums is None), name
 
 
 def test_merges_across_processes():
@@ -138,8 +138,8 @@ def test_the_sketch_is_sharp_on_real_networks(name):
 def test_cells():
     """Every confidence lies within its cell; cells ascend, cover [0, 1] and are nowhere wider than 9e−4."""
     c = np.r_[0, np.linspace(0, 1, 9999), 1 - np.logspace(-12, -1, 999), 1]
-    found, edges = cells(c), np.r_[0, np.cumsum(cell_widths())]
-    assert (np.diff(cells(np.sort(c))) >= 0).all()
+    found, edges = cell_numbers(c), np.r_[0, np.cumsum(cell_widths())]
+    assert (np.diff(cell_numbers(np.sort(c))) >= 0).all()
     assert np.isclose(edges[-1], 1)
     assert cell_widths().max() < 9e-4
     assert (c >= edges[found] - 1e-9).all()

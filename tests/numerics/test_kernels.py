@@ -161,7 +161,7 @@ def test_calibration_errors_straight_from_probabilities(n_classes, dtype, in_num
     labels[:20] = 0
     for metric in (metrics.ece, metrics.mce, metrics.rmsce):
         for n_bins in (10, 15, 50):
-            one_pass = metric.straight(probs, labels, n_bins=n_bins)
+            one_pass = metric.one_pass(probs, labels, n_bins=n_bins)
             assert one_pass is not None
             by_border = metric.of(probs, labels, n_bins=n_bins).value
             np.testing.assert_allclose(one_pass, by_border, rtol=1e-9)
@@ -178,13 +178,13 @@ def test_what_is_wrong_is_left_to_the_border(n_classes, row):
     for column, value, said in ((0, np.nan, "finite"), (1, -0.1, "between 0 and 1"), (1, 0.9, "sum to 1")):
         wrong = probs.copy()
         wrong[row, column] = value + (wrong[row, column] if value == 0.9 else 0)
-        assert metrics.ece.straight(wrong, labels) is None
+        assert metrics.ece.one_pass(wrong, labels) is None
         with pytest.raises(InputError, match=said):
             metrics.ece(wrong, labels)
     for label in (-1, n_classes):
         other = labels.copy()
         other[row] = label
-        assert metrics.ece.straight(probs, other) is None
+        assert metrics.ece.one_pass(probs, other) is None
         with pytest.raises(InputError, match="column numbers"):
             metrics.ece(probs, other)
 

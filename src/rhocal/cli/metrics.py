@@ -22,7 +22,7 @@ def metrics_(as_json: Json = False) -> None:
                 "range": list(metric.range),
                 "reference": metric.reference,
                 "streams": metric.streams,
-                "why_not": metric.why_not,
+                "no_sums_reason": metric.no_sums_reason,
                 "per_sample": metric.per_sample is not None,
                 "options": {key: str(value) for key, value in metric.options.items()},
             }

@@ -157,7 +157,7 @@ def check_names(names: Iterable[str]) -> None:
         if name not in METRICS:
             raise InputError(f"there is no metric {name!r}; `rhocal metrics` lists them")
         if METRICS[name].streams == "no":
-            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].why_not}")
+            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].no_sums_reason}")
 
 
 def _state(name: str, samples: Scored) -> Any:

@@ -1,13 +1,17 @@
-"""What a report shows. Every metric takes probabilities unless ``kind="logits"`` is said.
+"""What is measured on predictions with labels.
 
-(Calibrators take logits by default, metrics take probabilities: what each is mostly given. Logits handed to a metric by
-mistake are an error, not a wrong figure.)
+A metric is a formula on ``Scored`` samples and, where its definition allows, a state that adds. A new metric is a formula in
+one of the modules here and a line of the table below. How far a value can be trusted (floor, intervals, tests) belongs in
+``inference/``, what a fit minimizes in ``rhocal.objectives``. This package never imports calibrators.
+
+Metrics take probabilities unless ``kind="logits"`` is given, calibrators take logits: what each is mostly used with. Logits
+that are passed to a metric by mistake are an error, not a wrong value.
 
 >>> from rhocal import metrics
 >>> round(metrics.ece([[0.05, 0.95], [0.0, 1.0]], [1, 0]), 12)
 0.475
 
-A metric that streams adds up over batches and machines:
+A metric with sums adds up over batches and machines:
 
 >>> monday = metrics.ece.of([[0.05, 0.95]], [1])
 >>> tuesday = metrics.ece.of([[0.0, 1.0]], [0])
@@ -26,8 +30,9 @@ import numpy as np
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import binned, classwise, decompositions, kernel, scores, selection, smooth, spread
+from rhocal.metrics.binned import equal_mass_bound, one_pass_error
 from rhocal.metrics.decompositions import Murphy, MurphySums
-from rhocal.metrics.metric import Metric, check, mean, scored, streamed
+from rhocal.metrics.metric import RANKS, Metric, mean_metric, ranked_metric, sums_metric, validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
 
@@ -40,8 +45,8 @@ if TYPE_CHECKING:
 
 INF = float("inf")
 EDGES = "the edges of its bins depend on all samples"
-RANKS = "it depends on the rank of every sample among all"
 PAIRS = "it depends on all pairs of samples"
+TEMPERATURE = "the best temperature needs the logits of all samples"
 
 _GUO = "Guo et al. 2017"
 _NIXON = "Nixon et al. 2019"
@@ -49,100 +54,83 @@ _NAEINI = "Naeini et al. 2015"
 _KUMAR = "Kumar, Liang & Ma 2019"
 _MURPHY = "Murphy 1973"
 _GEIFMAN = "Geifman et al. 2019"
+_THULASIDASAN = "Thulasidasan et al. 2019"
+_DIMITRIADIS = "Dimitriadis et al. 2021"
+_BERTA = "Berta et al. 2025"
+_WIDMANN = "Widmann et al. 2019"
 
 CORE: dict[str, Metric] = {
-    "accuracy": mean("Accuracy", scores.accuracy_per_sample, "higher", reference="share of right decisions"),
-    "ece": streamed("ECE", binned.ece, "lower", reference=f"{_NAEINI}; {_GUO}", straight=partial(binned.straight, power=1)),
-    "mce": streamed("MCE", binned.mce, "lower", reference=_NAEINI, straight=partial(binned.straight, power=INF)),
-    "adaptive_ece": Metric(
-        "AdaECE", "lower", binned.adaptive_ece, reference=_NIXON, why_not=EDGES,
-        sketch=partial(binned.equal_mass_sketch, power=1),
-    ),
-    "nll": mean("NLL", scores.nll_per_sample, "lower", range=(0, INF), reference="Good 1952"),
-    "brier": mean("Brier", scores.brier_per_sample, "lower", range=(0, 2), reference="Brier 1950"),
-    "top_brier": mean("Top Brier", scores.top_brier_per_sample, "lower", reference="Brier 1950"),
+    "accuracy": mean_metric("Accuracy", scores.accuracy_per_sample, "higher", reference="share of right decisions"),
+    "ece": sums_metric("ECE", binned.ece, "lower", reference=f"{_NAEINI}; {_GUO}", one_pass=partial(one_pass_error, power=1)),
+    "mce": sums_metric("MCE", binned.mce, "lower", reference=_NAEINI, one_pass=partial(one_pass_error, power=INF)),
+    "adaptive_ece": ranked_metric("AdaECE", binned.adaptive_ece, "lower", reference=_NIXON, reason=EDGES,
+        bound=partial(equal_mass_bound, power=1)),
+    "nll": mean_metric("NLL", scores.nll_per_sample, "lower", range=(0, INF), reference="Good 1952"),
+    "brier": mean_metric("Brier", scores.brier_per_sample, "lower", range=(0, 2), reference="Brier 1950"),
+    "top_brier": mean_metric("Top Brier", scores.top_brier_per_sample, "lower", reference="Brier 1950"),
 }  # fmt: skip
-"""The figures of a comparison: quick, and side by side."""
+"""The metrics of a comparison."""
 
 _MORE: dict[str, Metric] = {
     # over bins
-    "rmsce": streamed("RMSCE", binned.rmsce, "lower", reference="Hendrycks et al. 2019",
-        straight=partial(binned.straight, power=2),),
-    "adaptive_mce": Metric("AdaMCE", "lower", binned.adaptive_mce, reference=_NIXON, why_not=EDGES,
-        sketch=partial(binned.equal_mass_sketch, power=INF),),
-    "adaptive_rmsce": Metric("AdaRMSCE", "lower", binned.adaptive_rmsce, reference=_NIXON, why_not=EDGES,
-        sketch=partial(binned.equal_mass_sketch, power=2),),
-    "debiased_rmsce": streamed("Debiased RMSCE", binned.debiased_rmsce, "lower", reference=_KUMAR),
-    "ece_sweep": Metric("ECE sweep", "lower", binned.ece_sweep, reference="Roelofs et al. 2022", why_not=EDGES),
-    "top_k_ece": streamed("Top-k ECE", binned.top_k_ece, "lower", reference="Gupta et al. 2021"),
-    "classwise_ece": streamed("Classwise ECE", classwise.classwise_ece, "lower", reference=f"Kull et al. 2019; {_NIXON}"),
-    "tace": Metric("TACE", "lower", classwise.tace, reference=_NIXON, why_not=EDGES),
-    "over_confidence": streamed("Over-confidence", binned.over_confidence, "lower", reference="Thulasidasan et al. 2019"),
-    "under_confidence": streamed(
-        "Under-confidence", binned.under_confidence, "lower", reference="Thulasidasan et al. 2019"
-    ),
+    "rmsce": sums_metric("RMSCE", binned.rmsce, "lower", reference="Hendrycks et al. 2019",
+        one_pass=partial(one_pass_error, power=2)),
+    "adaptive_mce": ranked_metric("AdaMCE", binned.adaptive_mce, "lower", reference=_NIXON, reason=EDGES,
+        bound=partial(equal_mass_bound, power=INF)),
+    "adaptive_rmsce": ranked_metric("AdaRMSCE", binned.adaptive_rmsce, "lower", reference=_NIXON, reason=EDGES,
+        bound=partial(equal_mass_bound, power=2)),
+    "debiased_rmsce": sums_metric("Debiased RMSCE", binned.debiased_rmsce, "lower", reference=_KUMAR),
+    "ece_sweep": ranked_metric("ECE sweep", binned.ece_sweep, "lower", reference="Roelofs et al. 2022", reason=EDGES),
+    "top_k_ece": sums_metric("Top-k ECE", binned.top_k_ece, "lower", reference="Gupta et al. 2021"),
+    "classwise_ece": sums_metric("Classwise ECE", classwise.classwise_ece, "lower", reference=f"Kull et al. 2019; {_NIXON}"),
+    "tace": Metric("TACE", "lower", classwise.tace, reference=_NIXON, no_sums_reason=EDGES),
+    "over_confidence": sums_metric("Over-confidence", binned.over_confidence, "lower", reference=_THULASIDASAN),
+    "under_confidence": sums_metric("Under-confidence", binned.under_confidence, "lower", reference=_THULASIDASAN),
     # without bins
-    "smooth_ece": streamed("Smooth ECE", smooth.smooth_ece, "lower", reference="Błasiok & Nakkiran 2024"),
-    "ks": Metric("KS", "lower", smooth.ks, reference="Gupta et al. 2021", why_not=RANKS, sketch=smooth.ks_sketch),
-    "kuiper": Metric(
-        "Kuiper", "lower", smooth.kuiper, reference="Arrieta-Ibarra et al. 2022", why_not=RANKS, sketch=smooth.kuiper_sketch
-    ),
-    "ici": streamed("ICI", smooth.ici, "lower", reference="Austin & Steyerberg 2019"),
-    "spiegelhalter_z": streamed(
-        "Spiegelhalter Z", smooth.spiegelhalter_z, "zero", range=(-INF, INF), reference="Spiegelhalter 1986"
-    ),
-    "mmce": Metric("MMCE", "lower", kernel.mmce, reference="Kumar, Sarawagi & Jain 2018", why_not=PAIRS),
-    "top_skce": Metric(
-        "Top SKCE", "lower", kernel.top_skce, range=(-1, 1), reference="Widmann et al. 2019", why_not=PAIRS
-    ),
-    "skce": Metric("SKCE", "lower", kernel.skce, range=(-2, 2), reference="Widmann et al. 2019", why_not=PAIRS),
-    "kde_ce": Metric(
-        "KDE CE", "lower", kernel.kde_ce, range=(0, 2), reference="Popordanoska et al. 2022", why_not=PAIRS
-    ),
+    "smooth_ece": sums_metric("Smooth ECE", smooth.smooth_ece, "lower", reference="Błasiok & Nakkiran 2024"),
+    "ks": ranked_metric("KS", smooth.ks, "lower", reference="Gupta et al. 2021",
+        bound=partial(smooth.cumulative_bound, n_ends=1)),
+    "kuiper": ranked_metric("Kuiper", smooth.kuiper, "lower", reference="Arrieta-Ibarra et al. 2022",
+        bound=partial(smooth.cumulative_bound, n_ends=2)),
+    "ici": sums_metric("ICI", smooth.ici, "lower", reference="Austin & Steyerberg 2019"),
+    "spiegelhalter_z": sums_metric("Spiegelhalter Z", smooth.spiegelhalter_z, "zero", range=(-INF, INF),
+        reference="Spiegelhalter 1986"),
+    "mmce": ranked_metric("MMCE", kernel.mmce, "lower", reference="Kumar, Sarawagi & Jain 2018", reason=PAIRS),
+    "top_skce": Metric("Top SKCE", "lower", kernel.top_skce, range=(-1, 1), reference=_WIDMANN, no_sums_reason=PAIRS),
+    "skce": Metric("SKCE", "lower", kernel.skce, range=(-2, 2), reference=_WIDMANN, no_sums_reason=PAIRS),
+    "kde_ce": Metric("KDE CE", "lower", kernel.kde_ce, range=(0, 2), reference="Popordanoska et al. 2022",
+        no_sums_reason=PAIRS),
     # scores and their parts
-    "spherical": mean("Spherical", scores.spherical_per_sample, "higher", reference="Gneiting & Raftery 2007"),
-    "reliability": streamed("Reliability", decompositions.reliability, "lower", reference=_MURPHY),
-    "resolution": streamed("Resolution", decompositions.resolution, "higher", range=(0, 0.25), reference=_MURPHY),
-    "murphy_uncertainty": streamed("Uncertainty", decompositions.uncertainty, "neither", range=(0, 0.25), reference=_MURPHY),
-    "calibration_loss": Metric(
-        "Calibration loss", "lower", decompositions.calibration_loss, reference="Dimitriadis et al. 2021", why_not=RANKS
-    ),
-    "refinement_loss": Metric(
-        "Refinement loss", "lower", decompositions.refinement_loss, range=(0, 0.25), reference="Dimitriadis et al. 2021",
-        why_not=RANKS,
-    ),
-    "nll_calibration_loss": Metric(
-        "NLL calibration loss", "lower", decompositions.nll_calibration_loss, range=(0, INF),
-        reference="Berta et al. 2025", why_not="the best temperature needs the logits of all samples",
-    ),
-    "nll_refinement_loss": Metric(
-        "NLL refinement loss", "lower", decompositions.nll_refinement_loss, range=(0, INF),
-        reference="Berta et al. 2025", why_not="the best temperature needs the logits of all samples",
-    ),
+    "spherical": mean_metric("Spherical", scores.spherical_per_sample, "higher", reference="Gneiting & Raftery 2007"),
+    "reliability": sums_metric("Reliability", decompositions.reliability, "lower", reference=_MURPHY),
+    "resolution": sums_metric("Resolution", decompositions.resolution, "higher", range=(0, 0.25), reference=_MURPHY),
+    "murphy_uncertainty": sums_metric("Uncertainty", decompositions.uncertainty, "neither", range=(0, 0.25),
+        reference=_MURPHY),
+    "calibration_loss": Metric("Calibration loss", "lower", decompositions.calibration_loss, reference=_DIMITRIADIS,
+        no_sums_reason=RANKS),
+    "refinement_loss": Metric("Refinement loss", "lower", decompositions.refinement_loss, range=(0, 0.25),
+        reference=_DIMITRIADIS, no_sums_reason=RANKS),
+    "nll_calibration_loss": Metric("NLL calibration loss", "lower", decompositions.nll_calibration_loss, range=(0, INF),
+        reference=_BERTA, no_sums_reason=TEMPERATURE),
+    "nll_refinement_loss": Metric("NLL refinement loss", "lower", decompositions.nll_refinement_loss, range=(0, INF),
+        reference=_BERTA, no_sums_reason=TEMPERATURE),
     # ranking and selection
-    "aurc": Metric("AURC", "lower", selection.aurc, reference=_GEIFMAN, why_not=RANKS, sketch=selection.aurc_sketch),
-    "e_aurc": Metric("E-AURC", "lower", selection.e_aurc, reference=_GEIFMAN, why_not=RANKS, sketch=selection.e_aurc_sketch),
-    "auroc": Metric(
-        "AUROC", "higher", selection.auroc, reference="Hendrycks & Gimpel 2017", why_not=RANKS,
-        sketch=selection.auroc_sketch,
-    ),
-    "coverage_at_risk": Metric(
-        "Coverage at 5 % risk", "higher", selection.coverage_at_risk, reference="Geifman & El-Yaniv 2017", why_not=RANKS,
-        sketch=selection.coverage_sketch,
-    ),
-    "avu": Metric(
-        "AvU", "higher", selection.avu, reference="Krishnan & Tickoo 2020",
-        why_not="its threshold is the middle of two means over all samples",
-    ),
-    # spread
-    "confidence_gap": mean(
-        "Confidence gap", spread.gap_per_sample, "zero", range=(-1, 1), reference="mean confidence − accuracy"
-    ),
-    "entropy": mean("Entropy", spread.entropy_per_sample, "neither", range=(0, INF), reference="Shannon 1948"),
+    "aurc": ranked_metric("AURC", selection.aurc, "lower", reference=_GEIFMAN, bound=selection.aurc_bound),
+    "e_aurc": ranked_metric("E-AURC", selection.e_aurc, "lower", reference=_GEIFMAN, bound=selection.aurc_bound),
+    "auroc": ranked_metric("AUROC", selection.auroc, "higher", reference="Hendrycks & Gimpel 2017",
+        bound=selection.auroc_bound),
+    "coverage_at_risk": ranked_metric("Coverage at 5 % risk", selection.coverage_at_risk, "higher",
+        reference="Geifman & El-Yaniv 2017", bound=selection.coverage_bound),
+    "avu": Metric("AvU", "higher", selection.avu, reference="Krishnan & Tickoo 2020",
+        no_sums_reason="its threshold is the middle of two means over all samples"),
+    # confidence
+    "confidence_gap": mean_metric("Confidence gap", scores.gap_per_sample, "zero", range=(-1, 1),
+        reference="mean confidence − accuracy"),
+    "entropy": mean_metric("Entropy", scores.entropy_per_sample, "neither", range=(0, INF), reference="Shannon 1948"),
 }  # fmt: skip
 
 METRICS: dict[str, Metric] = {name: replace(metric, name=name) for name, metric in (CORE | _MORE).items()}
-"""Every metric of one set of predictions. A line here is a public function of this module, and all that is told of it."""
+"""Every metric of one set of predictions, by name. Each is a public function of this module."""
 
 CORE = {name: METRICS[name] for name in CORE}
 
@@ -160,7 +148,7 @@ def __dir__() -> list[str]:
 
 
 def measure_all(data: Predictions, names: Iterable[str] = tuple(CORE)) -> dict[str, float]:
-    """Several metrics from one look at the logits."""
+    """The values of several metrics, from one pass over the logits."""
     samples = Scored.from_predictions(data)
     return {name: METRICS[name].value(samples) for name in names}
 
@@ -173,30 +161,30 @@ def class_errors(
 
     NaN for a class with fewer than ``min_labels`` labels, or whose probabilities are all below ``threshold``.
     """
-    options = {"n_bins": n_bins, "power": power, "threshold": threshold, "min_labels": min_labels}
-    check(options)
-    return classwise.one_by_one(scored(probs, labels, sample_weight, kind), **options)
+    validate_options({"n_bins": n_bins, "power": power, "threshold": threshold, "min_labels": min_labels})
+    sums = classwise.class_sums(Scored.from_arrays(probs, labels, sample_weight, kind), n_bins, threshold)
+    return classwise.class_errors(sums, power=power, min_labels=min_labels)
 
 
 def murphy(
     probs: Any, labels: Any, *, n_bins: int = binned.N_BINS, sample_weight: Any = None, kind: Kind = "probs"
 ) -> Murphy:
-    """Murphy's terms of the top-label Brier score: reliability − resolution + uncertainty, and what the bins hide."""
-    check({"n_bins": n_bins})
-    return MurphySums.of(scored(probs, labels, sample_weight, kind), n_bins).terms
+    """Murphy's terms of the top-label Brier score: reliability − resolution + uncertainty, and the variation inside bins."""
+    validate_options({"n_bins": n_bins})
+    return MurphySums.of(Scored.from_arrays(probs, labels, sample_weight, kind), n_bins).terms
 
 
 def accuracy_rejection_curve(
     probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs"
 ) -> RejectionCurve:
     """Accuracy on the samples that are left when the least confident share is rejected, for every share."""
-    return selection.rejection_curve(scored(probs, labels, sample_weight, kind))
+    return selection.rejection_curve(Scored.from_arrays(probs, labels, sample_weight, kind).ranked)
 
 
 def amplitude(logits: Any, *, center: bool = False, sample_weight: Any = None) -> float:
-    """Mean of ‖z‖₂ / m (paper, Fig. 2). It needs the logits themselves: probabilities have lost it.
+    """Mean of ‖z‖₂ / m (paper, Fig. 2). It needs the logits themselves: probabilities do not determine it.
 
-    ``center`` takes the row mean away first, so that networks whose logits are shifted compare.
+    ``center`` subtracts the row mean first, so that networks whose logits are shifted can be compared.
     """
     data = predictions(logits, sample_weight=sample_weight)
     return _mean(spread.amplitudes(data.logits, center=center), data)
@@ -207,7 +195,7 @@ def kl_to_uncalibrated(
 ) -> float:
     """Divergence KL(g‖s) from the calibrated distribution g to the uncalibrated s, mean over samples.
 
-    ``reduction="mean"`` divides by the number of classes too, which is what fits the paper's tables.
+    ``reduction="mean"`` also divides by the number of classes, as in the paper's tables.
     """
     if reduction not in {"samples", "mean"}:
         raise InputError(f"reduction is samples or mean; got {reduction!r}")
@@ -224,11 +212,11 @@ def _mean(values: Vector, data: Predictions) -> float:
 
 OTHERS: dict[str, str] = {
     "class_errors": "ECE of every class against the rest",
-    "murphy": "Murphy's three terms at once, and what the bins hide",
+    "murphy": "Murphy's three terms, and the variation inside bins",
     "accuracy_rejection_curve": "accuracy when the least confident are rejected, as a curve",
     "amplitude": "mean ‖z‖₂ / m; needs the logits",
     "kl_to_uncalibrated": "KL(g‖s) to the uncalibrated distribution; needs both",
 }
-"""What is no single figure of probabilities and labels."""
+"""Functions that are not one value of probabilities and labels."""
 
 __all__ = ["CORE", "METRICS", "OTHERS", "Metric", "Scored", "measure_all", *OTHERS, *METRICS]  # noqa: PLE0604 - keys of these are texts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,39 +9,19 @@ import numpy as np
 
 from rhocal.data.predictions import SUM_TOLERANCE
 from rhocal.errors import InputError
-from rhocal.metrics.sums import Sketch, Sketched, Streamed
+from rhocal.metrics.sums import MetricSums
 from rhocal.numerics import kernels
-from rhocal.numerics.bins import ON_THE_EDGE, BinSums, add_up, tied
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums, bin_totals, tie_blocks
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
+    from rhocal.metrics.sums import Sketch
 
 N_BINS = 10
 """As in the paper."""
 
-MOST_SWEPT = 1000
+MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""
-
-
-@dataclass(frozen=True)
-class EqualWidth:
-    """Σ_b share_b·gap_b^power over equal-width bins, as sums that add; power 1 is ECE, inf is MCE."""
-
-    sums: BinSums
-    power: float
-
-    @classmethod
-    def of(cls, scored: Scored, *, power: float, n_bins: int = N_BINS) -> EqualWidth:
-        """The sums of one batch."""
-        return cls(equal_width_sums(scored, n_bins), power)
-
-    def __add__(self, other: EqualWidth) -> EqualWidth:
-        return EqualWidth(self.sums + other.sums, self.power)
-
-    @property
-    def value(self) -> float:
-        """The calibration error."""
-        return self.sums.error(self.power)
 
 
 def equal_width_sums(scored: Scored, n_bins: int) -> BinSums:
@@ -51,10 +30,10 @@ def equal_width_sums(scored: Scored, n_bins: int) -> BinSums:
     return BinSums.of(scored.confidence, scored.correct, n_bins=n_bins, weights=weights)
 
 
-def straight(probs: Any, labels: Any, *, power: float, n_bins: int = N_BINS) -> float | None:
-    """The error straight from an array of probabilities and one of column numbers, in one pass.
+def one_pass_error(probs: Any, labels: Any, *, power: float, n_bins: int = N_BINS) -> float | None:
+    """The error of an array of probabilities and one of column numbers, in one compiled pass.
 
-    None where there is anything to convert, or to complain about: the border does that.
+    None if anything has to be converted or rejected, which is left to the validation of arrays.
     """
     plain = isinstance(probs, np.ndarray) and isinstance(labels, np.ndarray)
     if not plain or not kernels.supports_matrix(probs) or probs.shape[1] < 2 or labels.shape != probs.shape[:1]:
@@ -66,88 +45,81 @@ def straight(probs: Any, labels: Any, *, power: float, n_bins: int = N_BINS) -> 
     return None if sums is None else BinSums(*sums).error(power)
 
 
-def ece(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+def _equal_width_error(scored: Scored, n_bins: int, power: float) -> MetricSums:
+    return MetricSums(equal_width_sums(scored, n_bins), partial(BinSums.error, power=power))
+
+
+def ece(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """Expected calibration error over bins of equal width: Σ_b share_b·|accuracy_b − confidence_b|."""
-    return EqualWidth.of(scored, power=1, n_bins=n_bins)
+    return _equal_width_error(scored, n_bins, 1)
 
 
-def mce(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+def mce(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """Maximum calibration error: the largest gap of any bin of equal width that holds a sample."""
-    return EqualWidth.of(scored, power=np.inf, n_bins=n_bins)
+    return _equal_width_error(scored, n_bins, np.inf)
 
 
-def rmsce(scored: Scored, *, n_bins: int = N_BINS) -> EqualWidth:
+def rmsce(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """Root mean square calibration error over bins of equal width: sqrt(Σ_b share_b·gap_b²)."""
-    return EqualWidth.of(scored, power=2, n_bins=n_bins)
+    return _equal_width_error(scored, n_bins, 2)
 
 
-def equal_mass_error(scored: Scored, *, n_bins: int = N_BINS, power: float = 1) -> float:
-    """The ℓ_power calibration error over bins of equal mass."""
-    return _equal_mass(scored.ranked, n_bins=n_bins, power=power)
-
-
-def adaptive_ece(scored: Scored, *, n_bins: int = N_BINS) -> float:
+def adaptive_ece(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
     """Expected calibration error over bins of equal mass (AdaECE)."""
-    return equal_mass_error(scored, n_bins=n_bins)
+    return ranked.equal_mass(n_bins).error(1)
 
 
-def adaptive_mce(scored: Scored, *, n_bins: int = N_BINS) -> float:
+def adaptive_mce(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
     """Maximum calibration error over bins of equal mass."""
-    return equal_mass_error(scored, n_bins=n_bins, power=np.inf)
+    return ranked.equal_mass(n_bins).error(np.inf)
 
 
-def adaptive_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> float:
+def adaptive_rmsce(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
     """Root mean square calibration error over bins of equal mass."""
-    return equal_mass_error(scored, n_bins=n_bins, power=2)
+    return ranked.equal_mass(n_bins).error(2)
 
 
-def _equal_mass(ranked: BinSums, *, n_bins: int, power: float) -> float:
-    return ranked.equal_mass(n_bins).error(power)
+def equal_mass_bound(sketch: Sketch, *, power: float, n_bins: int = N_BINS) -> float:
+    """How far the error over bins of equal mass, computed from a sketch, can be from the exact one.
 
-
-def equal_mass_sketch(scored: Scored, *, n_bins: int = N_BINS, power: float) -> Sketched:
-    """Errors over bins of equal mass in fixed memory."""
-    formula, bound = partial(_equal_mass, n_bins=n_bins, power=power), partial(_off_at_most, n_bins=n_bins, power=power)
-    return Sketched(Sketch.of(scored), formula, bound)
-
-
-def _off_at_most(sketch: Sketch, *, n_bins: int, power: float) -> float:
-    """Only samples of a cell that an edge cuts can be in another bin than that of their cell; tied cells are one cell.
-
+    Only samples of a cell that an edge cuts can be in another bin than that of their cell; tied cells are one cell.
     With D_b = Σ w d of a bin and W_b its weight, the error is made of |D_b| and W_b. Each sample that moves changes Σ_b |D_b|
     by at most 2 w |d|; and D_b and W_b of a bin change by no more than the cut cells that reach into it hold.
     """
-    blocks = tied(sketch.ranked.mean)
-    ranked, doubt = sketch.ranked.rebin(blocks, int(blocks[-1]) + 1), add_up(blocks, sketch.doubt)
+    blocks = tie_blocks(sketch.ranked.mean)
+    ranked = sketch.ranked.rebin(blocks, int(blocks[-1]) + 1)
+    residual = bin_totals(blocks, sketch.max_residual)
     total = ranked.weight.sum()
     upper = np.cumsum(ranked.weight) / total * n_bins
     first = np.floor(np.r_[0.0, upper[:-1]] + 1e-9).astype(np.intp)
     last = np.maximum(np.floor(upper - 1e-9).astype(np.intp), first)
     cut = last > first
     if power == 1:
-        return float(2 * doubt[cut].sum() / total)
-    moving_doubt, moving_weight = (
-        np.cumsum(add_up(first[cut], part[cut], n_bins + 1) - add_up(last[cut] + 1, part[cut], n_bins + 1))[:n_bins]
-        for part in (doubt, ranked.weight)
+        return float(2 * residual[cut].sum() / total)
+    moving_residual, moving_weight = (
+        np.cumsum(bin_totals(first[cut], part[cut], n_bins + 1) - bin_totals(last[cut] + 1, part[cut], n_bins + 1))[
+            :n_bins
+        ]
+        for part in (residual, ranked.weight)
     )
     bins = ranked.equal_mass(n_bins)
-    off = np.abs(bins.correct - bins.confidence)
-    least, most = np.maximum(off - moving_doubt, 0), off + moving_doubt
+    gap = np.abs(bins.correct - bins.confidence)
+    min_gap, max_gap = np.maximum(gap - moving_residual, 0), gap + moving_residual
     # A gap is never above 1, so a bin weighs at least as much as |D|.
-    heavy, light = bins.weight + moving_weight, np.maximum(bins.weight - moving_weight, most)
-    low, high = (d / np.where(w > 0, w, 1) for d, w in ((least, heavy), (most, light)))
+    heavy, light = bins.weight + moving_weight, np.maximum(bins.weight - moving_weight, max_gap)
+    low, high = (d / np.where(w > 0, w, 1) for d, w in ((min_gap, heavy), (max_gap, light)))
     value = bins.error(power)
     if power == np.inf:
         return float(max(value - low.max(), high.max() - value))
-    return float(max(value - np.sqrt(least @ low / total), np.sqrt(most @ high / total) - value))
+    return float(max(value - np.sqrt(min_gap @ low / total), np.sqrt(max_gap @ high / total) - value))
 
 
-def debiased_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
-    """Root mean square calibration error without the share that chance adds, over bins of equal width.
+def debiased_rmsce(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
+    """Root mean square calibration error over bins of equal width, without the part that is due to chance.
 
     sqrt(max(0, Σ_b share_b·(gap_b² − a_b(1 − a_b)/(n_b − 1)))), a_b the accuracy and n_b the (weighted) number of samples.
     """
-    return Streamed(equal_width_sums(scored, n_bins), debiased_l2)
+    return MetricSums(equal_width_sums(scored, n_bins), debiased_l2)
 
 
 def debiased_l2(sums: BinSums) -> float:
@@ -163,36 +135,35 @@ def debiased_l2(sums: BinSums) -> float:
     return float(np.sqrt(max(square, 0.0)))
 
 
-def ece_sweep(scored: Scored) -> float:
+def ece_sweep(ranked: BinSums) -> float:
     """ECE over as many bins of equal mass as keep the accuracy of the bins ascending (at most 1,000)."""
-    ranked = scored.ranked
     if (np.diff(ranked.accuracy) >= 0).all():  # then every union of neighbours ascends as well
         return ranked.error(1)
     best = ranked.equal_mass(1)
-    for n_bins in range(2, MOST_SWEPT + 1):
-        bins = ranked.equal_mass(n_bins).filled()
+    for n_bins in range(2, MAX_SWEEP_BINS + 1):
+        bins = ranked.equal_mass(n_bins).nonempty()
         if (np.diff(bins.accuracy) < 0).any():
             break
         best = bins
     return best.error(1)
 
 
-def top_k_ece(scored: Scored, *, k: int = 2, n_bins: int = N_BINS) -> EqualWidth:
-    """ECE of "the label is among the k most probable classes": their total probability against how often it is."""
+def top_k_ece(scored: Scored, *, k: int = 2, n_bins: int = N_BINS) -> MetricSums:
+    """ECE of "the label is among the k most probable classes": their total probability against the frequency of that."""
     m = scored.source.n_classes
     if k > m:
         raise InputError(f"k must be at most the number of classes, {m}; got {k}")
-    return ece(scored.within_top(k), n_bins=n_bins)
+    return ece(scored.top_k(k), n_bins=n_bins)
 
 
-def over_confidence(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+def over_confidence(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """The part of ECE from bins whose confidence is above their accuracy: Σ_b share_b·max(confidence_b − accuracy_b, 0)."""
-    return Streamed(equal_width_sums(scored, n_bins), partial(_one_sided, sign=1))
+    return MetricSums(equal_width_sums(scored, n_bins), partial(_one_sided, sign=1))
 
 
-def under_confidence(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+def under_confidence(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """The part of ECE from bins whose confidence is below their accuracy: Σ_b share_b·max(accuracy_b − confidence_b, 0)."""
-    return Streamed(equal_width_sums(scored, n_bins), partial(_one_sided, sign=-1))
+    return MetricSums(equal_width_sums(scored, n_bins), partial(_one_sided, sign=-1))
 
 
 def _one_sided(sums: BinSums, *, sign: int) -> float:

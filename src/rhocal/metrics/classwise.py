@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS, equal_mass_error
-from rhocal.metrics.sums import Streamed
-from rhocal.numerics.bins import BinSums, add_up, equal_width
+from rhocal.metrics.binned import N_BINS, adaptive_ece
+from rhocal.metrics.sums import MetricSums
+from rhocal.numerics.bins import BinSums, bin_totals, equal_width
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
@@ -33,8 +33,8 @@ class ClassSums:
 def class_sums(scored: Scored, n_bins: int, threshold: float) -> ClassSums:
     """Sums of one batch over bins of equal width for every class; probabilities below the threshold are left out.
 
-    With many classes nearly all probabilities lie in the first bin. Only the others are looked up; the first bin is what
-    is left of the totals.
+    With many classes nearly all probabilities lie in the first bin. Only the others are assigned to bins; the first bin is
+    the rest of the totals.
     """
     m = scored.source.n_classes
     size = m * n_bins
@@ -43,21 +43,21 @@ def class_sums(scored: Scored, n_bins: int, threshold: float) -> ClassSums:
         w, y = scored.weights[rows], scored.labels[rows]
         own = p[np.arange(len(p)), y]
         kept = own >= threshold
-        correct += add_up((y * n_bins + equal_width(own, n_bins))[kept], w[kept], size)
+        correct += bin_totals((y * n_bins + equal_width(own, n_bins))[kept], w[kept], size)
         high = (p > 1 / n_bins) & (p >= threshold)
         low = ~high if threshold == 0 else ~high & (p >= threshold)
         sample, column = np.nonzero(high)
         place = column * n_bins + equal_width(p[high], n_bins)
-        weight += add_up(place, w[sample], size)
-        confidence += add_up(place, w[sample] * p[high], size)
+        weight += bin_totals(place, w[sample], size)
+        confidence += bin_totals(place, w[sample] * p[high], size)
         weight[::n_bins] += w @ low
         confidence[::n_bins] += w @ np.where(low, p, 0)
     bins = BinSums(*(part.reshape(m, n_bins) for part in (weight, confidence, correct)))
-    return ClassSums(bins, add_up(scored.labels, scored.weights, m))
+    return ClassSums(bins, bin_totals(scored.labels, scored.weights, m))
 
 
 def class_errors(state: ClassSums, *, power: float, min_labels: float) -> Vector:
-    """The calibration error of every class; NaN for classes with fewer labels, or without any probability to look at."""
+    """The error of every class; NaN for classes with fewer labels, or without any probability above the threshold."""
     held = state.bins.weight.sum(axis=1)
     share = state.bins.weight / np.where(held > 0, held, 1)[:, None]
     gap = state.bins.gap
@@ -70,7 +70,7 @@ def _mean_over_classes(state: ClassSums, *, power: float, min_labels: float) -> 
 
 
 def _mean(errors: Vector, power: float, min_labels: float) -> float:
-    """Over the classes that count, in the same norm; so one class of all is as in the one-class metric."""
+    """The mean over the classes that count, in the norm of the metric, so that a single class gives the error of that class."""
     known = errors[~np.isnan(errors)]
     if len(known) == 0:
         raise InputError(f"no class has {min_labels:g} labels and a probability above the threshold; lower one of them")
@@ -79,12 +79,12 @@ def _mean(errors: Vector, power: float, min_labels: float) -> float:
 
 def classwise_ece(
     scored: Scored, *, n_bins: int = N_BINS, power: float = 1, threshold: float = 0.0, min_labels: float = 0.0
-) -> Streamed:
+) -> MetricSums:
     """Static calibration error: the ECE of "is it class j?", mean over the classes.
 
     Probabilities below ``threshold`` are left out; so are classes with fewer than ``min_labels`` labels.
     """
-    return Streamed(
+    return MetricSums(
         class_sums(scored, n_bins, threshold), partial(_mean_over_classes, power=power, min_labels=min_labels)
     )
 
@@ -92,16 +92,9 @@ def classwise_ece(
 def tace(scored: Scored, *, n_bins: int = N_BINS, threshold: float = 0.01, min_labels: float = 0.0) -> float:
     """Thresholded adaptive calibration error: as classwise ECE, over bins of equal mass of probabilities ≥ the threshold."""
     errors = np.full(scored.source.n_classes, np.nan)
-    for k, labels in enumerate(add_up(scored.labels, scored.weights, len(errors))):
-        one = scored.one_class(k)
-        seen = one.take((one.confidence >= threshold) & (one.weights > 0))
-        if len(seen.confidence) and labels >= min_labels:
-            errors[k] = equal_mass_error(seen, n_bins=n_bins)
+    for k, labels in enumerate(bin_totals(scored.labels, scored.weights, len(errors))):
+        binary = scored.one_class(k)
+        kept = binary.take((binary.confidence >= threshold) & (binary.weights > 0))
+        if len(kept.confidence) and labels >= min_labels:
+            errors[k] = adaptive_ece(kept.ranked, n_bins=n_bins)
     return _mean(errors, 1, min_labels)
-
-
-def one_by_one(scored: Scored, **options: Any) -> Vector:
-    """The ECE of every class against the rest."""
-    chosen: dict[str, Any] = {"n_bins": N_BINS, "power": 1, "threshold": 0.0, "min_labels": 0.0} | options
-    state = class_sums(scored, chosen["n_bins"], chosen["threshold"])
-    return class_errors(state, power=chosen["power"], min_labels=chosen["min_labels"])

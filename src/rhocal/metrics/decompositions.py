@@ -1,4 +1,4 @@
-"""A score cut into what recalibration would save and what it could not."""
+"""A score as the sum of what recalibration can remove and what it cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rhocal import optimize
 from rhocal.metrics.binned import N_BINS, equal_width_sums
 from rhocal.metrics.scores import nll_per_sample, top_brier_per_sample
-from rhocal.metrics.sums import Streamed, WeightedMean
+from rhocal.metrics.sums import MetricSums, WeightedMean
 from rhocal.profile.profile import Profile
 from rhocal.profile.statistics import nll_by_scale
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Murphy:
-    """The three terms of the top-label Brier score over bins, and what the bins hide.
+    """The three terms of the top-label Brier score over bins, and the variation inside the bins.
 
     score = reliability − resolution + uncertainty + within.
     """
@@ -69,51 +69,51 @@ def _term(sums: MurphySums, *, which: str) -> float:
     return float(getattr(sums.terms, which))
 
 
-def reliability(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+def reliability(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """Murphy's reliability of the top label over bins of equal width: Σ_b share_b·(confidence_b − accuracy_b)²."""
-    return Streamed(MurphySums.of(scored, n_bins), partial(_term, which="reliability"))
+    return MetricSums(MurphySums.of(scored, n_bins), partial(_term, which="reliability"))
 
 
-def resolution(scored: Scored, *, n_bins: int = N_BINS) -> Streamed:
+def resolution(scored: Scored, *, n_bins: int = N_BINS) -> MetricSums:
     """Murphy's resolution of the top label over bins of equal width: Σ_b share_b·(accuracy_b − accuracy)²."""
-    return Streamed(MurphySums.of(scored, n_bins), partial(_term, which="resolution"))
+    return MetricSums(MurphySums.of(scored, n_bins), partial(_term, which="resolution"))
 
 
-def uncertainty(scored: Scored) -> Streamed:
+def uncertainty(scored: Scored) -> MetricSums:
     """Murphy's uncertainty of the top label: accuracy·(1 − accuracy)."""
-    return Streamed(MurphySums.of(scored, 1), partial(_term, which="uncertainty"))
+    return MetricSums(MurphySums.of(scored, 1), partial(_term, which="uncertainty"))
 
 
-def isotonic(ranked: BinSums) -> Vector:
+def isotonic_accuracy(ranked: BinSums) -> Vector:
     """The ascending accuracies nearest to those at each confidence: neighbours that descend are pooled."""
     return optimize.isotonic(ranked.correct / ranked.weight, ranked.weight)[0]
 
 
 def refinement_loss(scored: Scored) -> float:
-    """What is left of the top-label Brier score after the best ascending recalibration of the confidence (isotonic)."""
+    """The top-label Brier score after the best ascending recalibration of the confidence (isotonic)."""
     ranked = scored.ranked
-    best = isotonic(ranked)
+    best = isotonic_accuracy(ranked)
     # Σ w (y − q)² with y ∈ {0, 1}: Σ y (1 − q)² + (w − y) q²
     return float((ranked.correct @ (1 - best) ** 2 + (ranked.weight - ranked.correct) @ best**2) / ranked.weight.sum())
 
 
 def calibration_loss(scored: Scored) -> float:
-    """What the best ascending recalibration of the confidence (isotonic) would take off the top-label Brier score."""
+    """The part of the top-label Brier score that the best ascending recalibration of the confidence (isotonic) removes."""
     before = WeightedMean.of(top_brier_per_sample(scored), scored.weights).value
     return max(before - refinement_loss(scored), 0.0)
 
 
 def nll_refinement_loss(scored: Scored) -> float:
-    """What is left of NLL after the best temperature for these very samples."""
+    """NLL after scaling with the temperature that is best on these same samples."""
     profile = Profile.of(scored.source)
     weights = scored.weights / scored.weights.sum()
 
-    # Where every sample is right NLL falls for ever: at a thousand times the scale it is as good as 0.
+    # If every sample is right, NLL decreases without limit: at a thousand times the scale it is practically 0.
     nll = nll_by_scale(replace(profile, weights=weights))
     return optimize.newton(nll, 0.0, -np.log(1e6), np.log(1e3), 1e-3).value
 
 
 def nll_calibration_loss(scored: Scored) -> float:
-    """What the best temperature for these very samples would take off NLL."""
+    """The part of NLL that the temperature which is best on these same samples removes."""
     before = WeightedMean.of(nll_per_sample(scored), scored.weights).value
     return max(before - nll_refinement_loss(scored), 0.0)

@@ -1,7 +1,7 @@
 """Kernel calibration errors: over pairs of samples.
 
 With a Laplacian kernel on the confidence the sum over all pairs takes one sort. With a kernel on whole distributions it takes
-all pairs, in blocks; beyond a stated size samples are dealt into groups and only pairs within a group are looked at.
+all pairs, in blocks; beyond a stated size samples are divided into random groups and only pairs within a group count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.numerics.bins import TIE_DECIMALS, add_up
+from rhocal.numerics.bins import TIE_DECIMALS, bin_totals
 from rhocal.numerics.special import log_gamma
 
 if TYPE_CHECKING:
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.metrics.scored import Scored
+    from rhocal.numerics.bins import BinSums
     from rhocal.numerics.special import Vector
 
-ALL_PAIRS = 8192
-"""Up to this many samples every pair is looked at."""
+MAX_SAMPLES_ALL_PAIRS = 8192
+"""Up to this many samples every pair counts."""
 
-GROUP = 512
-"""Samples of a group beyond it: the time is then n · GROUP · n_classes."""
+GROUP_SIZE = 512
+"""Samples per group beyond it: the time is then n · GROUP_SIZE · n_classes."""
 
-KDE_ALL_PAIRS = 2048
-"""The same for the Dirichlet kernel, whose estimate is no sum over pairs: its groups are as large as this."""
+KDE_GROUP_SIZE = 2048
+"""The same for the Dirichlet kernel, whose estimate is not a sum over pairs: its groups are as large as this."""
 
-FOR_BANDWIDTH = 2
-"""Groups that choose the bandwidth."""
+N_BANDWIDTH_GROUPS = 2
+"""Groups on which the bandwidth is chosen."""
 
 BANDWIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Bandwidths of the Dirichlet kernel from which the likelihood of held-out samples chooses."""
@@ -55,9 +56,8 @@ def laplacian_sum(x: Vector, r: Vector, bandwidth: float) -> float:
     return total
 
 
-def mmce(scored: Scored, *, bandwidth: float = 0.4) -> float:
+def mmce(ranked: BinSums, *, bandwidth: float = 0.4) -> float:
     """Maximum mean calibration error: sqrt(mean over all pairs of d_i d_j exp(−|c_i − c_j| / bandwidth)), d = correct − c."""
-    ranked = scored.ranked
     pairs = laplacian_sum(ranked.mean, ranked.correct - ranked.confidence, bandwidth)
     return float(np.sqrt(max(pairs, 0.0)) / ranked.weight.sum())
 
@@ -79,14 +79,14 @@ def _needs_two(weight: float, name: str) -> None:
         )
 
 
-def groups(scored: Scored, at_once: int, size: int) -> Iterator[tuple[NDArray[np.intp], Vector]]:
-    """Rows and weights of all samples at once if they are few; else dealt into groups of about equal size.
+def divide(scored: Scored, max_size: int, group_size: int) -> Iterator[tuple[NDArray[np.intp], Vector]]:
+    """Rows and weights of one group of all samples if they are few, else of random groups of about equal size.
 
-    The deal is a hash of the sample's own numbers: random as far as calibration goes, yet the same in any order, and copies
-    of a sample stay together. Where there are many copies, one of each stands for all.
+    The group is a hash of the sample's own numbers: independent of calibration, the same in any order of the samples, and
+    equal for copies of a sample. A group with too many copies is reduced to distinct samples with the weight of all.
     """
     rows = np.flatnonzero(scored.weights > 0)
-    if len(rows) <= at_once:
+    if len(rows) <= max_size:
         yield rows, scored.weights[rows]
         return
     mixed = np.zeros(len(rows), np.uint64)
@@ -94,18 +94,18 @@ def groups(scored: Scored, at_once: int, size: int) -> Iterator[tuple[NDArray[np
         mixed = (mixed ^ np.round(part[rows], TIE_DECIMALS).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(31)
     n_distinct = len(np.unique(mixed))
-    n_groups = 1 if n_distinct <= at_once else -(-n_distinct // size)
-    dealt = (mixed % np.uint64(n_groups)).astype(np.intp)
-    order = np.argsort(dealt, kind="stable")
-    for group in np.split(rows[order], np.searchsorted(dealt[order], np.arange(1, n_groups))):
-        yield _without_copies(scored, group) if len(group) > at_once else (group, scored.weights[group])
+    n_groups = 1 if n_distinct <= max_size else -(-n_distinct // group_size)
+    group = (mixed % np.uint64(n_groups)).astype(np.intp)
+    order = np.argsort(group, kind="stable")
+    for members in np.split(rows[order], np.searchsorted(group[order], np.arange(1, n_groups))):
+        yield _without_copies(scored, members) if len(members) > max_size else (members, scored.weights[members])
 
 
 def _without_copies(scored: Scored, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Vector]:
     """The first of every set of equal samples, with the weight of all."""
     key = np.column_stack([scored.source.logits[rows], scored.labels[rows]])
     _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    return rows[first], add_up(inverse.reshape(-1), scored.weights[rows])
+    return rows[first], bin_totals(inverse.reshape(-1), scored.weights[rows])
 
 
 def skce(scored: Scored, *, bandwidth: float = 0.5) -> float:
@@ -116,9 +116,9 @@ def skce(scored: Scored, *, bandwidth: float = 0.5) -> float:
     """
     _needs_two(float(scored.weights.sum()), "skce")
     total = count = 0.0
-    for rows, weights in groups(scored, ALL_PAIRS, GROUP):
-        found, pairs = _pairs(scored.probs(rows), scored.labels[rows], weights, bandwidth)
-        total, count = total + found, count + pairs
+    for rows, weights in divide(scored, MAX_SAMPLES_ALL_PAIRS, GROUP_SIZE):
+        group_sum, n_pairs = _pairs(scored.probs(rows), scored.labels[rows], weights, bandwidth)
+        total, count = total + group_sum, count + n_pairs
     return total / count
 
 
@@ -150,11 +150,11 @@ def kde_ce(scored: Scored, *, power: float = 1, bandwidth: float | None = None) 
     _needs_two(float(scored.weights.sum()), "kde_ce")
     if power == np.inf:
         raise InputError("power must be finite for kde_ce; got inf")
-    dealt = list(groups(scored, KDE_ALL_PAIRS, KDE_ALL_PAIRS))
+    groups = list(divide(scored, KDE_GROUP_SIZE, KDE_GROUP_SIZE))
     if bandwidth is None:
-        few = [_Dirichlet(scored, *group) for group in dealt[:FOR_BANDWIDTH]]
-        bandwidth = max(BANDWIDTHS, key=lambda h: sum(table.likelihood(h) for table in few))
-    total = sum(_Dirichlet(scored, *group).error(bandwidth, power) for group in dealt)
+        kernels = [_Dirichlet(scored, *group) for group in groups[:N_BANDWIDTH_GROUPS]]
+        bandwidth = max(BANDWIDTHS, key=lambda h: sum(table.likelihood(h) for table in kernels))
+    total = sum(_Dirichlet(scored, *group).error(bandwidth, power) for group in groups)
     return float((total / scored.weights.sum()) ** (1 / power))
 
 

@@ -1,30 +1,31 @@
-"""A line of the table of metrics. The line itself is the public function: ``metrics.ece(probs, labels, n_bins=15)``."""
+"""A metric of the table. It is itself the public function: ``metrics.ece(probs, labels, n_bins=15)``."""
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics.scored import Scored
-from rhocal.metrics.sums import Sketched, Streamed, Sums, WeightedMean
+from rhocal.metrics.sums import MetricSketch, Sketch, Sums, WeightedMean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Metric:
-    """A metric of one set of predictions with labels; calling it checks its input and gives the figure.
+    """A metric of one set of predictions with labels; calling it validates its input and returns the value.
 
     ``metric(probs, labels, sample_weight=, kind=, **options)`` is the value; ``metric.of(...)``, with the same arguments,
-    is the state of one batch, which adds (``+``) and knows its ``value``.
+    is the state of one batch, which adds (``+``) and has the ``value``.
     """
 
     title: str
@@ -36,14 +37,14 @@ class Metric:
     """The state of a batch, exact; None where the definition does not allow it."""
     range: tuple[float, float] = (0.0, 1.0)
     reference: str = ""
-    why_not: str = ""
+    no_sums_reason: str = ""
     """Why it has no sums."""
-    sketch: Callable[..., Sketched] | None = None
+    sketch: Callable[..., MetricSketch] | None = None
     """The state of a batch in fixed memory, for metrics without sums: the value comes with a bound of its error."""
     per_sample: Callable[[Scored], Vector] | None = None
-    """What each sample adds, where the metric is a mean."""
-    straight: Callable[..., float | None] | None = None
-    """The figure in one pass over an array of probabilities and its labels, or None where these have to be looked at first."""
+    """The number of each sample, if the metric is a mean."""
+    one_pass: Callable[..., float | None] | None = None
+    """The value in one compiled pass over plain arrays; it returns None if these have to be converted or rejected."""
     name: str = ""
     """Its name in the table."""
 
@@ -87,13 +88,13 @@ class Metric:
     def __call__(
         self, probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", **options: Any
     ) -> float:
-        """Check what came and compute the figure."""
-        checked = self._checked(options)
-        if self.straight is not None and sample_weight is None and kind == "probs":
-            found = self.straight(probs, labels, **checked)
-            if found is not None:
-                return found
-        return self.value(scored(probs, labels, sample_weight, kind), **checked)
+        """Validate the input and compute the value."""
+        self._validate(options)
+        if self.one_pass is not None and sample_weight is None and kind == "probs":
+            value = self.one_pass(probs, labels, **options)
+            if value is not None:
+                return value
+        return self.value(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
 
     def of(
         self,
@@ -105,39 +106,31 @@ class Metric:
         sketch: bool = False,
         **options: Any,
     ) -> Any:
-        """The state of one batch. States add; ``value`` is the figure over all of them.
+        """The state of one batch. States add; ``value`` is the metric over all of them.
 
-        With ``sketch=True`` metrics that need all samples at once are approximated in fixed memory: ``error`` says how well.
+        With ``sketch=True`` metrics that need all samples at once are approximated in fixed memory; ``error`` bounds the error.
         """
-        checked = self._checked(options)
+        self._validate(options)
         make = self.sketch if sketch and self.sums is None else self.sums
         if make is None:
             remedy = "; sketch=True approximates it in fixed memory" if self.sketch is not None and not sketch else ""
-            raise InputError(f"{self.name} cannot be added up over batches: {self.why_not}{remedy}")
-        return make(scored(probs, labels, sample_weight, kind), **checked)
+            raise InputError(f"{self.name} cannot be added up over batches: {self.no_sums_reason}{remedy}")
+        return make(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
 
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _validate(self, options: dict[str, Any]) -> None:
         for key in options:
             if key not in self.options:
                 known = ", ".join([*self.options, "sample_weight", "kind"])
                 raise InputError(f"{self.name} has no option {key!r}; it has {known}")
-        check({key: value for key, value in options.items() if value is not self.options[key]})
-        return options
+        validate_options({key: value for key, value in options.items() if value is not self.options[key]})
 
 
-def check(options: dict[str, Any]) -> None:
-    """Say which option is not what it must be."""
+def validate_options(options: dict[str, Any]) -> None:
+    """Raise an error that names the first option with a value that is not allowed."""
     for key, value in options.items():
-        allowed, requirement = CHECKS[key]
+        allowed, requirement = RULES[key]
         if not allowed(value):
             raise InputError(f"{key} must be {requirement}; got {value!r}")
-
-
-def scored(probs: Any, labels: Any, sample_weight: Any, kind: Kind) -> Scored:
-    """Outside data as metrics see it."""
-    if labels is None:
-        raise InputError("labels are missing; a metric needs one label for each sample")
-    return Scored.from_predictions(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
 
 
 def _whole(value: Any) -> bool:
@@ -148,7 +141,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_bins": (_whole, "a whole number of at least 1"),
     "k": (_whole, "a whole number of at least 1"),
     "power": (lambda value: _number(value) and value >= 1, "a number of at least 1, or inf"),
@@ -158,10 +151,10 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "span": (lambda value: _number(value) and 0 < value <= 1, "a number above 0, at most 1"),
     "bandwidth": (lambda value: _number(value) and 0 < value < np.inf, "a positive number"),
 }
-"""Options of metrics: what is allowed, in code and in words. The default is always allowed."""
+"""Options of metrics: the values that are allowed, as code and in words. The default is always allowed."""
 
 
-def mean(
+def mean_metric(
     title: str,
     per_sample: Callable[[Scored], Vector],
     better: str,
@@ -169,7 +162,7 @@ def mean(
     reference: str,
     range: tuple[float, float] = (0.0, 1.0),  # noqa: A002 - the name of the field
 ) -> Metric:
-    """A metric that is the mean of one number a sample."""
+    """A metric that is the mean of one number per sample."""
 
     def sums(scored: Scored) -> Sums:
         return WeightedMean.of(per_sample(scored), scored.weights)
@@ -181,22 +174,46 @@ def mean(
     return Metric(title, better, value, sums, range, reference, per_sample=per_sample)
 
 
-def streamed(
+def sums_metric(
     title: str,
     sums: Callable[..., Sums],
     better: str,
     *,
     reference: str,
     range: tuple[float, float] = (0.0, 1.0),  # noqa: A002
-    straight: Callable[..., float | None] | None = None,
+    one_pass: Callable[..., float | None] | None = None,
 ) -> Metric:
-    """A metric that is read from sums."""
+    """A metric that is computed from sums."""
 
     def value(scored: Scored, **options: Any) -> float:
         return sums(scored, **options).value
 
     value.__doc__, value.__signature__ = sums.__doc__, inspect.signature(sums)  # type: ignore[attr-defined]
-    return Metric(title, better, value, sums, range, reference, straight=straight)
+    return Metric(title, better, value, sums, range, reference, one_pass=one_pass)
 
 
-__all__ = ["Metric", "Streamed", "mean", "scored", "streamed"]
+RANKS = "it depends on the rank of every sample among all"
+
+
+def ranked_metric(
+    title: str,
+    formula: Callable[..., float],
+    better: str,
+    *,
+    reference: str,
+    bound: Callable[..., float] | None = None,
+    reason: str = RANKS,
+) -> Metric:
+    """A metric of the ranking by confidence; with a ``bound`` of its error it can be computed from a sketch."""
+
+    def value(scored: Scored, **options: Any) -> float:
+        return formula(scored.ranked, **options)
+
+    def sketch(scored: Scored, **options: Any) -> MetricSketch:
+        assert bound is not None
+        return MetricSketch(Sketch.of(scored), partial(formula, **options), partial(bound, **options))
+
+    value.__doc__, value.__signature__ = formula.__doc__, inspect.signature(formula)  # type: ignore[attr-defined]
+    return Metric(
+        title, better, value, reference=reference, no_sums_reason=reason, sketch=None if bound is None else sketch
+    )

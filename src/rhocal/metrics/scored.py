@@ -1,4 +1,4 @@
-"""What a metric sees of a sample. Nothing is computed before a metric asks for it, and nothing twice."""
+"""Samples as metrics see them. A number is computed when a metric first reads it, and once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from rhocal.data.predictions import predictions
+from rhocal.errors import InputError
 from rhocal.numerics import kernels
-from rhocal.numerics.bins import BinSums, steps
+from rhocal.numerics.bins import BinSums, sums_by_confidence
 from rhocal.numerics.special import Vector, exp_normal, row_sum
 from rhocal.numerics.threads import over_blocks, row_blocks
 
@@ -18,16 +20,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.data.predictions import Predictions
+    from rhocal.data.predictions import Kind, Predictions
 
 T = TypeVar("T")
 
-NOT_YET: Any = object()
-"""Stands for a field that was not given and will be computed when asked for."""
+NOT_COMPUTED: Any = object()
+"""The value of a field that was not given and is computed when it is first read."""
 
 
 class Lazy(Generic[T]):
-    """A field of a dataclass that may be given, and else is computed from the data when first read.
+    """A field of a dataclass that is either given or computed from the data when it is first read.
 
     Dataclasses hand the value given to ``__init__`` to ``__set__``, and ask ``__get__`` for the default. So ``replace``
     and plain construction work as with any dataclass.
@@ -41,28 +43,30 @@ class Lazy(Generic[T]):
 
     def __get__(self, scored: Scored | None, owner: type | None = None) -> T:
         if scored is None:
-            return cast("T", NOT_YET)
+            return cast("T", NOT_COMPUTED)
         known = scored.__dict__
         if self.name not in known:
             known[self.name] = self.compute(scored)
         return cast("T", known[self.name])
 
     def __set__(self, scored: Scored, value: T) -> None:
-        if value is not NOT_YET:
+        if value is not NOT_COMPUTED:
             scored.__dict__[self.name] = value
 
 
 def _weights(scored: Scored) -> Vector:
-    weights = scored.source.weights if scored.knows_all else None
+    weights = scored.source.weights if scored.has_probs else None
     return np.ones(scored.n_samples) if weights is None else weights
 
 
 def _confidence(scored: Scored) -> Vector:
-    return scored.of_probs[0] if scored.source.kind == "probs" else np.exp(-scored.log_total)
+    return scored.top_of_probs[0] if scored.source.kind == "probs" else np.exp(-scored.log_total)
 
 
 def _correct(scored: Scored) -> Vector:
-    return scored.of_probs[1] if scored.source.kind == "probs" else (scored.predicted == scored.labels).astype(float)
+    return (
+        scored.top_of_probs[1] if scored.source.kind == "probs" else (scored.predicted == scored.labels).astype(float)
+    )
 
 
 def _sum_squares(scored: Scored) -> Vector:
@@ -71,7 +75,7 @@ def _sum_squares(scored: Scored) -> Vector:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scored:
-    """Samples as metrics look at them: a few numbers each, and their probabilities in blocks for those that need all.
+    """A few numbers per sample, and the probabilities in blocks of rows for metrics that need all of them.
 
     The logits are kept, never a table of probabilities: 1,000,000 × 1,000 costs no more than the logits themselves.
     """
@@ -82,7 +86,7 @@ class Scored:
     sum_squares: Lazy[Vector] = Lazy(_sum_squares)
     weights: Lazy[Vector] = Lazy(_weights)
     rows: Lazy[NDArray[np.intp]] = Lazy(lambda scored: np.arange(scored.n_samples))
-    """Which rows of the predictions the samples are: whoever picks samples picks these along with the other fields."""
+    """The rows of the predictions that the samples are; they are selected together with the other fields."""
     data: InitVar[Predictions | None] = None
 
     def __post_init__(self, data: Predictions | None) -> None:
@@ -90,32 +94,43 @@ class Scored:
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Scored:
-        """The samples of some predictions with labels."""
+        """The samples of validated predictions with labels."""
         assert data.labels is not None
         return cls(data=data)
+
+    @classmethod
+    def from_arrays(
+        cls, probs: Any, labels: Any, sample_weight: Any, kind: Kind, *, purpose: str = "a metric", name: str = ""
+    ) -> Scored:
+        """Validate arrays. ``purpose`` is what needs the labels, ``name`` the argument, for messages."""
+        if labels is None:
+            raise InputError(f"labels are missing; {purpose} needs one label for each sample")
+        return cls.from_predictions(
+            predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=name or kind)
+        )
 
     @property
     def n_samples(self) -> int:
         """Number of samples."""
-        return self.source.n_samples if self.knows_all else len(self.confidence)
+        return self.source.n_samples if self.has_probs else len(self.confidence)
 
     @property
-    def knows_all(self) -> bool:
-        """Whether the probability of every class is known, or confidence and correctness only."""
+    def has_probs(self) -> bool:
+        """Whether the probability of every class is known, not confidence and correctness only."""
         return self.__dict__["data"] is not None
 
     @property
     def weighted(self) -> bool:
         """Whether the samples may differ in weight."""
-        return "weights" in self.__dict__ or (self.knows_all and self.source.weights is not None)
+        return "weights" in self.__dict__ or (self.has_probs and self.source.weights is not None)
 
     @cached_property
     def source(self) -> Predictions:
-        """The predictions of these samples, where they are known."""
+        """The predictions of these samples, if they are known."""
         data: Predictions | None = self.__dict__["data"]
         if data is None:
             raise AttributeError(
-                "these samples know confidence and correctness only, not the probability of each class"
+                "these samples hold confidence and correctness only, not the probability of each class"
             )
         rows: NDArray[np.intp] | None = self.__dict__.get("rows")
         if rows is None or np.array_equal(rows, np.arange(data.n_samples)):
@@ -129,8 +144,8 @@ class Scored:
         return self.source.labels
 
     @cached_property
-    def of_probs(self) -> tuple[Vector, Vector]:
-        """Confidence and correctness straight from probabilities, without a detour over logarithms."""
+    def top_of_probs(self) -> tuple[Vector, Vector]:
+        """Confidence and correctness from probabilities, without taking logarithms."""
         seen = self.source.seen
         return seen.top / seen.total, (seen.column == self.labels).astype(np.float64)
 
@@ -179,8 +194,8 @@ class Scored:
 
     @cached_property
     def ranked(self) -> BinSums:
-        """Sums at every distinct confidence, in ascending order: what ranking and equal-mass metrics look at."""
-        return steps(self.confidence, self.correct, self.weights)
+        """Sums at every distinct confidence, in ascending order: the input of ranking and equal-mass metrics."""
+        return sums_by_confidence(self.confidence, self.correct, self.weights)
 
     def probs(self, rows: slice | NDArray[np.intp]) -> Vector:
         """The probabilities of some of the samples."""
@@ -192,7 +207,7 @@ class Scored:
             yield rows, self.probs(rows)
 
     def over_classes(self, formula: Callable[[Vector], Vector]) -> Vector:
-        """One number a sample from its probabilities."""
+        """One number per sample, from its probabilities."""
         out = np.empty(self.source.n_samples)
 
         def work(rows: slice) -> None:
@@ -201,7 +216,7 @@ class Scored:
         over_blocks(self.source.logits.shape, work)
         return out
 
-    def within_top(self, k: int) -> Scored:
+    def top_k(self, k: int) -> Scored:
         """The question "is the label among the k most probable classes?": its probability, and the answer."""
         m = self.source.n_classes
         mass = self.over_classes(lambda p: np.partition(p, m - k, axis=1)[:, m - k :].sum(axis=1))
@@ -222,6 +237,6 @@ class Scored:
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Scored:
         """Some of the samples."""
         known = {field.name: self.__dict__[field.name][rows] for field in fields(self) if field.name in self.__dict__}
-        if self.knows_all:
+        if self.has_probs:
             known["rows"] = self.rows[rows]
         return Scored(data=self.__dict__["data"], **known)

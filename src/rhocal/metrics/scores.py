@@ -1,4 +1,4 @@
-"""Proper scores: means of one number a sample."""
+"""Metrics that are means of one number per sample: proper scores, the confidence gap, entropy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.scored import Scored
-from rhocal.metrics.sums import WeightedMean
-
 if TYPE_CHECKING:
+    from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
 
@@ -38,12 +36,11 @@ def spherical_per_sample(scored: Scored) -> Vector:
     return np.asarray(np.exp(scored.log_label) / np.sqrt(scored.sum_squares))
 
 
-__all__ = [
-    "Scored",
-    "WeightedMean",
-    "accuracy_per_sample",
-    "brier_per_sample",
-    "nll_per_sample",
-    "spherical_per_sample",
-    "top_brier_per_sample",
-]
+def gap_per_sample(scored: Scored) -> Vector:
+    """Confidence gap: mean confidence minus accuracy; positive where over-confident."""
+    return scored.confidence - scored.correct
+
+
+def entropy_per_sample(scored: Scored) -> Vector:
+    """Mean entropy of the distributions, −Σ p log p, in nats."""
+    return scored.entropy

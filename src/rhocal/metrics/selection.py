@@ -1,20 +1,18 @@
-"""Does confidence tell right from wrong? Ranking, and answering only where the model is sure.
+"""Ranking by confidence, and selective prediction: answering only where the confidence is high.
 
-Samples of equal confidence cannot be told apart: where a metric ranks, they count in every order alike.
+Samples of equal confidence are tied: a metric of the ranking is the mean over all their orders.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.sums import Sketch, Sketched
-
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
+    from rhocal.metrics.sums import Sketch
     from rhocal.numerics.bins import BinSums
     from rhocal.numerics.special import Vector
 
@@ -24,7 +22,7 @@ COVERAGE_RISK = 0.05
 
 @dataclass(frozen=True)
 class RejectionCurve:
-    """Accuracy on what is answered when the least confident share is rejected. A rejection splits no ties."""
+    """Accuracy on the samples that are left when the least confident share is rejected. A rejection splits no ties."""
 
     rejected: Vector
     """Share of samples rejected, from 0 up."""
@@ -34,53 +32,43 @@ class RejectionCurve:
     """Everything below this confidence is rejected."""
 
 
-def rejection_curve(scored: Scored) -> RejectionCurve:
+def rejection_curve(ranked: BinSums) -> RejectionCurve:
     """One point for every distinct confidence."""
-    return _rejection_curve(scored.ranked)
-
-
-def _rejection_curve(ranked: BinSums) -> RejectionCurve:
     kept = np.cumsum(ranked.weight[::-1])[::-1]
     right = np.cumsum(ranked.correct[::-1])[::-1]
     return RejectionCurve(1 - kept / kept[0], right / kept, ranked.mean)
 
 
-def aurc(scored: Scored) -> float:
+def aurc(ranked: BinSums) -> float:
     """Area under the risk–coverage curve: the error rate among the most confident share, averaged over all shares."""
-    return _aurc(scored.ranked)
-
-
-def _aurc(ranked: BinSums) -> float:
-    """∫ errors(t)/t dt over the weight t taken in, most confident first; inside a tie errors grow evenly.
-
-    Over a tie of weight a with e errors that starts at weight A with E errors: e + (E − A e/a)·log((A + a)/A), because
-    errors(t) = E + (t − A) e/a.
-    """
+    # ∫ errors(t)/t dt over the weight t, most confident first; inside a tie errors grow evenly. Over a tie of weight a with
+    # e errors that starts at weight A with E errors: e + (E − A e/a)·log((A + a)/A), because errors(t) = E + (t − A) e/a.
     a, e = ranked.weight[::-1], (ranked.weight - ranked.correct)[::-1]
     after = np.cumsum(a)
-    before, had = after - a, np.cumsum(e) - e
-    before[0] = had[0] = 0.0
-    grow = np.log(after[1:] / before[1:])
-    return float((e.sum() + (had[1:] - before[1:] * e[1:] / a[1:]) @ grow) / after[-1])
+    before, errors = after - a, np.cumsum(e) - e
+    before[0] = errors[0] = 0.0
+    growth = np.log(after[1:] / before[1:])
+    return float((e.sum() + (errors[1:] - before[1:] * e[1:] / a[1:]) @ growth) / after[-1])
 
 
-def e_aurc(scored: Scored) -> float:
+def aurc_bound(sketch: Sketch) -> float:
+    """In a cell of weight a with e errors, errors(t) is off by at most e(1 − e/a), and a rate by at most 1."""
+    a, e = sketch.ranked.weight[::-1], (sketch.ranked.weight - sketch.ranked.correct)[::-1]
+    before = np.cumsum(a) - a
+    off = e * (1 - e / a)
+    rate = np.minimum(off / np.where(before > 0, before, np.where(off > 0, off, 1)), 1)
+    return float(a @ rate / a.sum())
+
+
+def e_aurc(ranked: BinSums) -> float:
     """AURC above that of a perfect ranking with the same accuracy, r + (1 − r)·log(1 − r) for an error rate r."""
-    return _e_aurc(scored.ranked)
-
-
-def _e_aurc(ranked: BinSums) -> float:
     right = float(ranked.correct.sum() / ranked.weight.sum())
     best = 1 - right + (right * np.log(right) if right > 0 else 0.0)
-    return max(_aurc(ranked) - float(best), 0.0)
+    return max(aurc(ranked) - float(best), 0.0)
 
 
-def auroc(scored: Scored) -> float:
+def auroc(ranked: BinSums) -> float:
     """Probability that a right sample is more confident than a wrong one, ties half; NaN if all are right or all wrong."""
-    return _auroc(scored.ranked)
-
-
-def _auroc(ranked: BinSums) -> float:
     right, wrong = ranked.correct, np.maximum(ranked.weight - ranked.correct, 0)
     if not (right.sum() > 0 and wrong.sum() > 0):
         return float("nan")
@@ -88,15 +76,31 @@ def _auroc(ranked: BinSums) -> float:
     return float(right @ (below + wrong / 2) / (right.sum() * wrong.sum()))
 
 
-def coverage_at_risk(scored: Scored, *, risk: float = COVERAGE_RISK) -> float:
+def auroc_bound(sketch: Sketch) -> float:
+    """Pairs inside a cell count half, and may count 0 or 1."""
+    right, wrong = sketch.ranked.correct, sketch.ranked.weight - sketch.ranked.correct
+    return float(right @ wrong / 2 / (right.sum() * wrong.sum()))
+
+
+def coverage_at_risk(ranked: BinSums, *, risk: float = COVERAGE_RISK) -> float:
     """The largest share of samples, the most confident ones, whose error rate is at most ``risk``."""
-    return _coverage(scored.ranked, risk=risk)
-
-
-def _coverage(ranked: BinSums, *, risk: float) -> float:
-    curve = _rejection_curve(ranked)
+    curve = rejection_curve(ranked)
     allowed = 1 - curve.accuracy <= risk + 1e-12
     return float((1 - curve.rejected[allowed]).max()) if allowed.any() else 0.0
+
+
+def coverage_bound(sketch: Sketch, *, risk: float = COVERAGE_RISK) -> float:
+    """A threshold inside a cell does best if the right samples of the cell are above its wrong ones.
+
+    With weight A and errors E above the cell, the risk stays allowed until t samples with E + (t − A − right) ≤ risk·t.
+    """
+    a, right = sketch.ranked.weight[::-1], sketch.ranked.correct[::-1]
+    before = np.cumsum(a) - a
+    errors = np.cumsum(a - right) - (a - right)
+    clean = before + right
+    reach = np.minimum((clean - errors) / max(1 - risk, 1e-12), before + a)
+    best = np.where(errors <= risk * clean + 1e-9, np.maximum(reach, clean), 0).max() / a.sum()
+    return float(max(best - coverage_at_risk(sketch.ranked, risk=risk), 0.0))
 
 
 def avu(scored: Scored, *, threshold: float | None = None) -> float:
@@ -110,52 +114,3 @@ def avu(scored: Scored, *, threshold: float | None = None) -> float:
         threshold = sum(means) / len(means)
     certain = entropy <= threshold
     return float(w @ (right == certain) / w.sum())
-
-
-def aurc_sketch(scored: Scored) -> Sketched:
-    """AURC in fixed memory."""
-    return Sketched(Sketch.of(scored), _aurc, _aurc_bound)
-
-
-def _aurc_bound(sketch: Sketch) -> float:
-    """In a cell of weight a with e errors, errors(t) is off by at most e(1 − e/a), and a rate by at most 1."""
-    a, e = sketch.ranked.weight[::-1], (sketch.ranked.weight - sketch.ranked.correct)[::-1]
-    before = np.cumsum(a) - a
-    off = e * (1 - e / a)
-    rate = np.minimum(off / np.where(before > 0, before, np.where(off > 0, off, 1)), 1)
-    return float(a @ rate / a.sum())
-
-
-def e_aurc_sketch(scored: Scored) -> Sketched:
-    """E-AURC in fixed memory; the area of a perfect ranking is known exactly."""
-    return Sketched(Sketch.of(scored), _e_aurc, _aurc_bound)
-
-
-def coverage_sketch(scored: Scored, *, risk: float = COVERAGE_RISK) -> Sketched:
-    """Coverage at a risk in fixed memory."""
-    return Sketched(Sketch.of(scored), partial(_coverage, risk=risk), partial(_coverage_bound, risk=risk))
-
-
-def _coverage_bound(sketch: Sketch, *, risk: float) -> float:
-    """A threshold inside a cell does best if the right samples of the cell are above its wrong ones.
-
-    With weight A and errors E above the cell, the risk stays allowed until t samples with E + (t − A − right) ≤ risk·t.
-    """
-    a, right = sketch.ranked.weight[::-1], sketch.ranked.correct[::-1]
-    before = np.cumsum(a) - a
-    had = np.cumsum(a - right) - (a - right)
-    clean = before + right
-    reach = np.minimum((clean - had) / max(1 - risk, 1e-12), before + a)
-    best = np.where(had <= risk * clean + 1e-9, np.maximum(reach, clean), 0).max() / a.sum()
-    return float(max(best - _coverage(sketch.ranked, risk=risk), 0.0))
-
-
-def auroc_sketch(scored: Scored) -> Sketched:
-    """AUROC in fixed memory."""
-    return Sketched(Sketch.of(scored), _auroc, _auroc_bound)
-
-
-def _auroc_bound(sketch: Sketch) -> float:
-    """Pairs inside a cell count half, and may count 0 or 1."""
-    right, wrong = sketch.ranked.correct, sketch.ranked.weight - sketch.ranked.correct
-    return float(right @ wrong / 2 / (right.sum() * wrong.sum()))

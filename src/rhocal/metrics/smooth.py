@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.sums import Sketch, Sketched, Streamed, Totals
-from rhocal.numerics.bins import add_up
+from rhocal.metrics.sums import MetricSums, Sketch
+from rhocal.numerics.bins import bin_totals
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.numerics.bins import BinSums
     from rhocal.numerics.special import Vector
 
-GRID = 4096
+GRID_INTERVALS = 4096
 """Intervals of the grid on which residuals are smoothed: 2.4e−4 wide, far below any bandwidth that noise allows."""
 
-CURVE_POINTS = 257
-"""Where the smooth calibration curve is fitted; straight lines in between."""
+N_CURVE_POINTS = 257
+"""Points at which the smooth calibration curve is fitted; it is interpolated linearly in between."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,24 @@ class ResidualGrid:
     @classmethod
     def of(cls, scored: Scored) -> ResidualGrid:
         """The sums of one batch."""
-        place = np.clip(scored.confidence, 0, 1) * GRID
-        left = np.minimum(place.astype(np.intp), GRID - 1)
+        place = np.clip(scored.confidence, 0, 1) * GRID_INTERVALS
+        left = np.minimum(place.astype(np.intp), GRID_INTERVALS - 1)
         d = scored.weights * (scored.correct - scored.confidence)
-        residual = add_up(left, d * (left + 1 - place), GRID + 1) + add_up(left + 1, d * (place - left), GRID + 1)
+        residual = bin_totals(left, d * (left + 1 - place), GRID_INTERVALS + 1) + bin_totals(
+            left + 1, d * (place - left), GRID_INTERVALS + 1
+        )
         return cls(residual, float(scored.weights.sum()))
 
     def __add__(self, other: ResidualGrid) -> ResidualGrid:
         return ResidualGrid(self.residual + other.residual, self.weight + other.weight)
 
 
-def smooth_ece(scored: Scored) -> Streamed:
+def smooth_ece(scored: Scored) -> MetricSums:
     """Smooth ECE: ∫|r_σ(t)|dt at the bandwidth σ that equals it.
 
     r_σ(t) is the mean of K_σ(t, confidence)·(correct − confidence), K a Gaussian reflected at 0 and 1.
     """
-    return Streamed(ResidualGrid.of(scored), smooth_error)
+    return MetricSums(ResidualGrid.of(scored), smooth_error)
 
 
 def smooth_error(grid: ResidualGrid) -> float:
@@ -57,12 +59,12 @@ def smooth_error(grid: ResidualGrid) -> float:
         return 0.0
     # A Gaussian reflected at both ends multiplies the k-th cosine by exp(−(πkσ)²/2): even extension, then a plain FFT.
     even = np.r_[grid.residual, grid.residual[-2:0:-1]]
-    even[[0, GRID]] *= 2
+    even[[0, GRID_INTERVALS]] *= 2
     waves = np.fft.rfft(even) / grid.weight
     k = np.arange(len(waves))
 
     def integral(sigma: float) -> float:
-        r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * k * sigma) ** 2))[: GRID + 1])
+        r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * k * sigma) ** 2))[: GRID_INTERVALS + 1])
         return float(r.sum() - (r[0] + r[-1]) / 2)  # trapezoids; the grid's width is in the density of the residuals
 
     low, high = 0.0, 1.0
@@ -77,69 +79,51 @@ def cumulative(ranked: BinSums) -> Vector:
     return np.cumsum(ranked.correct - ranked.confidence) / ranked.weight.sum()
 
 
-def ks(scored: Scored) -> float:
+def ks(ranked: BinSums) -> float:
     """Kolmogorov–Smirnov calibration error: the largest |mean of (correct − confidence)·1[confidence ≤ t]| over t."""
-    return _ks(scored.ranked)
-
-
-def kuiper(scored: Scored) -> float:
-    """Kuiper calibration error: the largest |mean of (correct − confidence)·1[s < confidence ≤ t]| over s < t."""
-    return _kuiper(scored.ranked)
-
-
-def _ks(ranked: BinSums) -> float:
     return float(np.abs(cumulative(ranked)).max())
 
 
-def _kuiper(ranked: BinSums) -> float:
+def kuiper(ranked: BinSums) -> float:
+    """Kuiper calibration error: the largest |mean of (correct − confidence)·1[s < confidence ≤ t]| over s < t."""
     path = cumulative(ranked)
     return float(max(path.max(), 0.0) - min(path.min(), 0.0))
 
 
-def _inside_a_cell(sketch: Sketch, *, ends: int) -> float:
-    """Inside a cell the path leaves the values at its ends by at most the sum of |d| there."""
-    return float(ends * sketch.doubt.max() / sketch.sums.weight.sum())
+def cumulative_bound(sketch: Sketch, *, n_ends: int) -> float:
+    """Inside a cell the cumulative differences leave their values at its ends by at most the sum of |d| there."""
+    return float(n_ends * sketch.max_residual.max() / sketch.sums.weight.sum())
 
 
-def ks_sketch(scored: Scored) -> Sketched:
-    """KS in fixed memory."""
-    return Sketched(Sketch.of(scored), _ks, partial(_inside_a_cell, ends=1))
-
-
-def kuiper_sketch(scored: Scored) -> Sketched:
-    """Kuiper in fixed memory."""
-    return Sketched(Sketch.of(scored), _kuiper, partial(_inside_a_cell, ends=2))
-
-
-def spiegelhalter_z(scored: Scored) -> Streamed:
-    """Spiegelhalter's Z: how many standard deviations the Brier score is from what the confidences promise.
+def spiegelhalter_z(scored: Scored) -> MetricSums:
+    """Spiegelhalter's Z: the distance of the Brier score from its expectation, in standard deviations.
 
     Σ(correct − c)(1 − 2c) / sqrt(Σ(1 − 2c)² c(1 − c)); standard normal for a calibrated model, positive where over-confident.
     """
     c, y, w = scored.confidence, scored.correct, scored.weights
-    return Streamed(Totals(np.array([w @ ((y - c) * (1 - 2 * c)), w @ ((1 - 2 * c) ** 2 * c * (1 - c))])), _z)
+    return MetricSums(np.array([w @ ((y - c) * (1 - 2 * c)), w @ ((1 - 2 * c) ** 2 * c * (1 - c))]), _z)
 
 
-def _z(totals: Totals) -> float:
-    shift, variance = (float(part) for part in totals.parts)
+def _z(totals: Vector) -> float:
+    shift, variance = (float(part) for part in totals)
     if variance > 0:
         return shift / variance**0.5
     return float(np.sign(shift)) * np.inf if shift else 0.0
 
 
-def ici(scored: Scored, *, span: float = 0.75) -> Streamed:
+def ici(scored: Scored, *, span: float = 0.75) -> MetricSums:
     """Integrated calibration index: mean |smooth calibration curve − confidence|.
 
     The curve is a local line (lowess): tricube weights over the nearest ``span`` of the samples, fitted at 257 points. Samples
     are first put into the cells of the sketch, none wider than 9e−4.
     """
-    return Streamed(Sketch.of(scored), partial(_ici, span=span))
+    return MetricSums(Sketch.of(scored), partial(_ici, span=span))
 
 
 def _ici(sketch: Sketch, *, span: float) -> float:
     ranked = sketch.ranked
     x = ranked.mean
-    at = np.unique(np.interp(np.linspace(0, 1, CURVE_POINTS), np.linspace(0, 1, len(x)), x))
+    at = np.unique(np.interp(np.linspace(0, 1, N_CURVE_POINTS), np.linspace(0, 1, len(x)), x))
     curve = np.interp(x, at, np.array([_local_line(ranked, x, point, span) for point in at]))
     return float(ranked.weight @ np.abs(curve - x) / ranked.weight.sum())
 

@@ -1,4 +1,4 @@
-"""What the distributions look like: how sure, how large, how far from what they were."""
+"""Properties of the logits themselves: their amplitude, and the divergence between two distributions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,7 @@ from rhocal.numerics.special import log_softmax, rho_norms
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
-    from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Floats, Vector
-
-
-def gap_per_sample(scored: Scored) -> Vector:
-    """Confidence gap: mean confidence minus accuracy; positive where over-confident."""
-    return scored.confidence - scored.correct
-
-
-def entropy_per_sample(scored: Scored) -> Vector:
-    """Mean entropy of the distributions, −Σ p log p, in nats."""
-    return scored.entropy
 
 
 def amplitudes(logits: Floats, *, center: bool) -> Vector:

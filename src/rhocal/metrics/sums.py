@@ -1,4 +1,4 @@
-"""States that add: what a batch, a machine or a day leaves behind of its samples. Their size does not depend on how many."""
+"""States that add: the sums of a batch of samples. Their size does not depend on the number of samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sums(Protocol):
-    """Sums of two batches add, and know the value of the metric over both."""
+    """A state that adds: the sum of two states has the value of the metric over both batches."""
 
     def __add__(self, other: Any, /) -> Any: ...
 
@@ -28,7 +28,7 @@ class Sums(Protocol):
 
 @dataclass(frozen=True)
 class WeightedMean:
-    """A mean as two sums, so that batches and machines can be added."""
+    """A mean, as two sums."""
 
     total: float
     weight: float
@@ -48,14 +48,14 @@ class WeightedMean:
 
 
 @dataclass(frozen=True)
-class Streamed:
-    """Any state that adds, and the formula that reads a metric from it."""
+class MetricSums:
+    """Any state that adds (sums, an array), and the formula of the metric on it."""
 
     state: Any
     formula: Callable[[Any], float]
 
-    def __add__(self, other: Streamed) -> Streamed:
-        return Streamed(self.state + other.state, self.formula)
+    def __add__(self, other: MetricSums) -> MetricSums:
+        return MetricSums(self.state + other.state, self.formula)
 
     @property
     def value(self) -> float:
@@ -63,38 +63,28 @@ class Streamed:
         return self.formula(self.state)
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Several plain sums side by side."""
-
-    parts: Vector
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(self.parts + other.parts)
-
-
 N_CELLS = 8192
 """Cells of a sketch: 196 kB of sums."""
 
-NEAREST = 1e-6
+EPSILON = 1e-6
 """Confidences nearer to 0 or 1 than about this share a cell."""
 
-_REACH = float(np.log1p(1 / NEAREST))
+_MAX_LOGIT = float(np.log1p(1 / EPSILON))
 
 
-def cells(confidence: Vector) -> Any:
+def cell_numbers(confidence: Vector) -> Any:
     """The cell of every confidence: equal widths of log((c + ε)/(1 − c + ε)).
 
-    Networks crowd near 1: a cell there is .3 % of 1 − c wide, and nowhere wider than 9e−4.
+    Confidences of networks are dense near 1: a cell there is 0.3 % of 1 − c wide, and no cell is wider than 9e−4.
     """
-    logit = np.log((confidence + NEAREST) / (1 - confidence + NEAREST))
-    return np.clip(((logit / _REACH + 1) / 2 * N_CELLS).astype(np.intp), 0, N_CELLS - 1)
+    logit = np.log((confidence + EPSILON) / (1 - confidence + EPSILON))
+    return np.clip(((logit / _MAX_LOGIT + 1) / 2 * N_CELLS).astype(np.intp), 0, N_CELLS - 1)
 
 
 def cell_widths() -> Vector:
-    """How wide each cell is in confidence."""
-    e = np.exp(_REACH * (2 * np.arange(N_CELLS + 1) / N_CELLS - 1))
-    edges = np.clip((e * (1 + NEAREST) - NEAREST) / (1 + e), 0, 1)
+    """The width of each cell in confidence."""
+    e = np.exp(_MAX_LOGIT * (2 * np.arange(N_CELLS + 1) / N_CELLS - 1))
+    edges = np.clip((e * (1 + EPSILON) - EPSILON) / (1 + e), 0, 1)
     return np.diff(edges)
 
 
@@ -108,33 +98,33 @@ class Sketch:
     def of(cls, scored: Scored) -> Sketch:
         """The sketch of one batch."""
         c = scored.confidence
-        return cls(BinSums.within(cells(c), c, scored.correct, n_bins=N_CELLS, weights=scored.weights))
+        return cls(BinSums.from_bins(cell_numbers(c), c, scored.correct, n_bins=N_CELLS, weights=scored.weights))
 
     def __add__(self, other: Sketch) -> Sketch:
         return Sketch(self.sums + other.sums)
 
     @property
     def ranked(self) -> BinSums:
-        """The cells that hold something, as if all samples of a cell were tied."""
-        return self.sums.filled()
+        """The cells that hold samples, as if all samples of a cell were tied."""
+        return self.sums.nonempty()
 
     @property
-    def doubt(self) -> Vector:
+    def max_residual(self) -> Vector:
         """At most Σ w |correct − confidence| of each cell of ``ranked``."""
         sums, width = self.ranked, cell_widths()[self.sums.weight > 0]
         return sums.correct * (1 - sums.mean) + (sums.weight - sums.correct) * sums.mean + sums.weight * width
 
 
 @dataclass(frozen=True)
-class Sketched:
-    """A metric of the ranking read from a sketch. ``error`` bounds how far ``value`` is from the exact one."""
+class MetricSketch:
+    """A metric of the ranking, computed from a sketch. ``error`` bounds the distance of ``value`` from the exact one."""
 
     sketch: Sketch
     formula: Callable[[BinSums], float]
     bound: Callable[[Sketch], float]
 
-    def __add__(self, other: Sketched) -> Sketched:
-        return Sketched(self.sketch + other.sketch, self.formula, self.bound)
+    def __add__(self, other: MetricSketch) -> MetricSketch:
+        return MetricSketch(self.sketch + other.sketch, self.formula, self.bound)
 
     @property
     def value(self) -> float:
@@ -143,5 +133,5 @@ class Sketched:
 
     @property
     def error(self) -> float:
-        """The exact metric is at most this far away, for these very samples."""
+        """An upper bound of the distance to the exact metric of the same samples."""
         return self.bound(self.sketch)

@@ -47,23 +47,23 @@ def equal_mass(values: Vector, n_bins: int, weights: Vector | None = None) -> ND
     """The bin of every value when each bin holds (about) the same total weight.
 
     Equal values share a bin, so that the order of the samples does not matter; so do those that single precision cannot
-    tell apart (``tied``). A value goes where the middle of its block of weight lies.
+    tell apart (``tie_blocks``). A value goes where the middle of its block of weight lies.
 
     >>> equal_mass(np.array([0.9, 0.1, 0.5, 0.7]), 2).tolist()
     [1, 0, 0, 1]
     """
     levels, inverse = np.unique(values, return_inverse=True)
-    blocks = tied(levels)[inverse]
-    return by_mass(add_up(blocks, weights), n_bins)[blocks]
+    blocks = tie_blocks(levels)[inverse]
+    return bins_by_mass(bin_totals(blocks, weights), n_bins)[blocks]
 
 
-def tied(levels: Vector) -> NDArray[np.intp]:
+def tie_blocks(levels: Vector) -> NDArray[np.intp]:
     """The block of each of several rising numbers: those within ``TIE`` of each other, and farther from all else, are one.
 
     Unlike rounding this never parts numbers that were equal before single precision. Numbers that follow each other closely
     over more than ``TIE``, as confidences near 1 do, are no ties and stay apart.
 
-    >>> tied(np.array([0.1, 0.1 + 1e-8, 0.2, 0.3])).tolist()
+    >>> tie_blocks(np.array([0.1, 0.1 + 1e-8, 0.2, 0.3])).tolist()
     [0, 0, 1, 2]
     """
     follows = np.diff(levels, prepend=-np.inf) <= TIE
@@ -74,12 +74,12 @@ def tied(levels: Vector) -> NDArray[np.intp]:
     return np.cumsum(~(follows & tie)) - 1
 
 
-def add_up(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -> Vector:
+def bin_totals(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -> Vector:
     """The sum of the values in every bin; without values, their number."""
     return np.bincount(bins, values, n_bins).astype(np.float64, copy=False)
 
 
-def by_mass(mass: Vector, n_bins: int) -> NDArray[np.intp]:
+def bins_by_mass(mass: Vector, n_bins: int) -> NDArray[np.intp]:
     """The bin of every one of several blocks of weight that stand in order."""
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
     return np.minimum((middle * n_bins).astype(np.intp), n_bins - 1)
@@ -105,15 +105,15 @@ class BinSums:
             weights is None or kernels.supports_vectors(confidence, weights)
         ):
             return cls(*kernels.bin_sums(confidence, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE))
-        return cls.within(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
+        return cls.from_bins(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
 
     @classmethod
-    def within(
+    def from_bins(
         cls, bins: NDArray[np.intp], confidence: Vector, correct: Vector, *, n_bins: int, weights: Vector | None = None
     ) -> BinSums:
         """Sums over bins already chosen."""
         w = np.ones(len(confidence)) if weights is None else weights
-        return cls(*(add_up(bins, values, n_bins) for values in (w, w * confidence, w * correct)))
+        return cls(*(bin_totals(bins, values, n_bins) for values in (w, w * confidence, w * correct)))
 
     def __add__(self, other: BinSums) -> BinSums:
         return BinSums(self.weight + other.weight, self.confidence + other.confidence, self.correct + other.correct)
@@ -142,14 +142,14 @@ class BinSums:
         """Mean confidence of every bin; 0 where a bin is empty."""
         return self.confidence / np.where(self.weight > 0, self.weight, 1)
 
-    def filled(self) -> BinSums:
-        """Only the bins that hold something."""
+    def nonempty(self) -> BinSums:
+        """The bins that hold samples."""
         kept = self.weight > 0
         return BinSums(self.weight[kept], self.confidence[kept], self.correct[kept])
 
     def rebin(self, bins: NDArray[np.intp], n_bins: int) -> BinSums:
         """The sums of coarser bins, each a union of these."""
-        return BinSums(*(add_up(bins, part, n_bins) for part in (self.weight, self.confidence, self.correct)))
+        return BinSums(*(bin_totals(bins, part, n_bins) for part in (self.weight, self.confidence, self.correct)))
 
     def equal_mass(self, n_bins: int) -> BinSums:
         """Joined, in their order, into bins of (about) equal weight; the rule is that of ``equal_mass``."""
@@ -157,21 +157,21 @@ class BinSums:
 
     def mass_bins(self, n_bins: int) -> NDArray[np.intp]:
         """Into which bin of (about) equal weight each of these goes."""
-        blocks = tied(self.mean)
-        return by_mass(add_up(blocks, self.weight), n_bins)[blocks]
+        blocks = tie_blocks(self.mean)
+        return bins_by_mass(bin_totals(blocks, self.weight), n_bins)[blocks]
 
 
-def steps(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:
+def sums_by_confidence(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:
     """Sums at every distinct confidence, in ascending order.
 
     All that metrics of rank and mass need: neither the order of samples nor that of ties is left. Confidences that agree
     to ``TIE_DECIMALS`` are one: a sum over classes in another order must not break a tie.
 
-    >>> steps(np.array([0.9, 0.5, 0.9]), np.array([1.0, 0.0, 0.0]), np.ones(3)).correct.tolist()
+    >>> sums_by_confidence(np.array([0.9, 0.5, 0.9]), np.array([1.0, 0.0, 0.0]), np.ones(3)).correct.tolist()
     [0.0, 1.0]
     """
     levels, inverse = np.unique(np.round(confidence, TIE_DECIMALS), return_inverse=True)
-    return BinSums.within(inverse, confidence, correct, n_bins=len(levels), weights=weights).filled()
+    return BinSums.from_bins(inverse, confidence, correct, n_bins=len(levels), weights=weights).nonempty()
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class PerfectSums:
     def of(cls, confidence: Vector, weights: Vector, n_bins: int) -> PerfectSums:
         """The sums of one batch."""
         spread = weights * confidence * (1 - confidence)
-        return cls(add_up(equal_width(confidence, n_bins), spread, n_bins), float(weights.sum()))
+        return cls(bin_totals(equal_width(confidence, n_bins), spread, n_bins), float(weights.sum()))
 
     def __add__(self, other: PerfectSums) -> PerfectSums:
         return PerfectSums(self.variance + other.variance, self.weight + other.weight)

@@ -1,8 +1,8 @@
-"""Sums so fine that any number of bins from 5 to 50 is a union of them: what lets a page change the bins by itself.
+"""Sums over intervals so fine that bins of any number from 5 to 50 are unions of them, so that a page can change the bins.
 
-The edges are all fractions k/n with n from 5 to 50. Equal-width bins cut the confidence there; equal-mass bins cut the share
-of weight up to a sample there (``rhocal.numerics.bins.by_mass``). So the same edges serve both, and sums over them give exactly
-the ECE that Python computes, whatever the number of samples.
+The edges are all fractions k/n with n from 5 to 50. Bins of equal width cut the confidence there; bins of equal mass cut the
+share of weight up to a sample there (``rhocal.numerics.bins.bins_by_mass``). So the same edges serve both, and sums over them
+give exactly the ECE that Python computes, for any number of samples.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.numerics.bins import ON_THE_EDGE, BinSums, add_up, steps, tied
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums, bin_totals, sums_by_confidence, tie_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class FineSums:
 
     def floor(self, n_bins: int) -> float:
         """The mean ECE of a perfectly calibrated model; as ``rhocal.numerics.bins.perfect_error``."""
-        variance = add_up(self._bins(n_bins), self.variance, n_bins)
+        variance = bin_totals(self._bins(n_bins), self.variance, n_bins)
         return float(np.sqrt(2 / np.pi * variance).sum() / self.sums.weight.sum())
 
     def _bins(self, n_bins: int) -> NDArray[np.intp]:
@@ -76,19 +76,19 @@ def fine_bins(scored: Scored) -> FineBins:
     width = np.clip(np.searchsorted(edges(), c - ON_THE_EDGE, side="left") - 1, 0, len(edges()) - 2)
     spread = w * c * (1 - c)
     size = len(edges()) - 1
-    by_width = BinSums.within(width, c, scored.correct, n_bins=size, weights=w)
+    by_width = BinSums.from_bins(width, c, scored.correct, n_bins=size, weights=w)
     ranked = scored.ranked
-    blocks = tied(ranked.mean)
-    weight = add_up(blocks, ranked.weight)
+    blocks = tie_blocks(ranked.mean)
+    weight = bin_totals(blocks, ranked.weight)
     middle = (np.cumsum(weight) - weight / 2) / weight.sum()
     mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)[blocks]
-    variance = steps(c, c * (1 - c), w).correct
+    variance = sums_by_confidence(c, c * (1 - c), w).correct
     return FineBins(
-        _filled(by_width, add_up(width, spread, size)),
-        _filled(ranked.rebin(mass, size), add_up(mass, variance, size)),
+        _filled(by_width, bin_totals(width, spread, size)),
+        _filled(ranked.rebin(mass, size), bin_totals(mass, variance, size)),
     )
 
 
 def _filled(sums: BinSums, variance: Vector) -> FineSums:
     index = np.flatnonzero(sums.weight > 0)
-    return FineSums(index, sums.filled(), variance[index])
+    return FineSums(index, sums.nonempty(), variance[index])

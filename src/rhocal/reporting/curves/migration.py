@@ -10,7 +10,7 @@ import numpy as np
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.metric import check
+from rhocal.metrics.metric import validate_options
 from rhocal.numerics.bins import equal_width
 from rhocal.numerics.special import log_softmax, row_max
 
@@ -38,7 +38,7 @@ class Migration:
 
 def migration(raw: Any, calibrated: Any, *, n_bins: int = N_BINS, kind: Kind = "probs") -> Migration:
     """Compare two sets of predictions for the same samples."""
-    check({"n_bins": n_bins})
+    validate_options({"n_bins": n_bins})
     before, after = (
         np.exp(row_max(log_softmax(predictions(values, kind=kind, name=name).logits)).astype(np.float64))
         for values, name in ((raw, "raw"), (calibrated, "calibrated"))

@@ -12,12 +12,12 @@ from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import N_REPLICATES
 from rhocal.metrics.inference.inverted import LEVEL
 from rhocal.metrics.inference.null import CumulativeDifferences
-from rhocal.metrics.metric import check, scored
+from rhocal.metrics.metric import validate_options
+from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import BinSums, equal_width
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
-    from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
 SCHEMES = ("width", "mass")
@@ -61,10 +61,10 @@ def reliability(
     seed: int = 0,
 ) -> Reliability:
     """Accuracy and confidence in bins of equal ``width`` or equal ``mass``, with bands, intervals and counts."""
-    check({"n_bins": n_bins})
+    validate_options({"n_bins": n_bins})
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
-    samples = scored(probs, labels, sample_weight, kind)
+    samples = Scored.from_arrays(probs, labels, sample_weight, kind)
     return reliability_of(samples, n_bins=n_bins, scheme=scheme, n_replicates=n_replicates, seed=seed)
 
 
@@ -95,15 +95,15 @@ def reliability_of(
 def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Vector]:
     if scheme == "width":
         place = equal_width(scored.confidence, n_bins)
-        sums = BinSums.within(place, scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
+        sums = BinSums.from_bins(place, scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
         kept = np.flatnonzero(sums.weight > 0)
-        return sums.filled(), kept / n_bins, (kept + 1) / n_bins
+        return sums.nonempty(), kept / n_bins, (kept + 1) / n_bins
     ranked = scored.ranked
     sums = ranked.equal_mass(n_bins)
     ends = np.cumsum(ranked.weight)
-    last = np.searchsorted(ends, np.cumsum(sums.filled().weight) - 1e-9 * ends[-1])
+    last = np.searchsorted(ends, np.cumsum(sums.nonempty().weight) - 1e-9 * ends[-1])
     first = np.r_[0, last[:-1] + 1]
-    return sums.filled(), ranked.mean[first], ranked.mean[np.minimum(last, len(ends) - 1)]
+    return sums.nonempty(), ranked.mean[first], ranked.mean[np.minimum(last, len(ends) - 1)]
 
 
 def _band(

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.metrics.metric import scored
+from rhocal.metrics.scored import Scored
 from rhocal.metrics.selection import aurc, rejection_curve
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
-    from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
 N_POINTS = 200
@@ -36,15 +35,15 @@ def risk_coverage(
     probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", n_points: int = N_POINTS
 ) -> RiskCoverage:
     """The risk–coverage curve at up to ``n_points`` coverages."""
-    return risk_coverage_of(scored(probs, labels, sample_weight, kind), n_points)
+    return risk_coverage_of(Scored.from_arrays(probs, labels, sample_weight, kind), n_points)
 
 
 def risk_coverage_of(scored: Scored, n_points: int = N_POINTS) -> RiskCoverage:
     """The same behind the border."""
-    curve = rejection_curve(scored)
+    curve = rejection_curve(scored.ranked)
     coverage = (1 - curve.rejected)[::-1]
     picked = np.unique(np.searchsorted(coverage, np.linspace(0, 1, n_points + 1)[1:] - 1e-12))
     picked = picked[picked < len(coverage)]
     return RiskCoverage(
-        coverage[picked], 1 - curve.accuracy[::-1][picked], curve.confidence[::-1][picked], aurc(scored)
+        coverage[picked], 1 - curve.accuracy[::-1][picked], curve.confidence[::-1][picked], aurc(scored.ranked)
     )

@@ -9,7 +9,8 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.errors import InputError
-from rhocal.metrics.metric import check, scored
+from rhocal.metrics.metric import validate_options
+from rhocal.metrics.scored import Scored
 from rhocal.metrics.smooth import smooth_ece
 from rhocal.numerics.bins import BinSums
 from rhocal.reporting.curves.reliability import TAILS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rhocal.data.predictions import Kind
-    from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
 N_CELLS = 400
@@ -63,15 +63,15 @@ def smooth_reliability(
     if smoother not in SMOOTHERS:
         raise InputError(f"smoother is one of {', '.join(SMOOTHERS)}; got {smoother!r}")
     if bandwidth is not None:
-        check({"bandwidth": bandwidth})
-    return smooth_of(scored(probs, labels, sample_weight, kind), smoother, bandwidth, n_replicates, seed)
+        validate_options({"bandwidth": bandwidth})
+    return smooth_of(Scored.from_arrays(probs, labels, sample_weight, kind), smoother, bandwidth, n_replicates, seed)
 
 
 def smooth_of(
     scored: Scored, smoother: str, bandwidth: float | None, n_replicates: int, seed: int
 ) -> SmoothReliability:
     """The same behind the border."""
-    cells = BinSums.of(scored.confidence, scored.correct, n_bins=N_CELLS, weights=scored.weights).filled()
+    cells = BinSums.of(scored.confidence, scored.correct, n_bins=N_CELLS, weights=scored.weights).nonempty()
     x, total = cells.mean, float(cells.weight.sum())
     reached = np.cumsum(cells.weight) / total
     first = int(np.searchsorted(reached, LEAST_SHARE))

@@ -11,7 +11,7 @@ from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.classwise import class_errors, class_sums
-from rhocal.metrics.metric import check, scored
+from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import BinSums
 
@@ -40,8 +40,8 @@ def histogram(
     probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs"
 ) -> Histogram:
     """The confidence histogram, with mean confidence and accuracy (paper, Fig. 3)."""
-    check({"n_bins": n_bins})
-    samples = scored(probs, labels, sample_weight, kind)
+    validate_options({"n_bins": n_bins})
+    samples = Scored.from_arrays(probs, labels, sample_weight, kind)
     sums = BinSums.of(samples.confidence, samples.correct, n_bins=n_bins, weights=samples.weights)
     total = sums.weight.sum()
     return Histogram(
@@ -81,7 +81,7 @@ def class_heat(
     kind: Kind = "probs",
 ) -> ClassHeat:
     """The classwise heat-map of the ``most`` worst classes."""
-    check({"n_bins": n_bins})
+    validate_options({"n_bins": n_bins})
     if labels is None:
         raise InputError("labels are missing; a metric needs one label for each sample")
     data = predictions(probs, labels, sample_weight=sample_weight, classes=classes, kind=kind, name=kind)
@@ -94,8 +94,8 @@ def class_heat_of(scored: Scored, *, n_bins: int = N_BINS, most: int = MOST_CLAS
     error = class_errors(state, power=1, min_labels=0)
     worst = np.argsort(-np.nan_to_num(error, nan=-1), kind="stable")[:most]
     bins = state.bins
-    filled = bins.weight > 0
-    gap = np.where(filled, (bins.correct - bins.confidence) / np.where(filled, bins.weight, 1), np.nan)
+    nonempty = bins.weight > 0
+    gap = np.where(nonempty, (bins.correct - bins.confidence) / np.where(nonempty, bins.weight, 1), np.nan)
     return ClassHeat(
         np.asarray(scored.source.classes)[worst],
         np.arange(n_bins + 1) / n_bins,
