@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 LOGITS ?= ../shared/data/logits
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
+.PHONY: help demo test stubs figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      install rhocal into $(VENV), compare all methods on the shipped logits, write a report"
 	@echo "make test      install the development extras, then lint, types and all tests"
+	@echo "make stubs     write src/rhocal/__init__.pyi, the public names for type checkers"
 	@echo "make figures   draw the gallery of the documentation again"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
 	@echo "make field-defaults  the same for FieldScaling()"
@@ -54,6 +55,9 @@ types: $(VENV)/.installed-dev
 # One thread for each process: two processes of many threads on few cores only wait for each other.
 pytest: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+stubs: $(VENV)/.installed-dev
+	$(BIN)/python tests/support/stubs.py
 
 figures: $(VENV)/.installed-dev
 	$(BIN)/python experiments/gallery/gallery.py

@@ -4,117 +4,69 @@
 >>> logits, labels = rhocal.demo_logits("tune")
 >>> cal = rhocal.RhoNormScaling().fit(logits, labels)
 >>> probs = cal.predict_proba(rhocal.demo_logits("test")[0])
+
+Names are imported when they are used. ``__init__.pyi`` lists them for type checkers; ``make stubs`` writes it.
 """
 
-from rhocal import metrics
-from rhocal._version import __version__
-from rhocal.calibrators import (
-    CALIBRATORS,
-    AutoCalibrator,
-    Average,
-    BayesianBinning,
-    BetaCalibration,
-    Chain,
-    CrossFitted,
-    EnsembleTemperatureScaling,
-    FieldScaling,
-    HistogramBinning,
-    Identity,
-    IntraOrderPreserving,
-    IsotonicRegression,
-    MatrixScaling,
-    MultiDomainTemperatureScaling,
-    ParameterisedTemperatureScaling,
-    PlattScaling,
-    PolynomialScaling,
-    RhoNormScaling,
-    SplineCalibration,
-    StructuredScaling,
-    TemperatureScaling,
-    VectorScaling,
-    VennAbers,
-    calibrator,
-    confidence_bounds,
-)
-from rhocal.calibrators.artifact import load
-from rhocal.calibrators.blocks import plan_for, profile_block
-from rhocal.calibrators.fitting import concat_profiles as profile_of
-from rhocal.calibrators.saved_profile import load_profile, profile_logits, save_profile
-from rhocal.calibrators.top_k import TopK
-from rhocal.data.demo import demo_logits
-from rhocal.data.streams import stream
-from rhocal.evaluation.evaluate import evaluate
-from rhocal.evaluation.evaluation import Evaluation
-from rhocal.evaluation.measure import measure
-from rhocal.evaluation.monitor import Monitor
-from rhocal.objectives import (
-    KL,
-    MMCE,
-    NLL,
-    SCE,
-    AvUC,
-    Brier,
-    Focal,
-    LabelSmoothing,
-    SoftBinnedECE,
-    SoftECE,
-    TopBrier,
-    objective,
-)
+from __future__ import annotations
 
-__all__ = [
-    "CALIBRATORS",
-    "KL",
-    "MMCE",
-    "NLL",
-    "SCE",
-    "AutoCalibrator",
-    "AvUC",
-    "Average",
-    "BayesianBinning",
-    "BetaCalibration",
-    "Brier",
-    "Chain",
-    "CrossFitted",
-    "EnsembleTemperatureScaling",
-    "Evaluation",
-    "FieldScaling",
-    "Focal",
-    "HistogramBinning",
-    "Identity",
-    "IntraOrderPreserving",
-    "IsotonicRegression",
-    "LabelSmoothing",
-    "MatrixScaling",
-    "Monitor",
-    "MultiDomainTemperatureScaling",
-    "ParameterisedTemperatureScaling",
-    "PlattScaling",
-    "PolynomialScaling",
-    "RhoNormScaling",
-    "SoftBinnedECE",
-    "SoftECE",
-    "SplineCalibration",
-    "StructuredScaling",
-    "TemperatureScaling",
-    "TopBrier",
-    "TopK",
-    "VectorScaling",
-    "VennAbers",
-    "__version__",
-    "calibrator",
-    "confidence_bounds",
-    "demo_logits",
-    "evaluate",
-    "load",
-    "load_profile",
-    "measure",
-    "metrics",
-    "objective",
-    "plan_for",
-    "profile_block",
-    "profile_logits",
-    "profile_of",
-    "save_profile",
-    "stream",
-]
+from importlib import import_module
+from typing import Any
+
+from rhocal._version import __version__
+from rhocal.calibrators.registry import CALIBRATORS
+
+PUBLIC = {
+    "rhocal.calibrators": ("calibrator",),
+    "rhocal.calibrators.artifact": ("load",),
+    "rhocal.calibrators.blocks": ("plan_for", "profile_block"),
+    "rhocal.calibrators.fitting": ("concat_profiles as profile_of",),
+    "rhocal.calibrators.saved_profile": ("load_profile", "profile_logits", "save_profile"),
+    "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
+    "rhocal.calibrators.top_k": ("TopK",),
+    "rhocal.data.demo": ("demo_logits",),
+    "rhocal.data.streams": ("stream",),
+    "rhocal.evaluation.evaluate": ("evaluate",),
+    "rhocal.evaluation.evaluation": ("Evaluation",),
+    "rhocal.evaluation.measure": ("measure",),
+    "rhocal.evaluation.monitor": ("Monitor",),
+    "rhocal.objectives": (
+        "KL", "MMCE", "NLL", "SCE", "AvUC", "Brier", "Focal", "LabelSmoothing", "SoftBinnedECE", "SoftECE", "TopBrier",
+        "objective",
+    ),
+}  # fmt: skip
+"""Module → its public names, beside the families of the registry."""
+
+PACKAGES = (
+    "calibrators", "data", "errors", "evaluation", "metrics", "numerics", "objectives", "optimize", "profile", "reporting",
+)  # fmt: skip
+"""Submodules that are imported when they are used; the others need an extra and an import of their own."""
+
+
+def public_names() -> dict[str, tuple[str, str]]:
+    """Public name → module and name there."""
+    names = {method.class_name: (method.module, method.class_name) for method in CALIBRATORS.values()}
+    for module, entries in PUBLIC.items():
+        for entry in entries:
+            attribute, _, alias = entry.partition(" as ")
+            names[alias or attribute] = (module, attribute)
+    return names
+
+
+__all__ = ["CALIBRATORS", "__version__", "metrics"]
+__all__ += list(public_names())
+
+
+def __getattr__(name: str) -> Any:
+    if name in PACKAGES:
+        return import_module(f"rhocal.{name}")
+    names = public_names()
+    if name not in names:
+        raise AttributeError(f"module 'rhocal' has no attribute {name!r}")
+    module, attribute = names[name]
+    value = globals()[name] = getattr(import_module(module), attribute)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *PACKAGES})

@@ -80,8 +80,8 @@ def test_histogram_binning_bad_options(options):
     ("option", "says"),
     [
         ({"ridge": -1}, "ridge"),
-        ({"solver": "adam"}, "solver is one of expected, sgd; got 'adam'"),
-        ({"start": "zero"}, "start is one of temperature, identity, random; got 'zero'"),
+        ({"solver": "adam"}, "solver is 'expected' or 'sgd'; got 'adam'"),
+        ({"start": "zero"}, "start is 'temperature', 'identity' or 'random'; got 'zero'"),
     ],
 )
 def test_vector_scaling_bad_options(option, says):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rhocal.calibrators import RhoNormScaling, calibrator
+from rhocal import RhoNormScaling
+from rhocal.calibrators import calibrator
 from rhocal_paper.grid import ADA, ECE, IN_DIRECTION, MCE, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Level, Means
 
 OURS = "rho-norm-paper"

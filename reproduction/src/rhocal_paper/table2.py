@@ -6,9 +6,13 @@ All fits are exact (``solver="expected"``), so that nothing but structure and ob
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rhocal.calibrators import Calibrator, Identity, RhoNormScaling, TemperatureScaling
+from rhocal import Identity, RhoNormScaling, TemperatureScaling
 from rhocal_paper.grid import ADA, ECE, Claim, Entry, Finding, Grid, Means
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
 
 OBJECTIVES = {"nll": 0.0, "sce+kl": 1.0, "sce": 0.0}
 """Those of the table with the α of their KL term, and SCE without it."""

@@ -8,9 +8,14 @@ exact expectation from temperature scaling. There is no ridge.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rhocal.calibrators import Calibrator, Identity, VectorScaling
+from rhocal import Identity, VectorScaling
 from rhocal_paper.grid import ADA, ECE, IN_DIRECTION, KL, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.linear.vector import Solver, Start
 
 OBJECTIVES = {
     "sce": "sce",
@@ -24,7 +29,11 @@ OBJECTIVES = {
 }
 """The paper's names, and ours. α = 1; KL is the mean over samples and classes."""
 
-WAYS = {"sgd": ("sgd", "identity"), "sgd-random": ("sgd", "random"), "exact": ("expected", "temperature")}
+WAYS: dict[str, tuple[Solver, Start]] = {
+    "sgd": ("sgd", "identity"),
+    "sgd-random": ("sgd", "random"),
+    "exact": ("expected", "temperature"),
+}
 """Solver and start."""
 
 SPOKEN = {"sgd": "mini-batches, from the identity", "sgd-random": "mini-batches, from random scales", "exact": "exact"}

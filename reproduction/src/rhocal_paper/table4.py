@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators import Calibrator, Identity, RhoNormScaling, TemperatureScaling
+from rhocal import Identity, RhoNormScaling, TemperatureScaling
 from rhocal_paper.grid import ADA, ECE, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
 
 RHOS = (1.5, 1.75, 2.0, 2.25, 2.5)
 WITHOUT = ", alpha=0"

@@ -7,9 +7,14 @@ Its caption says ρ-norm scaling, but its CIFAR-100 row is that of vector scalin
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rhocal.calibrators import Calibrator, RhoNormScaling, VectorScaling
+from rhocal import RhoNormScaling, VectorScaling
 from rhocal_paper.grid import ECE, KL, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.linear.vector import Start
 
 ALPHAS = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)
 FORMS = [(reduction, direction) for reduction in ("mean", "samples", "sum") for direction in ("to-base", "from-base")]
@@ -26,7 +31,7 @@ def rho_norm(_seed: int, alpha: float, kl: str) -> Calibrator:
     return RhoNormScaling.paper(alpha=alpha, kl=kl, solver="expected")
 
 
-def vector(seed: int, alpha: float, start: str) -> Calibrator:
+def vector(seed: int, alpha: float, start: Start) -> Calibrator:
     """Vector scaling at one α, by mini-batches."""
     objective = f"sce + {alpha!r}*{term(*FORMS[0])}" if alpha else "sce"
     return VectorScaling(objective, ridge=0, solver="sgd", start=start, random_state=seed)
@@ -78,7 +83,8 @@ def entries() -> dict[str, Entry]:
             theirs = name_of(alpha, "") if preset else None
             make = partial(rho_norm, alpha=alpha, kl=term(reduction, direction))
             found[name_of(alpha, variant)] = Entry(make, theirs)
-    for variant, start in (("vector", "identity"), ("vector-random", "random")):
+    starts: dict[str, Start] = {"vector": "identity", "vector-random": "random"}
+    for variant, start in starts.items():
         for alpha in ALPHAS:
             found[name_of(alpha, variant)] = Entry(partial(vector, alpha=alpha, start=start), name_of(alpha, ""))
     return found

@@ -95,13 +95,19 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str,
 
 def _unfitted(about: dict[str, Any]) -> Calibrator:
     """The calibrator with its options, before its numbers are set."""
-    families = {method.family.name: method.family for method in CALIBRATORS.values()}
-    if about["method"] not in families:
-        raise FileError(f"this version ({__version__}) does not know the method {about['method']!r}")
+    family = _family(about["method"])
     try:
-        return families[about["method"]](**{name: _option(value) for name, value in about["options"].items()})
+        return family(**{name: _option(value) for name, value in about["options"].items()})
     except TypeError as error:
         raise FileError(f"its options do not fit {about['method']}: {error}") from error
+
+
+def _family(name: str) -> type[Calibrator]:
+    """The family of a name; the method of the same name is looked at first, because that imports one family only."""
+    for method in sorted(CALIBRATORS.values(), key=lambda method: method.name != name):
+        if method.family.name == name:
+            return method.family
+    raise FileError(f"this version ({__version__}) does not know the method {name!r}")
 
 
 def card_of(path: str | PathLike[str]) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rhocal.calibrators.estimator import Estimator
+from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Portable, calibrated
 from rhocal.calibrators.map import scaled as scaled_map
+from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.calibrators.scale.scaling import scaled, scaled_probs
 from rhocal.data.arrays import in_memory, is_dask, is_tensor, required, restore_shape
 from rhocal.data.predictions import Kind, Predictions, predictions
-from rhocal.errors import InputError
+from rhocal.errors import InputError, not_fitted
 from rhocal.numerics.portable import ArrayOps, Constants, Formula
 from rhocal.numerics.special import Floats, row_argmax, softmax
 from rhocal.profile.passes import ArrayPasses
@@ -37,15 +38,22 @@ Output = Literal["probs", "logits"]
 ApplyFn = Callable[[Constants, Any], Any]
 
 
-class Calibrator(Estimator, ABC):
-    """A map from logits to calibrated logits, fitted on a tune set."""
+class Calibrator(ABC):
+    """A map from logits to calibrated logits, fitted on a tune set.
+
+    A family is a ``@dataclass(eq=False, repr=False)``: its options are the fields, its fitted numbers ``Fitted`` attributes.
+    """
 
     name: ClassVar[str]
     """The family's name in the table of methods and in artifacts."""
     keeps_decision: ClassVar[bool]
     """Whether the predicted class can never change."""
+    parameters: ClassVar[tuple[str, ...]] = ()
+    """The fitted numbers and arrays, as attributes; what an artifact stores."""
     string_attributes: ClassVar[tuple[str, ...]] = ()
     """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
+    children: ClassVar[tuple[str, ...]] = ()
+    """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
 
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
@@ -53,11 +61,16 @@ class Calibrator(Estimator, ABC):
     exports: ClassVar[bool] = True
     """Whether there is a ``portable`` map, for torch, ONNX and ``apply_fn``."""
 
-    children: ClassVar[tuple[str, ...]] = ()
-    """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
-
+    classes_: NDArray[Any]
     kind_: Kind
     solution_: Solution
+    _container: str | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.parameters = fitted_attributes(cls, "number")
+        cls.string_attributes = fitted_attributes(cls, "names")
+        cls.children = fitted_attributes(cls, "calibrator")
 
     def fit(
         self,
@@ -124,7 +137,11 @@ class Calibrator(Estimator, ABC):
             return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
         out = restore_shape(self._transform_of(data), logits, class_axis)
-        return out if self._container is None else self._framed(out, logits)
+        if self._container is None:
+            return out
+        from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
+
+        return framed(out, self.get_feature_names_out(), getattr(logits, "index", None), self._container)
 
     def fit_transform(self, logits: Any, labels: Any, sample_weight: Any = None, **spec: Any) -> Floats:
         """Fit, and calibrate the same logits; ``spec`` is what ``fit`` takes."""
@@ -204,10 +221,55 @@ class Calibrator(Estimator, ABC):
 
         save_model(self, path, output=output, opset=opset)
 
+    # What scikit-learn calls ---------------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002 - scikit-learn's signature
+        """The options, as they were given; ``deep`` adds those of its stages as ``stage__option``."""
+        return estimator.get_options(self, deep=deep)
+
+    def set_params(self, **options: Any) -> Self:
+        """Change options; they count from the next ``fit``."""
+        estimator.set_options(self, options)
+        return self
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns: ``"default"``, ``"pandas"`` or ``"polars"``; None leaves it as it is."""
+        self._container = estimator.output_container(transform, self._container)
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Names of the columns of ``transform``."""
+        return np.array([f"logit_{name}" for name in self._fitted().classes_], dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns, by the name scikit-learn uses."""
+        return len(self._fitted().classes_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "solution_")
+
+    def __sklearn_tags__(self) -> Any:
+        from rhocal.sklearn import calibrator_tags  # noqa: PLC0415 - scikit-learn asks, so it is there
+
+        return calibrator_tags()
+
+    def __repr__(self) -> str:
+        return estimator.text(self)
+
+    def _repr_html_(self) -> str:
+        return estimator.html_text(self)
+
+    def _fitted(self) -> Self:
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
+        return self
+
     # Behind the border: for calibrators made of others ----------------------------------------------------------------
 
     def fit_checked(self, data: Predictions, kind: Kind) -> Self:
         """Fit on data that has passed the border."""
+        validate_options(self)
         self.solution_ = self._fit(data)
         self.classes_, self.kind_ = data.classes, kind
         return self
@@ -305,6 +367,7 @@ class ScaleCalibrator(Calibrator):
 
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
+        validate_options(self)
         self.solution_ = self._fit_profile(profile)
         self.classes_, self.kind_ = profile.classes, profile.kind
         return self

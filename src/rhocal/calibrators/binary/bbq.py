@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.calibrators.binary.binary_map import FINEST, FittedBinaryMap, Outcomes, Steps, smoothed
 from rhocal.calibrators.binary.histogram_binning import edges_at, mass_middles
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
-from rhocal.errors import InputError
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import Vector, log_gamma
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ NEGLIGIBLE = 1e-6
 """Binnings less likely than this times the best are left out of the average."""
 
 
+@dataclass(eq=False, repr=False)
 class BayesianBinning(BinaryCalibrator):
     """Averaged equal-mass binnings of each class's probability (Naeini, Cooper & Hauskrecht 2015): BBQ.
 
@@ -53,18 +54,14 @@ class BayesianBinning(BinaryCalibrator):
 
     name = "bbq"
     map = Steps
-    parameters = parameters_of(Steps)
-    edges_: NDArray[np.float64]
-    bins_: NDArray[np.float64]
 
-    def __init__(self, prior: float = 2.0, *, scope: str = ONE_VS_REST, smoothing: float = SMOOTHING) -> None:
-        self.prior = prior
-        self.scope = scope
-        self.smoothing = smoothing
+    prior: float = option(2.0, above=0)
+    _: KW_ONLY
+    scope: Scope = ONE_VS_REST
+    smoothing: float = option(SMOOTHING, minimum=0)
 
-    def _check(self) -> None:
-        if not (self.prior > 0 and self.smoothing >= 0):
-            raise InputError(f"need prior > 0 and smoothing ≥ 0; got {self.prior!r}, {self.smoothing!r}")
+    edges_ = Fitted[Vector]()
+    bins_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         root = np.cbrt(data.total)

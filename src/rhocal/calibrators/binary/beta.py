@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
-from rhocal.errors import InputError
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import Vector, expit, softplus
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class BetaMap(BinaryMap):
         return numbers, formula
 
 
+@dataclass(eq=False, repr=False)
 class BetaCalibration(BinaryCalibrator):
     """Beta calibration of each class (Kull, Silva Filho & Flach 2017). It may change the predicted class.
 
@@ -68,18 +69,14 @@ class BetaCalibration(BinaryCalibrator):
     name = "beta"
     map = BetaMap
     sees = "log-odds"
-    parameters = parameters_of(BetaMap)
-    a_: NDArray[np.float64]
-    b_: NDArray[np.float64]
-    c_: NDArray[np.float64]
 
-    def __init__(self, ridge: float = 1.0, *, scope: str = ONE_VS_REST) -> None:
-        self.ridge = ridge
-        self.scope = scope
+    ridge: float = option(1.0, minimum=0)
+    _: KW_ONLY
+    scope: Scope = ONE_VS_REST
 
-    def _check(self) -> None:
-        if not self.ridge >= 0:
-            raise InputError(f"ridge must not be negative; got {self.ridge!r}")
+    a_ = Fitted[Vector]()
+    b_ = Fitted[Vector]()
+    c_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         found = beta_fit(data, self.ridge)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Outcomes, Steps, smoothed, sums
-from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP, BinaryCalibrator, parameters_of
-from rhocal.errors import InputError
+from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.bins import ON_THE_EDGE
+from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.numerics.special import Vector
 
-BINNINGS = ("width", "mass")
-
-
+@dataclass(eq=False, repr=False)
 class HistogramBinning(BinaryCalibrator):
     """The accuracy of each bin of confidence (Zadrozny & Elkan 2001). It may change the predicted class.
 
@@ -48,28 +47,18 @@ class HistogramBinning(BinaryCalibrator):
     name = "histogram-binning"
     map = Steps
     mirrored = False  # bins are (lo, hi], and 1 − p would make them [lo, hi)
-    parameters = parameters_of(Steps)
-    bins_: NDArray[np.float64]
-    edges_: NDArray[np.float64]
 
-    def __init__(
-        self, n_bins: int = 10, *, binning: str = "width", scope: str = TOP, smoothing: float = SMOOTHING
-    ) -> None:
-        self.n_bins = n_bins
-        self.binning = binning
-        self.scope = scope
-        self.smoothing = smoothing
+    n_bins: int = option(10, minimum=1)
+    _: KW_ONLY
+    binning: Literal["width", "mass"] = "width"
+    scope: Scope = TOP
+    smoothing: float = option(SMOOTHING, minimum=0)
 
-    def _check(self) -> None:
-        if not self.n_bins >= 1 or self.n_bins != int(self.n_bins):
-            raise InputError(f"n_bins must be a whole number of at least 1; got {self.n_bins!r}")
-        if self.binning not in BINNINGS:
-            raise InputError(f"binning is one of {', '.join(BINNINGS)}; got {self.binning!r}")
-        if not self.smoothing >= 0:
-            raise InputError(f"smoothing must not be negative; got {self.smoothing!r}")
+    edges_ = Fitted[Vector]()
+    bins_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        n_bins = int(self.n_bins)
+        n_bins = self.n_bins
         if self.binning == "width":  # the edges of bins.equal_width
             edges = np.append(np.arange(1, n_bins) / n_bins + ON_THE_EDGE, np.inf)
         else:

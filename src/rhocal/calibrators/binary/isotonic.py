@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Lines, Outcomes, smoothed
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, parameters_of
-from rhocal.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted, option
+from rhocal.numerics.special import Vector
 
 
+@dataclass(eq=False, repr=False)
 class IsotonicRegression(BinaryCalibrator):
     """The best non-decreasing map of each class's probability (Zadrozny & Elkan 2002). It may change the predicted class.
 
@@ -40,18 +39,14 @@ class IsotonicRegression(BinaryCalibrator):
 
     name = "isotonic"
     map = Lines
-    parameters = parameters_of(Lines)
-    knots_: NDArray[np.float64]
-    values_: NDArray[np.float64]
 
-    def __init__(self, *, centered: bool = False, scope: str = ONE_VS_REST, smoothing: float = SMOOTHING) -> None:
-        self.centered = centered
-        self.scope = scope
-        self.smoothing = smoothing
+    _: KW_ONLY
+    centered: bool = False
+    scope: Scope = ONE_VS_REST
+    smoothing: float = option(SMOOTHING, minimum=0)
 
-    def _check(self) -> None:
-        if not self.smoothing >= 0:
-            raise InputError(f"smoothing must not be negative; got {self.smoothing!r}")
+    knots_ = Fitted[Vector]()
+    values_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         return FittedBinaryMap(isotonic_lines(data, self.smoothing, centered=self.centered))

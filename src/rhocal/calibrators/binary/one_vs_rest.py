@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from rhocal.calibrators.binary.binary_map import (
 from rhocal.calibrators.binary.class_scores import ClassScores, Sees
 from rhocal.calibrators.binary.portable_binary import of_top, one_vs_rest, unchanged
 from rhocal.calibrators.map import Portable
+from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import warn_unless
 from rhocal.data.predictions import SMALLEST_PROB
-from rhocal.errors import FewSamplesWarning, InputError, warn
+from rhocal.errors import FewSamplesWarning, warn
 from rhocal.numerics.special import Floats, Vector, expit, softmax
 from rhocal.numerics.threads import row_blocks
 from rhocal.optimize import Solution
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.portable import Formula
 
-ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = ("one-vs-rest", "top", "top-capped")
+Scope = Literal["one-vs-rest", "top", "top-capped"]
+ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = get_args(Scope)
 
 SMOOTHING = 2.0
 """Samples that the rule of succession adds; see ``binary_map.smoothed``."""
@@ -68,24 +70,18 @@ class BinaryCalibrator(Calibrator):
     mirrored: ClassVar[bool] = True
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
 
-    scope: str
-    scope_: int
+    scope: Scope
+    scope_ = Fitted[int]()
     """The scope that was fitted, by its place in ``SCOPES``."""
-    one_sided_: NDArray[np.float64]
+    one_sided_ = Fitted[Vector]()
     """The factor of ``OneSided`` for each class that never (or always) occurred, else NaN."""
 
     @abstractmethod
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""
 
-    def _check(self) -> None:
-        """Refuse options that make no sense."""
-
     def _fit(self, data: Predictions) -> Solution:
         assert data.labels is not None
-        if self.scope not in SCOPES:
-            raise InputError(f"scope is one of {', '.join(SCOPES)}; got {self.scope!r}")
-        self._check()
         self.scope_ = SCOPES.index(self.scope)
         scores = ClassScores.of(data.logits, self.sees)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
@@ -189,11 +185,6 @@ class BinaryCalibrator(Calibrator):
 
     def _by_class(self, maps: list[BinaryMap]) -> list[tuple[int, BinaryMap]]:
         return [(1, maps[0])] if len(maps) == 1 else list(enumerate(maps))
-
-
-def parameters_of(kind: type[BinaryMap]) -> tuple[str, ...]:
-    """What the artifact of a method with such maps stores."""
-    return ("scope_", "one_sided_", *(f"{name}_" for name in field_names(kind)))
 
 
 def normalised(columns: Sequence[Vector]) -> NDArray[np.float64]:

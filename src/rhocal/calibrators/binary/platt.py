@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted
 from rhocal.numerics.special import Vector, expit
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Sigmoid(BinaryMap):
         return numbers, lambda ops, c, score: ops.expit(c["slope"] * score + c["intercept"])
 
 
+@dataclass(eq=False, repr=False)
 class PlattScaling(BinaryCalibrator):
     """A logistic function of the log-odds of each class (Platt 1999). It may change the predicted class.
 
@@ -56,12 +58,12 @@ class PlattScaling(BinaryCalibrator):
     name = "platt"
     map = Sigmoid
     sees = "log-odds"
-    parameters = parameters_of(Sigmoid)
-    slope_: NDArray[np.float64]
-    intercept_: NDArray[np.float64]
 
-    def __init__(self, *, scope: str = ONE_VS_REST) -> None:
-        self.scope = scope
+    _: KW_ONLY
+    scope: Scope = ONE_VS_REST
+
+    slope_ = Fitted[Vector]()
+    intercept_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         found = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes, smoothed
-from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, parameters_of
-from rhocal.errors import InputError
+from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.portable import interpolated, line_tables
+from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from rhocal.numerics.portable import Constants, Formula, Ops
     from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Vector
 
 N_NODES = 513
 """Places in (0, 1), evenly spaced in mass, at which the cumulative sums are looked at: far finer than any knots."""
@@ -50,6 +51,7 @@ class Correction(BinaryMap):
         return numbers, formula
 
 
+@dataclass(eq=False, repr=False)
 class SplineCalibration(BinaryCalibrator):
     """Spline calibration of the cumulative distribution (Gupta et al. 2021). It may change the predicted class.
 
@@ -77,34 +79,20 @@ class SplineCalibration(BinaryCalibrator):
 
     name = "spline"
     map = Correction
-    parameters = parameters_of(Correction)
-    places_: NDArray[np.float64]
-    corrections_: NDArray[np.float64]
-    low_: NDArray[np.float64]
-    high_: NDArray[np.float64]
 
-    def __init__(
-        self,
-        n_knots: int | Sequence[int] = (3, 4, 6, 8, 11, 15),
-        *,
-        n_folds: int = 5,
-        scope: str = TOP_CAPPED,
-        smoothing: float = SMOOTHING,
-    ) -> None:
-        self.n_knots = n_knots
-        self.n_folds = n_folds
-        self.scope = scope
-        self.smoothing = smoothing
+    n_knots: int | Sequence[int] = option((3, 4, 6, 8, 11, 15), minimum=2, maximum=N_NODES // 4)
+    _: KW_ONLY
+    n_folds: int = option(5, minimum=2)
+    scope: Scope = TOP_CAPPED
+    smoothing: float = option(SMOOTHING, minimum=0)
+
+    places_ = Fitted[Vector]()
+    corrections_ = Fitted[Vector]()
+    low_ = Fitted[Vector]()
+    high_ = Fitted[Vector]()
 
     def _tried(self) -> list[int]:
         return [int(k) for k in np.atleast_1d(self.n_knots)]
-
-    def _check(self) -> None:
-        tried = np.atleast_1d(self.n_knots)
-        if not (len(tried) and (tried == tried.astype(int)).all() and tried.min() >= 2 and tried.max() <= N_NODES // 4):
-            raise InputError(f"n_knots are whole numbers from 2 to {N_NODES // 4}; got {self.n_knots!r}")
-        if not (self.n_folds >= 2 and self.smoothing >= 0):
-            raise InputError(f"need n_folds ≥ 2 and smoothing ≥ 0; got {self.n_folds!r}, {self.smoothing!r}")
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         tried = self._tried()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, OneSided, Outcomes
 from rhocal.calibrators.binary.class_scores import ClassScores
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, parameters_of
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
+from rhocal.calibrators.options import Fitted
 from rhocal.numerics.portable import located, padded
 from rhocal.numerics.portable.tables import starts
+from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.portable import Constants, Formula, Ops
     from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Vector
 
 NOISE = 1e-12
 """Scores that differ by less, relatively, are the same: what ``without_noise`` does by rounding."""
@@ -74,6 +75,7 @@ class Interval(BinaryMap):
         return numbers, formula
 
 
+@dataclass(eq=False, repr=False)
 class VennAbers(BinaryCalibrator):
     """Inductive Venn–Abers prediction for each class (Vovk, Petej & Fedorova 2015). It may change the predicted class.
 
@@ -95,13 +97,13 @@ class VennAbers(BinaryCalibrator):
     name = "venn-abers"
     map = Interval
     sees = "log-odds"
-    parameters = parameters_of(Interval)
-    scores_: NDArray[np.float64]
-    low_: NDArray[np.float64]
-    high_: NDArray[np.float64]
 
-    def __init__(self, *, scope: str = ONE_VS_REST) -> None:
-        self.scope = scope
+    _: KW_ONLY
+    scope: Scope = ONE_VS_REST
+
+    scores_ = Fitted[Vector]()
+    low_ = Fitted[Vector]()
+    high_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         high = with_a_hit(data.weight, data.hits)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.race import Race
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.matrix import MatrixScaling
-from rhocal.errors import InputError
+from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -31,6 +31,7 @@ METHODS = (
 """What is tried, in this order: one method of each kind in the table, the quick ones first."""
 
 
+@dataclass(eq=False, repr=False)
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
@@ -61,30 +62,16 @@ class AutoCalibrator(Calibrator):
 
     name = "auto"
     keeps_decision = False
-    parameters = ()
-    children = ("chosen_",)
-    chosen_: Calibrator
 
-    def __init__(
-        self,
-        methods: Sequence[str] = METHODS,
-        *,
-        n_folds: int = 5,
-        keep_decision: bool = False,
-        time_budget: float = 60.0,
-    ) -> None:
-        self.methods = methods
-        self.n_folds = n_folds
-        self.keep_decision = keep_decision
-        self.time_budget = time_budget
+    methods: Sequence[str] = METHODS
+    _: KW_ONLY
+    n_folds: int = option(5, minimum=2)
+    keep_decision: bool = False
+    time_budget: float = option(60.0, above=0)
+
+    chosen_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        if not self.n_folds >= 2:
-            raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
-        if not self.time_budget > 0:
-            raise InputError(f"time_budget must be positive, in seconds; got {self.time_budget!r}")
-        if isinstance(self.methods, str) or not len(self.methods):
-            raise InputError(f"methods is a list of names, at least one; got {self.methods!r}")
         methods = {name: unfitted(name) for name in self.methods}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods

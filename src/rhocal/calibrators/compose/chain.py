@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.folds import fold_models, out_of_fold
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import chained
+from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Floats
 
 
+@dataclass(eq=False, repr=False)
 class Chain(Calibrator):
     """The second calibrator on the outputs of the first; written ``first:second`` where a name of a method is expected.
 
@@ -41,16 +43,14 @@ class Chain(Calibrator):
 
     name = "chain"
     keeps_decision = False
-    parameters = ()
-    children = ("first_", "second_")
-    stages = ("first", "second")
-    first_: Calibrator
-    second_: Calibrator
 
-    def __init__(self, first: str | Calibrator, second: str | Calibrator, *, n_folds: int = 10) -> None:
-        self.first = first
-        self.second = second
-        self.n_folds = n_folds
+    first: str | Calibrator = option(stage=True)
+    second: str | Calibrator = option(stage=True)
+    _: KW_ONLY
+    n_folds: int = option(10, minimum=2)
+
+    first_ = Fitted[Calibrator]("calibrator")
+    second_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
         self.first_ = unfitted(self.first).fit_checked(data, "logits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,19 +12,18 @@ from rhocal.calibrators import map as maps
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.folds import fold_models
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.options import Fitted, option
 from rhocal.data.predictions import SMALLEST_PROB
-from rhocal.errors import InputError
 from rhocal.numerics.threads import row_blocks
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rhocal.calibrators.map import Portable
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats
 
 
+@dataclass(eq=False, repr=False)
 class CrossFitted(Calibrator):
     """The mean of the probabilities of calibrators, each fitted on all folds of the tune set but one.
 
@@ -43,14 +44,12 @@ class CrossFitted(Calibrator):
 
     name = "cross-fitted"
     keeps_decision = False
-    parameters = ()
-    children = ("members_",)
-    stages = ("calibrator",)
-    members_: list[Calibrator]
 
-    def __init__(self, calibrator: str | Calibrator, *, n_folds: int = 5) -> None:
-        self.calibrator = calibrator
-        self.n_folds = n_folds
+    calibrator: str | Calibrator = option(stage=True)
+    _: KW_ONLY
+    n_folds: int = option(5, minimum=2)
+
+    members_ = Fitted[list[Calibrator]]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
         _, self.members_ = fold_models(self.calibrator, data, self.n_folds)
@@ -65,6 +64,7 @@ class CrossFitted(Calibrator):
         return maps.log_mean([member.portable() for member in self.members_])
 
 
+@dataclass(eq=False, repr=False)
 class Average(Calibrator):
     """The mean of the probabilities of several calibrators, all fitted on the whole tune set.
 
@@ -81,16 +81,12 @@ class Average(Calibrator):
 
     name = "average"
     keeps_decision = False
-    parameters = ()
-    children = ("members_",)
-    members_: list[Calibrator]
 
-    def __init__(self, calibrators: Sequence[str | Calibrator]) -> None:
-        self.calibrators = calibrators
+    calibrators: Sequence[str | Calibrator]
+
+    members_ = Fitted[list[Calibrator]]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        if isinstance(self.calibrators, str) or not len(self.calibrators):
-            raise InputError(f"calibrators is a sequence of at least one calibrator or name; got {self.calibrators!r}")
         self.members_ = [unfitted(one).fit_checked(data, "logits") for one in self.calibrators]
         return _evidence(self.members_)
 

@@ -10,7 +10,7 @@ import numpy as np
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.scale.ridge import stratified_folds
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.errors import RhocalWarning
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ def fold_models(
     Folds are strata of confidence: neither the order of the samples nor copies of them change anything. Each fit begins where
     the one before it ended, the first near the calibrator given.
     """
-    if not n_folds >= 2:
-        raise InputError(f"n_folds must be at least 2; got {n_folds!r}")
     profile = Profile.of(data)
     if not profile.spread > 0:
         return np.zeros(data.n_samples, dtype=np.intp), []

@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.map import Portable
+from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch, warn_unless
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
@@ -46,9 +47,8 @@ class LinearCalibrator(Calibrator):
     """W x + b with x a function of a sample's logits; W is a matrix, or a vector that stands for its diagonal."""
 
     keeps_decision = False
-    parameters: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
-    weight_: Vector
-    bias_: Vector
+    weight_ = Fitted[Vector]()
+    bias_ = Fitted[Vector]()
 
     @abstractmethod
     def _features(self, logits: Vector) -> Vector:
@@ -289,22 +289,6 @@ def fitted_map(problem: LinearProblem, found: optimize.Minimum, what: str) -> tu
     warn_unless(converged=found.converged, what=what)
     evidence = optimize.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
     return *problem.weight_and_bias(found.x), evidence
-
-
-def check_options(*, kappa: float, **strengths: float) -> None:
-    """Strengths of a ridge are not negative; the smoothing of the maximum is positive."""
-    for name, value in strengths.items():
-        if not 0 <= value < np.inf:
-            raise InputError(f"{name} must be finite and not negative; got {value!r}")
-    if not kappa > 0:
-        raise InputError(f"kappa must be positive; got {kappa!r}")
-
-
-def check_choices(cal: Calibrator, **choices: tuple[str, ...]) -> None:
-    """Options that are one of a few words."""
-    for name, allowed in choices.items():
-        if getattr(cal, name) not in allowed:
-            raise InputError(f"{name} is one of {', '.join(allowed)}; got {getattr(cal, name)!r}")
 
 
 def check_size(n_classes: int, method: str, instead: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.odir import Odir, Part
+from rhocal.calibrators.options import option
 from rhocal.data.predictions import SMALLEST_PROB
-from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -30,6 +30,7 @@ INPUTS: dict[str, Callable[[Vector], Vector]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class MatrixScaling(LinearCalibrator):
     """softmax(W x + b) of logits x = z (Guo et al. 2017), or of x = log softmax(z): Dirichlet calibration (Kull et al. 2019).
 
@@ -57,26 +58,15 @@ class MatrixScaling(LinearCalibrator):
 
     name = "matrix"
 
-    def __init__(
-        self,
-        objective: str | Objective = "nll",
-        *,
-        inputs: str = "logits",
-        ridge_off_diagonal: float | str = "cv",
-        ridge_intercept: float | str = "cv",
-        n_folds: int = 3,
-        kappa: float = 1e-4,
-    ) -> None:
-        self.objective = objective
-        self.inputs = inputs
-        self.ridge_off_diagonal = ridge_off_diagonal
-        self.ridge_intercept = ridge_intercept
-        self.n_folds = n_folds
-        self.kappa = kappa
+    objective: str | Objective = "nll"
+    _: KW_ONLY
+    inputs: Literal["logits", "log-probs"] = "logits"
+    ridge_off_diagonal: float | Literal["cv"] = option("cv", minimum=0, finite=True)
+    ridge_intercept: float | Literal["cv"] = option("cv", minimum=0, finite=True)
+    n_folds: int = option(3, minimum=2)
+    kappa: float = option(1e-4, above=0)
 
     def _fit(self, data: Predictions) -> Solution:
-        if self.inputs not in INPUTS:
-            raise InputError(f"inputs is one of {', '.join(INPUTS)}; got {self.inputs!r}")
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "svs or vector")
         profile = Profile.of(data)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
 from rhocal.calibrators.scale.ridge import stratified_folds
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.errors import InputError
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -70,15 +68,6 @@ class Odir:
     intercept: float | str
     n_folds: int
     kappa: float
-
-    def __post_init__(self) -> None:
-        given = {"ridge_off_diagonal": self.off_diagonal, "ridge_intercept": self.intercept}
-        for name, value in given.items():
-            if isinstance(value, str) and value != "cv":
-                raise InputError(f"{name} is 'cv' or a number that is not negative; got {value!r}")
-        linear.check_options(kappa=self.kappa, **{k: v for k, v in given.items() if not isinstance(v, str)})
-        if not self.n_folds >= 2:
-            raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
 
     def problem(self, part: Part, target: Objective, off_diagonal: float, intercept: float) -> LinearProblem:
         """What is minimised for one λ and μ."""

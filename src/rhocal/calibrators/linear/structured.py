@@ -6,12 +6,14 @@ number of parameters of each kind and falls with the number of samples, so that 
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
+from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rhocal.optimize import Solution
 
 
+@dataclass(eq=False, repr=False)
 class StructuredScaling(LinearCalibrator):
     """softmax((I + M) x + b), x = log((1 − ε)·softmax(z/T) + ε/m), ε = 1/(n + 1). It may change the predicted class.
 
@@ -49,33 +52,19 @@ class StructuredScaling(LinearCalibrator):
     """
 
     name = "structured"
-    parameters = ("scale_", "mix_", "weight_", "bias_")
-    scale_: float
-    mix_: float
-    _near: StructuredScaling | None = None
 
-    def __init__(
-        self,
-        objective: str | Objective = "nll",
-        *,
-        ridge_diagonal: float = 1.0,
-        ridge_off_diagonal: float | None = 1.0,
-        ridge_intercept: float = 1.0,
-        kappa: float = 1e-4,
-    ) -> None:
-        self.objective = objective
-        self.ridge_diagonal = ridge_diagonal
-        self.ridge_off_diagonal = ridge_off_diagonal
-        self.ridge_intercept = ridge_intercept
-        self.kappa = kappa
+    objective: str | Objective = "nll"
+    _: KW_ONLY
+    ridge_diagonal: float = option(1.0, minimum=0, finite=True)
+    ridge_off_diagonal: float | None = option(1.0, minimum=0, finite=True)
+    ridge_intercept: float = option(1.0, minimum=0, finite=True)
+    kappa: float = option(1e-4, above=0)
+
+    scale_ = Fitted[float]()
+    mix_ = Fitted[float]()
+    _near: StructuredScaling | None = field(default=None, init=False)
 
     def _fit(self, data: Predictions) -> Solution:
-        linear.check_options(
-            ridge_diagonal=self.ridge_diagonal,
-            ridge_off_diagonal=self.ridge_off_diagonal or 0.0,
-            ridge_intercept=self.ridge_intercept,
-            kappa=self.kappa,
-        )
         profile = Profile.of(data)
         self.scale_, self.mix_ = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
         each = data.n_classes / profile.total_weight

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -10,11 +11,10 @@ from rhocal.calibrators.linear.linear import (
     LinearCalibrator,
     LinearProblem,
     Ridge,
-    check_choices,
-    check_options,
     fitted_map,
     nll_scale,
 )
+from rhocal.calibrators.options import option
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
+Solver = Literal["expected", "sgd"]
+Start = Literal["temperature", "identity", "random"]
 
+
+@dataclass(eq=False, repr=False)
 class VectorScaling(LinearCalibrator):
     """A scale and a bias for every class (Guo et al. 2017). It may change the predicted class.
 
@@ -56,30 +60,17 @@ class VectorScaling(LinearCalibrator):
 
     name = "vector"
 
-    def __init__(
-        self,
-        objective: str | Objective = "nll",
-        *,
-        ridge: float = 1.0,
-        kappa: float = 1e-4,
-        solver: str = "expected",
-        start: str = "temperature",
-        n_steps: int = 2000,
-        learning_rate: float = 200.0,
-        random_state: int | None = 0,
-    ) -> None:
-        self.objective = objective
-        self.ridge = ridge
-        self.kappa = kappa
-        self.solver = solver
-        self.start = start
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.random_state = random_state
+    objective: str | Objective = "nll"
+    _: KW_ONLY
+    ridge: float = option(1.0, minimum=0, finite=True)
+    kappa: float = option(1e-4, above=0)
+    solver: Solver = "expected"
+    start: Start = "temperature"
+    n_steps: int = option(2000, minimum=1)
+    learning_rate: float = option(200.0, above=0)
+    random_state: int | None = option(0, minimum=0)
 
     def _fit(self, data: Predictions) -> Solution:
-        check_options(ridge=self.ridge, kappa=self.kappa)
-        check_choices(self, solver=("expected", "sgd"), start=("temperature", "identity", "random"))
         profile = Profile.of(data)
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.map import Portable
+from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
@@ -32,6 +34,7 @@ STARTS = ((0.0, 0.05, 0.05), (0.4, 0.05, 0.2), (-0.4, 0.3, 0.01))
 """Log scale above temperature scaling's, and the two shares, from which the fit starts; the lowest end counts."""
 
 
+@dataclass(eq=False, repr=False)
 class EnsembleTemperatureScaling(OrderCalibrator):
     """A mixture of temperature scaling, the network itself and the uniform distribution (Zhang, Kailkhura & Han 2020).
 
@@ -50,12 +53,11 @@ class EnsembleTemperatureScaling(OrderCalibrator):
     """
 
     name = "ets"
-    parameters = ("temperature_", "weights_")
-    temperature_: float
-    weights_: Vector
 
-    def __init__(self, objective: str | Objective = "nll") -> None:
-        self.objective = objective
+    objective: str | Objective = "nll"
+
+    temperature_ = Fitted[float]()
+    weights_ = Fitted[Vector]()
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.held_out import cautious, folds_of, thinned
 from rhocal.calibrators.map import Portable
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
-from rhocal.calibrators.scale.ridge import HoldBack
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.numerics.portable import Constants, Ops, located, padded
@@ -40,6 +41,7 @@ CHOOSING, FITTING = 300_000, 5_000_000
 """Entries of the logits used to choose the ridge and to fit; of more, rows at regular ranks of confidence are taken."""
 
 
+@dataclass(eq=False, repr=False)
 class IntraOrderPreserving(OrderCalibrator):
     """r_j = −f(z₍₁₎ − z_j), f increasing and piecewise linear (Rahimi et al. 2020, diagonal and order-invariant).
 
@@ -68,20 +70,19 @@ class IntraOrderPreserving(OrderCalibrator):
     """
 
     name = "iop"
-    parameters = ("unit_", "knots_", "slopes_", "ridge_")
-    unit_: float
-    knots_: Vector
-    slopes_: Vector
-    ridge_: float
 
-    def __init__(self, objective: str | Objective = "nll", *, ridge: float | str = "cv", n_folds: int = 5) -> None:
-        self.objective = objective
-        self.ridge = ridge
-        self.n_folds = n_folds
+    objective: str | Objective = "nll"
+    _: KW_ONLY
+    ridge: float | Literal["cv"] = option("cv", minimum=0)
+    n_folds: int = option(5, minimum=2)
+
+    unit_ = Fitted[float]()
+    knots_ = Fitted[Vector]()
+    slopes_ = Fitted[Vector]()
+    ridge_ = Fitted[float]()
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)
-        hold = HoldBack(self.ridge, 0.0, 0.0, self.n_folds)
         profile = Profile.of(data)
         self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
         if not profile.spread > 0:
@@ -95,10 +96,10 @@ class IntraOrderPreserving(OrderCalibrator):
         trials: tuple[dict[str, Any], ...] = ()
         if at_bound:  # the slopes would run away just as the temperature does
             self.ridge_ = np.inf
-        elif isinstance(hold.ridge, str):
-            self.ridge_, start, trials = choose(data, fit, target, hold.n_folds)
+        elif isinstance(self.ridge, str):
+            self.ridge_, start, trials = choose(data, fit, target, self.n_folds)
         else:
-            self.ridge_ = float(hold.ridge)
+            self.ridge_ = float(self.ridge)
         pieces = Pieces(data, fit, target, thinned(fit, FITTING))
         found = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
         self.slopes_ = found.x

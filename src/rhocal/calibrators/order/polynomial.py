@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.held_out import cautious, folds_of
 from rhocal.calibrators.map import Portable
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator, keep_order
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
-from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, softmax
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
@@ -35,6 +36,7 @@ EVERYTHING = 1 << 62
 """Cross-validation costs two passes over the logits; no row is left out."""
 
 
+@dataclass(eq=False, repr=False)
 class PolynomialScaling(OrderCalibrator):
     """g_j = P(s_j) / Σ_k P(s_k), P an increasing polynomial on [0, 1] (Wang, Li & Dang 2019).
 
@@ -60,20 +62,16 @@ class PolynomialScaling(OrderCalibrator):
     """
 
     name = "polynomial"
-    parameters = ("unit_", "coefficients_")
-    unit_: float
-    coefficients_: Vector
 
-    def __init__(self, degree: int | str = "cv", *, ridge: float = 1.0, n_folds: int = 5) -> None:
-        self.degree = degree
-        self.ridge = ridge
-        self.n_folds = n_folds
+    degree: int | Literal["cv"] = option("cv", minimum=1, maximum=20)
+    _: KW_ONLY
+    ridge: float = option(1.0, minimum=0)
+    n_folds: int = option(5, minimum=2)
+
+    unit_ = Fitted[float]()
+    coefficients_ = Fitted[Vector]()
 
     def _fit(self, data: Predictions) -> optimize.Solution:
-        if self.degree != "cv" and not (isinstance(self.degree, int) and 1 <= self.degree <= 20):
-            raise InputError(f"degree is 'cv' or a whole number from 1 to 20; got {self.degree!r}")
-        if not (self.ridge >= 0 and self.n_folds >= 2):
-            raise InputError(f"need ridge ≥ 0 and n_folds ≥ 2; got {self.ridge!r}, {self.n_folds!r}")
         self.unit_, self.coefficients_ = 1.0, np.array([0.0, 1.0])
         profile = Profile.of(data)
         what = "squared error of membership"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import (
     STANDARD,
@@ -16,17 +19,15 @@ from rhocal.calibrators.scale.features import (
     raw_features,
 )
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
-from rhocal.numerics.special import dot
+from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from rhocal.numerics.portable import Constants, Formula, Ops
     from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Floats, Vector
+    from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
     from rhocal.profile.profile import Profile
 
@@ -34,6 +35,7 @@ RIDGES = (np.inf, 500.0, 50.0, 5.0)
 """Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
 
 
+@dataclass(eq=False, repr=False)
 class FieldScaling(ScaleCalibrator):
     """A scale that depends on the sample: log σ = bias + weights · features (Proposition 3 allows any positive scale).
 
@@ -64,32 +66,23 @@ class FieldScaling(ScaleCalibrator):
     """
 
     name = "field"
-    parameters = ("unit_", "bias_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
-    unit_: float
-    bias_: float
-    weights_: Vector
-    low_: Vector
-    high_: Vector
-    mean_: Vector
-    sd_: Vector
-    ridge_: float
 
-    def __init__(
-        self,
-        objective: str | Objective = "top-brier + sce + 0.03*nll",
-        *,
-        features: Sequence[str] = ("log-norm", "margin-spline"),
-        ridge: float | str = "cv",
-        guard: float = ridges.GUARD,
-        caution: float = ridges.CAUTION,
-        n_folds: int = 5,
-    ) -> None:
-        self.objective = objective
-        self.features = features
-        self.ridge = ridge
-        self.guard = guard
-        self.caution = caution
-        self.n_folds = n_folds
+    objective: str | Objective = "top-brier + sce + 0.03*nll"
+    _: KW_ONLY
+    features: Sequence[str] = ("log-norm", "margin-spline")
+    ridge: float | Literal["cv"] = option("cv", minimum=0)
+    guard: float = option(ridges.GUARD, minimum=0)
+    caution: float = option(ridges.CAUTION, minimum=0)
+    n_folds: int = option(5, minimum=2)
+
+    unit_ = Fitted[float]()
+    bias_ = Fitted[float]()
+    weights_ = Fitted[Vector]()
+    low_ = Fitted[Vector]()
+    high_ = Fitted[Vector]()
+    mean_ = Fitted[Vector]()
+    sd_ = Fitted[Vector]()
+    ridge_ = Fitted[float]()
 
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.held_out import cautious
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import Shape, Standardization, raw_features
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.scale.scaling import scaled, scaled_probs
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
+from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rhocal import optimize
     from rhocal.data.predictions import Kind, Predictions
-    from rhocal.numerics.special import Floats, Vector
+    from rhocal.numerics.special import Floats
 
 RIDGES = (np.inf, 300.0, 30.0, 3.0)
 """Pulls of the domains toward the common temperature that cross-validation tries, in samples."""
@@ -37,6 +39,7 @@ MOST_FOLDS = 10
 """Domains are left out one at a time, or in so many parts if there are more of them."""
 
 
+@dataclass(eq=False, repr=False)
 class MultiDomainTemperatureScaling(ScaleCalibrator):
     """A temperature for each domain of ``groups`` (Yu, Bates, Ma & Jordan 2022).
 
@@ -71,23 +74,22 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     name = "multi-domain"
     takes_groups = True
     exports = False  # the map of a sample depends on its domain, which is not among its logits
-    parameters = ("unit_", "temperature_", "temperatures_", "weights_", "low_", "high_", "mean_", "sd_", "ridge_")
-    string_attributes = ("domains_",)
-    unit_: float
-    temperature_: float
-    domains_: NDArray[Any]
-    temperatures_: Vector
-    weights_: Vector
-    low_: Vector
-    high_: Vector
-    mean_: Vector
-    sd_: Vector
-    ridge_: float
 
-    def __init__(self, objective: str | Objective = "nll", *, ridge: float | str = "cv", n_folds: int = 5) -> None:
-        self.objective = objective
-        self.ridge = ridge
-        self.n_folds = n_folds
+    objective: str | Objective = "nll"
+    _: KW_ONLY
+    ridge: float | Literal["cv"] = option("cv", minimum=0)
+    n_folds: int = option(5, minimum=2)
+
+    unit_ = Fitted[float]()
+    temperature_ = Fitted[float]()
+    domains_ = Fitted[NDArray[Any]]("names")
+    temperatures_ = Fitted[Vector]()
+    weights_ = Fitted[Vector]()
+    low_ = Fitted[Vector]()
+    high_ = Fitted[Vector]()
+    mean_ = Fitted[Vector]()
+    sd_ = Fitted[Vector]()
+    ridge_ = Fitted[float]()
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)

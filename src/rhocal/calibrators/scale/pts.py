@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import STANDARD, portable_standard, top_logits
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
-from rhocal.errors import InputError
+from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import TOP_K
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rhocal.numerics.portable import Constants, Formula, Ops
     from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Floats, Vector
+    from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
     from rhocal.profile.profile import Profile
 
@@ -31,6 +32,7 @@ WIDTHS = (2, 5)
 """Numbers of hidden units that cross-validation tries; 1 was worse and 10 no better on real networks."""
 
 
+@dataclass(eq=False, repr=False)
 class ParameterisedTemperatureScaling(ScaleCalibrator):
     """log σ = bias + v · tanh(W·top + c), top the k largest logits in order (Tomani, Cremers & Buettner 2022).
 
@@ -56,43 +58,28 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     """
 
     name = "pts"
-    parameters = ("unit_", "network_", "low_", "high_", "mean_", "sd_", "ridge_")
-    unit_: float
-    network_: Vector
-    low_: Vector
-    high_: Vector
-    mean_: Vector
-    sd_: Vector
-    ridge_: float
 
-    def __init__(
-        self,
-        objective: str | Objective = "top-brier + sce + 0.03*nll",
-        *,
-        top_k: int = 10,
-        n_hidden: int | str = "cv",
-        ridge: float | str = "cv",
-        guard: float = ridges.GUARD,
-        caution: float = ridges.CAUTION,
-        n_folds: int = 5,
-        random_state: int = 0,
-    ) -> None:
-        self.objective = objective
-        self.top_k = top_k
-        self.n_hidden = n_hidden
-        self.ridge = ridge
-        self.guard = guard
-        self.caution = caution
-        self.n_folds = n_folds
-        self.random_state = random_state
+    objective: str | Objective = "top-brier + sce + 0.03*nll"
+    _: KW_ONLY
+    top_k: int = option(10, minimum=1, maximum=TOP_K)
+    n_hidden: int | Literal["cv"] = option("cv", minimum=1)
+    ridge: float | Literal["cv"] = option("cv", minimum=0)
+    guard: float = option(ridges.GUARD, minimum=0)
+    caution: float = option(ridges.CAUTION, minimum=0)
+    n_folds: int = option(5, minimum=2)
+    random_state: int = option(0, minimum=0)
+
+    unit_ = Fitted[float]()
+    network_ = Fitted[Vector]()
+    low_ = Fitted[Vector]()
+    high_ = Fitted[Vector]()
+    mean_ = Fitted[Vector]()
+    sd_ = Fitted[Vector]()
+    ridge_ = Fitted[float]()
 
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
-        if not 1 <= self.top_k <= TOP_K:
-            raise InputError(f"top_k must be 1 to {TOP_K}; got {self.top_k!r}")
-        if self.n_hidden != "cv" and not (isinstance(self.n_hidden, int) and self.n_hidden >= 1):
-            raise InputError(f"n_hidden is 'cv' or a whole number of at least 1; got {self.n_hidden!r}")
         ground = StandardizedFeatures.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
         ground.left_to(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)

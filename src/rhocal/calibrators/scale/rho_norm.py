@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.registry import PAPER
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
 from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, NormSearch
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
@@ -17,8 +20,6 @@ from rhocal.numerics.special import Floats, Vector, rho_norms
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from rhocal.numerics.portable import Constants, Formula, Ops
@@ -37,6 +38,7 @@ SMALLEST_SINGLE = 1e-35
 """``SMALLEST_DENOMINATOR`` where it may be worked out in single precision."""
 
 
+@dataclass(eq=False, repr=False)
 class RhoNormScaling(ScaleCalibrator):
     """A temperature that grows with the amplitude of the logits (the paper's method).
 
@@ -79,68 +81,36 @@ class RhoNormScaling(ScaleCalibrator):
 
     name = "rho-norm"
     guided = True
-    parameters = ("rho_", "gamma_", "beta_", "alpha_", "center_")
-    rho_: float
-    gamma_: float
-    beta_: float
-    alpha_: float
-    center_: bool
 
-    PAPER: ClassVar[dict[str, Any]] = {
-        "rho": "grid",
-        "objective": "sce",
-        "alpha": 1.0,
-        "kl": "kl(direction=to-base, reduction=mean)",
-        "kappa": 1e-4,
-        "batch_size": 128,
-        "center": False,
-        "solver": "sgd",
-        "selection": "ece",
-        "n_bins": 10,
-        "random_state": 0,
-    }
-    """The paper's preset: Algorithm 1 with SCE + KL, α = 1, ρ by validation ECE."""
+    rho: float | Literal["grid", "learn"] = option("grid", minimum=1, finite=True)
+    _: KW_ONLY
+    grid: Sequence[float] = option(GRID, minimum=1, finite=True)
+    objective: str | Objective = "sce + 0.03*nll"
+    alpha: float | Literal["auto"] = option(0.0, minimum=0)
+    kl: str | Objective = "kl"
+    kappa: float | None = option(None, minimum=0)
+    batch_size: float | None = option(None, minimum=1)
+    center: bool = True
+    solver: Literal["expected", "sgd"] = "expected"
+    selection: Literal["ece", "objective"] = "ece"
+    n_bins: int = option(10, minimum=1)
+    n_steps: int = option(4000, minimum=1)
+    learning_rate: float = option(5.0, above=0)
+    random_state: int | None = option(0, minimum=0)
 
-    def __init__(
-        self,
-        rho: float | str = "grid",
-        *,
-        grid: Sequence[float] = GRID,
-        objective: str | Objective = "sce + 0.03*nll",
-        alpha: float | str = 0.0,
-        kl: str | Objective = "kl",
-        kappa: float | None = None,
-        batch_size: int | None = None,
-        center: bool = True,
-        solver: str = "expected",
-        selection: str = "ece",
-        n_bins: int = 10,
-        n_steps: int = 4000,
-        learning_rate: float = 5.0,
-        random_state: int | None = 0,
-    ) -> None:
-        self.rho = rho
-        self.grid = grid
-        self.objective = objective
-        self.alpha = alpha
-        self.kl = kl
-        self.kappa = kappa
-        self.batch_size = batch_size
-        self.center = center
-        self.solver = solver
-        self.selection = selection
-        self.n_bins = n_bins
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.random_state = random_state
+    rho_ = Fitted[float]()
+    gamma_ = Fitted[float]()
+    beta_ = Fitted[float]()
+    alpha_ = Fitted[float]()
+    center_ = Fitted[bool]()
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
         """The paper's preset; options given here go before it."""
-        return cls(**{**cls.PAPER, **options})
+        return cls(**{**PAPER, **options})
 
     def _fit_profile(self, profile: Profile) -> optimize.Solution:
-        objectives, forms = self._objectives(), self._check_options()
+        objectives, forms = self._objectives(), self._rhos()
         self.center_ = self.center
         if not profile.spread > 0:
             self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
@@ -216,28 +186,16 @@ class RhoNormScaling(ScaleCalibrator):
     def _objectives(self) -> dict[float, Objective]:
         """α → the objective with that weight of the KL term."""
         alphas = ALPHAS if self.alpha == "auto" else (self.alpha,)
-        if not all(isinstance(alpha, int | float) and alpha >= 0 for alpha in alphas):
-            raise InputError(f"alpha must be 'auto' or a number that is not negative; got {self.alpha!r}")
         first, kl = objective(self.objective), objective(self.kl)
         if self.batch_size is not None:
             first, kl = with_batch_size(first, self.batch_size), with_batch_size(kl, self.batch_size)
         return {float(alpha): first + float(alpha) * kl if alpha else first for alpha in alphas}
 
-    def _check_options(self) -> list[float]:
+    def _rhos(self) -> list[float]:
         """The values of ρ to try, or for ``rho="learn"`` the ends of its range."""
-        for option, allowed in (("solver", ("expected", "sgd")), ("selection", ("ece", "objective"))):
-            if getattr(self, option) not in allowed:
-                raise InputError(f"{option} is one of {', '.join(allowed)}; got {getattr(self, option)!r}")
         if self.rho == "learn" and self.solver == "sgd":
             raise InputError("rho='learn' needs solver='expected'; Algorithm 1 searches rho on a grid")
-        if not self.n_bins >= 1:
-            raise InputError(f"n_bins must be at least 1; got {self.n_bins!r}")
-        rhos = list(self.grid) if self.rho in {"grid", "learn"} else [self.rho]
-        if not rhos or not all(isinstance(rho, int | float) and 1 <= rho < np.inf for rho in rhos):
-            raise InputError(
-                f"rho is 'grid', 'learn' or a number of at least 1, and grid holds such numbers; got {rhos}"
-            )
-        return [float(rho) for rho in rhos]
+        return [float(rho) for rho in (self.grid if isinstance(self.rho, str) else [self.rho])]
 
     def _descend(self, tried: list[Norm], target: Objective) -> list[optimize.Minimum]:
         """Algorithm 1 for every ρ: gradient descent on mini-batches with γ² and β² as parameters.

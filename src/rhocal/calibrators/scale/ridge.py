@@ -10,7 +10,6 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.scale.scale_search import bound_reached, warn_unless
-from rhocal.errors import InputError
 from rhocal.objectives import NLL, Objective
 
 if TYPE_CHECKING:
@@ -72,14 +71,6 @@ class HoldBack:
     guard: float
     caution: float
     n_folds: int
-
-    def __post_init__(self) -> None:
-        if self.ridge != "cv" and not (isinstance(self.ridge, int | float) and self.ridge >= 0):
-            raise InputError(f"ridge is 'cv' or a number that is not negative; got {self.ridge!r}")
-        if not (self.guard >= 0 and self.caution >= 0):
-            raise InputError(f"guard and caution must not be negative; got {self.guard!r}, {self.caution!r}")
-        if not self.n_folds >= 2:
-            raise InputError(f"n_folds must be at least 2; got {self.n_folds!r}")
 
 
 @dataclass(frozen=True)

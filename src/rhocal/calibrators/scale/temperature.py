@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.objectives import NLL, Objective, objective
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rhocal.profile.profile import Profile
 
 
+@dataclass(eq=False, repr=False)
 class TemperatureScaling(ScaleCalibrator):
     """One temperature for all samples (Guo et al. 2017).
 
@@ -44,11 +47,10 @@ class TemperatureScaling(ScaleCalibrator):
 
     name = "temperature"
     guided = True
-    parameters = ("temperature_",)
-    temperature_: float
 
-    def __init__(self, objective: str | Objective = "nll") -> None:
-        self.objective = objective
+    objective: str | Objective = "nll"
+
+    temperature_ = Fitted[float]()
 
     def _fit_profile(self, profile: Profile) -> optimize.Solution:
         target = objective(self.objective)

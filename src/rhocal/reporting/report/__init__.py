@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators import Identity
+from rhocal.calibrators.scale.identity import Identity
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS

@@ -1,0 +1,122 @@
+# Written by `make stubs` from the registry and rhocal/__init__.py.
+
+from rhocal import calibrators as calibrators
+from rhocal import data as data
+from rhocal import errors as errors
+from rhocal import evaluation as evaluation
+from rhocal import metrics as metrics
+from rhocal import numerics as numerics
+from rhocal import objectives as objectives
+from rhocal import optimize as optimize
+from rhocal import profile as profile
+from rhocal import reporting as reporting
+from rhocal._version import __version__ as __version__
+from rhocal.calibrators import calibrator as calibrator
+from rhocal.calibrators.artifact import load as load
+from rhocal.calibrators.binary.bbq import BayesianBinning as BayesianBinning
+from rhocal.calibrators.binary.beta import BetaCalibration as BetaCalibration
+from rhocal.calibrators.binary.histogram_binning import HistogramBinning as HistogramBinning
+from rhocal.calibrators.binary.isotonic import IsotonicRegression as IsotonicRegression
+from rhocal.calibrators.binary.platt import PlattScaling as PlattScaling
+from rhocal.calibrators.binary.spline import SplineCalibration as SplineCalibration
+from rhocal.calibrators.binary.venn_abers import VennAbers as VennAbers
+from rhocal.calibrators.blocks import plan_for as plan_for
+from rhocal.calibrators.blocks import profile_block as profile_block
+from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
+from rhocal.calibrators.compose.chain import Chain as Chain
+from rhocal.calibrators.compose.ensemble import Average as Average
+from rhocal.calibrators.compose.ensemble import CrossFitted as CrossFitted
+from rhocal.calibrators.fitting import concat_profiles as profile_of
+from rhocal.calibrators.linear.matrix import MatrixScaling as MatrixScaling
+from rhocal.calibrators.linear.structured import StructuredScaling as StructuredScaling
+from rhocal.calibrators.linear.vector import VectorScaling as VectorScaling
+from rhocal.calibrators.order.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
+from rhocal.calibrators.order.iop import IntraOrderPreserving as IntraOrderPreserving
+from rhocal.calibrators.order.polynomial import PolynomialScaling as PolynomialScaling
+from rhocal.calibrators.registry import CALIBRATORS as CALIBRATORS
+from rhocal.calibrators.saved_profile import load_profile as load_profile
+from rhocal.calibrators.saved_profile import profile_logits as profile_logits
+from rhocal.calibrators.saved_profile import save_profile as save_profile
+from rhocal.calibrators.scale.bounds import confidence_bounds as confidence_bounds
+from rhocal.calibrators.scale.field import FieldScaling as FieldScaling
+from rhocal.calibrators.scale.identity import Identity as Identity
+from rhocal.calibrators.scale.multi_domain import MultiDomainTemperatureScaling as MultiDomainTemperatureScaling
+from rhocal.calibrators.scale.pts import ParameterisedTemperatureScaling as ParameterisedTemperatureScaling
+from rhocal.calibrators.scale.rho_norm import RhoNormScaling as RhoNormScaling
+from rhocal.calibrators.scale.temperature import TemperatureScaling as TemperatureScaling
+from rhocal.calibrators.top_k import TopK as TopK
+from rhocal.data.demo import demo_logits as demo_logits
+from rhocal.data.streams import stream as stream
+from rhocal.evaluation.evaluate import evaluate as evaluate
+from rhocal.evaluation.evaluation import Evaluation as Evaluation
+from rhocal.evaluation.measure import measure as measure
+from rhocal.evaluation.monitor import Monitor as Monitor
+from rhocal.objectives import KL as KL
+from rhocal.objectives import MMCE as MMCE
+from rhocal.objectives import NLL as NLL
+from rhocal.objectives import SCE as SCE
+from rhocal.objectives import AvUC as AvUC
+from rhocal.objectives import Brier as Brier
+from rhocal.objectives import Focal as Focal
+from rhocal.objectives import LabelSmoothing as LabelSmoothing
+from rhocal.objectives import SoftBinnedECE as SoftBinnedECE
+from rhocal.objectives import SoftECE as SoftECE
+from rhocal.objectives import TopBrier as TopBrier
+from rhocal.objectives import objective as objective
+
+__all__ = [
+    "CALIBRATORS",
+    "KL",
+    "MMCE",
+    "NLL",
+    "SCE",
+    "AutoCalibrator",
+    "AvUC",
+    "Average",
+    "BayesianBinning",
+    "BetaCalibration",
+    "Brier",
+    "Chain",
+    "CrossFitted",
+    "EnsembleTemperatureScaling",
+    "Evaluation",
+    "FieldScaling",
+    "Focal",
+    "HistogramBinning",
+    "Identity",
+    "IntraOrderPreserving",
+    "IsotonicRegression",
+    "LabelSmoothing",
+    "MatrixScaling",
+    "Monitor",
+    "MultiDomainTemperatureScaling",
+    "ParameterisedTemperatureScaling",
+    "PlattScaling",
+    "PolynomialScaling",
+    "RhoNormScaling",
+    "SoftBinnedECE",
+    "SoftECE",
+    "SplineCalibration",
+    "StructuredScaling",
+    "TemperatureScaling",
+    "TopBrier",
+    "TopK",
+    "VectorScaling",
+    "VennAbers",
+    "__version__",
+    "calibrator",
+    "confidence_bounds",
+    "demo_logits",
+    "evaluate",
+    "load",
+    "load_profile",
+    "measure",
+    "metrics",
+    "objective",
+    "plan_for",
+    "profile_block",
+    "profile_logits",
+    "profile_of",
+    "save_profile",
+    "stream",
+]

@@ -1,0 +1,197 @@
+"""What a family declares: options, which the user sets, and fitted numbers, which a fit sets.
+
+Options are the fields of a ``@dataclass(eq=False, repr=False)``. Their types state the choices (``Literal``), ``option`` states
+the limits. ``validate_options`` checks both at the start of a fit, and ``rhocal methods`` prints both.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Generic, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+import numpy as np
+
+from rhocal.errors import InputError, not_fitted
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any = MISSING,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    finite: bool = False,
+    stage: bool = False,
+) -> Any:
+    """Declare an option that has limits, or that is a calibrator itself (``stage``).
+
+    The limits are for numbers, also for those in a sequence. A stage may be given by its name; its own options are then
+    written ``stage__option``.
+    """
+    limits = Limits(minimum, above, maximum, finite)
+    return field(default=default, metadata={"limits": limits, "stage": stage})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Between which values a number lies."""
+
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    finite: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            not np.isnan(value)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+            and not (self.finite and np.isinf(value))
+        )
+
+    def describe(self, noun: str) -> str:
+        """The noun with its limits.
+
+        >>> Limits(1, maximum=20).describe("whole number"), Limits(above=0).describe("number")
+        ('a whole number from 1 to 20', 'a number above 0')
+        """
+        noun = f"a finite {noun}" if self.finite else f"a {noun}"
+        if self.minimum is not None and self.maximum is not None:
+            return f"{noun} from {self.minimum:g} to {self.maximum:g}"
+        parts = (("of at least", self.minimum), ("above", self.above), ("of at most", self.maximum))
+        return " ".join([noun, *(f"{words} {limit:g}" for words, limit in parts if limit is not None)])
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as its family declares it."""
+
+    name: str
+    type: Any
+    default: Any
+    limits: Limits
+    is_stage: bool
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value has the type and lies within the limits."""
+        return _accepts(self.type, value, self.limits)
+
+    @property
+    def values(self) -> str:
+        """The values it accepts, in words."""
+        return _describe(self.type, self.limits)
+
+
+@cache
+def options_of(family: type) -> tuple[Option, ...]:
+    """The options of a family, in the order of its declaration."""
+    declared = [item for item in fields(family) if item.init]
+    return tuple(
+        Option(
+            item.name,
+            _type_of(family, item.name),
+            item.default,
+            item.metadata.get("limits", Limits()),
+            bool(item.metadata.get("stage")),
+        )
+        for item in declared
+    )
+
+
+def validate_options(calibrator: Any) -> None:
+    """Raise if an option of a calibrator has a value that its declaration does not allow."""
+    family: type = type(calibrator)
+    for declared in options_of(family):
+        value = getattr(calibrator, declared.name)
+        if not declared.accepts(value):
+            raise InputError(f"{declared.name} is {declared.values}; got {value!r}")
+
+
+class Fitted(Generic[T]):
+    """A fitted attribute of a calibrator, which an artifact stores: ``temperature_ = Fitted[float]()``.
+
+    ``kind`` is ``"number"`` for a number or an array of numbers, ``"names"`` for an array of texts or whole numbers, and
+    ``"calibrator"`` for a fitted calibrator or a list of them.
+    """
+
+    def __init__(self, kind: Literal["number", "names", "calibrator"] = "number") -> None:
+        self.kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, calibrator: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, calibrator: object, owner: type) -> T: ...
+    def __get__(self, calibrator: object | None, owner: type) -> Self | T:
+        if calibrator is None:
+            return self
+        # A fit sets the attribute of the instance, which hides this descriptor.
+        raise not_fitted(
+            f"this {owner.__name__} is not fitted yet: it has no {self.name}; call fit(logits, labels) first"
+        )
+
+
+def fitted_attributes(family: type, kind: str) -> tuple[str, ...]:
+    """The names of the fitted attributes of a kind, those of base classes first."""
+    declared = {name: value for base in reversed(family.__mro__) for name, value in vars(base).items()}
+    return tuple(name for name, value in declared.items() if isinstance(value, Fitted) and value.kind == kind)
+
+
+def _type_of(family: type, name: str) -> Any:
+    """The type of a field, evaluated where it was written."""
+    owner = next(base for base in family.__mro__ if name in inspect.get_annotations(base))
+    annotation = SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
+    return get_type_hints(annotation, vars(inspect.getmodule(owner)))[name]
+
+
+def _alternatives(hint: Any) -> Sequence[Any]:
+    """The members of a union, its words first and None last."""
+    members: Sequence[Any] = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    literal: Any = Literal
+    return sorted(members, key=lambda member: (member is NoneType, get_origin(member) is not literal))
+
+
+def _accepts(hint: Any, value: Any, limits: Limits) -> bool:
+    return any(_accepts_alternative(part, value, limits) for part in _alternatives(hint))
+
+
+def _accepts_alternative(hint: Any, value: Any, limits: Limits) -> bool:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if origin is Sequence:
+        is_sequence = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
+        return is_sequence and len(value) > 0 and all(_accepts(get_args(hint)[0], item, limits) for item in value)
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if hint in {int, float}:
+        number: type = Integral if hint is int else Real
+        return isinstance(value, number) and not isinstance(value, bool | np.bool_) and float(value) in limits  # type: ignore[arg-type]
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any, limits: Limits) -> str:
+    words = [text for part in _alternatives(hint) for text in _describe_alternative(part, limits)]
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _describe_alternative(hint: Any, limits: Limits) -> list[str]:
+    if get_origin(hint) is Literal:
+        return [repr(choice) for choice in get_args(hint)]
+    if get_origin(hint) is Sequence:
+        return [f"a sequence of at least one item, each {_describe(get_args(hint)[0], limits)}"]
+    if hint is bool:
+        return ["True", "False"]
+    if hint in {int, float}:
+        return [limits.describe("whole number" if hint is int else "number")]
+    return [{NoneType: "None", str: "a string"}.get(hint) or f"an instance of {hint.__name__}"]

@@ -1,0 +1,26 @@
+"""The text of ``src/rhocal/__init__.pyi``; run as a script it writes the file."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import rhocal
+
+STUB = Path(rhocal.__file__).with_suffix(".pyi")
+
+
+def stub_text():
+    """An import of every public name, which type checkers read instead of the lazy module."""
+    imports = defaultdict(list)
+    for alias, (module, name) in rhocal.public_names().items():
+        imports[module].append(f"{name} as {alias}")
+    imports["rhocal"] = [f"{name} as {name}" for name in rhocal.PACKAGES]
+    imports["rhocal._version"] = ["__version__ as __version__"]
+    imports["rhocal.calibrators.registry"].append("CALIBRATORS as CALIBRATORS")
+    lines = ["# Written by `make stubs` from the registry and rhocal/__init__.py.", ""]
+    lines += [f"from {module} import {name}" for module in sorted(imports) for name in sorted(imports[module])]
+    names = "".join(f'    "{name}",\n' for name in sorted(rhocal.__all__))
+    return "\n".join(lines) + f"\n\n__all__ = [\n{names}]\n"
+
+
+if __name__ == "__main__":
+    STUB.write_text(stub_text(), encoding="utf-8")
