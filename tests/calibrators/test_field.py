@@ -146,9 +146,9 @@ def test_weighted_quantiles_are_those_of_copies():
     ("options", "message"),
     [
         ({"features": ("margin", "colour")}, "got colour"),
-        ({"features": ()}, "got none"),
+        ({"features": ()}, "features is a sequence of at least one item"),
         ({"ridge": "best"}, "'cv' or a number"),
-        ({"ridge": -1.0}, "not negative"),
+        ({"ridge": -1.0}, "a number of at least 0"),
         ({"guard": -0.1}, "guard"),
         ({"n_folds": 1}, "n_folds"),
     ],

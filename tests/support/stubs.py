@@ -8,6 +8,11 @@ import rhocal
 STUB = Path(rhocal.__file__).with_suffix(".pyi")
 
 
+def order(name):
+    """Constants, classes, functions: the order of the linter."""
+    return (not name.isupper(), not name[0].isupper(), name)
+
+
 def stub_text():
     """An import of every public name, which type checkers read instead of the lazy module."""
     imports = defaultdict(list)
@@ -17,8 +22,9 @@ def stub_text():
     imports["rhocal._version"] = ["__version__ as __version__"]
     imports["rhocal.calibrators.registry"].append("CALIBRATORS as CALIBRATORS")
     lines = ["# Written by `make stubs` from the registry and rhocal/__init__.py.", ""]
-    lines += [f"from {module} import {name}" for module in sorted(imports) for name in sorted(imports[module])]
-    names = "".join(f'    "{name}",\n' for name in sorted(rhocal.__all__))
+    for module, entries in sorted(imports.items()):
+        lines += [f"from {module} import {entry}" for entry in sorted(entries, key=lambda text: order(text.split()[0]))]
+    names = "".join(f'    "{name}",\n' for name in sorted(rhocal.__all__, key=order))
     return "\n".join(lines) + f"\n\n__all__ = [\n{names}]\n"
 
 
