@@ -20,9 +20,9 @@ from rhocal.evaluation.compare import write_rows
 from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import bootstrap
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, TITLES, outcomes
-from rhocal.metrics.inference.inverted import bin_moments, chances, ece_interval
+from rhocal.metrics.inference.ece_interval import bin_moments, ece_interval, tail_probabilities
+from rhocal.metrics.inference.intervals import wilson
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
-from rhocal.metrics.inference.uncertainty import wilson
 from rhocal.numerics.bins import equal_mass, equal_width
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) 
         sample = model.draw(rng, n)
         for name, seen in tally.items():
             bins = (equal_width if name == "ece" else equal_mass)(sample.confidence, N_BINS)
-            chance, upper, lower = chances(*bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL)
+            chance, upper, lower = tail_probabilities(
+                *bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL
+            )
             seen.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
             if k < WHOLE:
                 found = ece_interval(sample, bins, N_BINS, LEVEL)

@@ -8,8 +8,7 @@ import pytest
 import rhocal
 from helpers import real, synthetic
 from rhocal.errors import InputError
-from rhocal.metrics import METRICS
-from rhocal.metrics.inference import uncertainty as un
+from rhocal.metrics import METRICS, inference
 from rhocal.numerics.special import softmax
 
 
@@ -30,12 +29,12 @@ def test_an_evaluation_holds_what_its_parts_say(over):
     found = rhocal.evaluate(p, y, metrics=["accuracy", "ece", "nll", "mce"])
     assert [figure.metric for figure in found.values] == ["accuracy", "ece", "nll", "mce"]
     for name in ("accuracy", "ece", "nll"):
-        figure, floor = found[name], un.floor(name, p, y)
+        figure, floor = found[name], inference.floor(name, p, y)
         assert np.isclose(figure.value, getattr(rhocal.metrics, name)(p, y))
         assert np.isclose(figure.floor, floor.mean)
         assert np.isclose(figure.excess, figure.value - figure.floor)
         assert figure.p_value == floor.p_value
-        interval = un.interval(name, p, y)
+        interval = inference.interval(name, p, y)
         assert np.allclose([figure.low, figure.high], [interval.low, interval.high], rtol=0.02)
     assert found.distinguishable
     assert np.isclose(found.confidence, p.max(1).mean())
@@ -60,21 +59,21 @@ def test_verdicts(perfect, over):
     )
     p, y = over
     said, right = 100 * p.max(1).mean(), 100 * rhocal.metrics.accuracy(p, y)
-    expected = (
-        f"over-confident by {said - right:.1f} points: it says {said:.1f} % and is right {right:.1f} % of the time"
-    )
+    expected = f"over-confident by {said - right:.1f} points: mean confidence {said:.1f} %, accuracy {right:.1f} %"
     assert rhocal.evaluate(p, y).verdict.startswith(expected)
     z, y = synthetic(2000, 5, scale=0.4, seed=1)
     assert rhocal.evaluate(z, y, kind="logits").verdict.startswith("under-confident by ")
 
 
 def test_wrong_in_both_directions():
-    """Right half of the time at .6 and at .95 alike: too sure where it is sure; the other way round at .6 with 85 %."""
+    """Right half of the time at .6 and at .95 alike: over-confident at high confidence; the other way round at .6 with 85 %."""
     c = np.repeat([0.6, 0.95], 1000)
     p = np.stack([c, 1 - c], axis=1)
     y = np.r_[np.arange(1000) >= 700, np.arange(1000) >= 850].astype(int)  # 70 % and 85 % right
     verdict = rhocal.evaluate(p, y).verdict
-    assert verdict.startswith("miscalibrated: too sure where it is sure, too unsure where it is not; off by about ")
+    assert verdict.startswith(
+        "miscalibrated: over-confident at high confidence, under-confident at low confidence; by about "
+    )
 
 
 def test_what_only_another_test_sees():
@@ -150,7 +149,7 @@ def test_groups_are_corrected_for_having_looked_at_many():
     found = rhocal.evaluate(z, y, groups=names, kind="logits")
     assert len(found.groups) == 40
     assert min(group.ece.p_value for group in found.groups) > 0.05
-    plain = [un.floor("ece", softmax(z[names == k]), y[names == k]).p_value for k in range(40)]
+    plain = [inference.floor("ece", softmax(z[names == k]), y[names == k]).p_value for k in range(40)]
     assert 0 < np.mean(np.array(plain) <= 0.05) < 0.2
 
 
@@ -200,7 +199,7 @@ def test_a_comparison_shows_the_floor(tmp_path):
     pair = compare.halves(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
     rows = list(compare.compare("net", pair, {"temperature": rhocal.TemperatureScaling()}))
     probs = rhocal.TemperatureScaling().fit(pair.tune.logits, pair.tune.labels).predict_proba(pair.test.logits)
-    drawn = un.floor("ece", probs, pair.test.labels).mean
+    drawn = inference.floor("ece", probs, pair.test.labels).mean
     assert np.isclose(rows[0].ece_floor, drawn, rtol=0.05)
     assert compare.summary(rows)[0]["ece_floor"] == rows[0].ece_floor
     old = {name: value for name, value in rows[0].flat().items() if name != "ece_floor"}

@@ -12,14 +12,12 @@ from helpers import synthetic
 from rhocal import metrics
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.metrics import METRICS
-from rhocal.metrics.inference import uncertainty as un
-from rhocal.metrics.inference.bootstrap import bootstrap, resamples
+from rhocal.metrics import METRICS, inference
+from rhocal.metrics.inference.bootstrap import MEANS, bootstrap, resamples
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
-from rhocal.metrics.inference.floor import MEANS, Moments, _of_labels
-from rhocal.metrics.inference.inverted import ece_interval
+from rhocal.metrics.inference.ece_interval import ece_interval
+from rhocal.metrics.inference.floor import Moments, _floors_from_drawn_labels
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
-from rhocal.metrics.inference.units import rows_of
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width, perfect_error
 from rhocal.numerics.special import softmax
@@ -39,7 +37,7 @@ def draw(n, seed, *, over=0.0):
 
 def test_floor_by_hand():
     """Two samples at .5: the number right is 0, 1 or 2 with chance ¼, ½, ¼, so ECE is .5 or 0, and its mean ¼."""
-    found = un.floor("ece", [[0.5, 0.5]] * 2, [0, 0], n_replicates=20_000)
+    found = inference.floor("ece", [[0.5, 0.5]] * 2, [0, 0], n_replicates=20_000)
     assert found.value == 0.5
     assert abs(found.mean - 0.25) < 0.01
     assert abs(found.p_value - 0.5) < 0.02
@@ -50,7 +48,7 @@ def test_floor_by_hand():
 def test_the_floor_of_means_by_hand():
     """p = (.2, .8): mean entropy; variance of −log p_y is .2·.8·(log 4)²; Brier has mean 1 − .68 and labels move it by 1.2."""
     n = 50
-    found = {name: un.floor(name, [[0.2, 0.8]] * n, [1] * n) for name in MEANS}
+    found = {name: inference.floor(name, [[0.2, 0.8]] * n, [1] * n) for name in MEANS}
     assert np.isclose(found["accuracy"].mean, 0.8)
     assert np.isclose(found["nll"].mean, -0.2 * math.log(0.2) - 0.8 * math.log(0.8))
     assert np.isclose(found["nll"].high - found["nll"].mean, 1.95996 * math.sqrt(0.16 / n) * math.log(4), rtol=1e-5)
@@ -67,7 +65,7 @@ def test_the_walk_sees_what_the_metric_sees(name):
     null = simulate_nulls(CumulativeDifferences.from_scored(scored), [name], 400, 0)[name]
     assert np.isclose(null.observed, METRICS[name].value(scored), rtol=1e-12)
     rng = np.random.default_rng(1)
-    repeated = rows_of(scored, np.repeat(np.arange(777), scored.weights.astype(int)))
+    repeated = scored.take(np.repeat(np.arange(777), scored.weights.astype(int)))
     repeated = replace(repeated, weights=np.ones(len(repeated.weights)))
     slow = [
         METRICS[name].value(replace(repeated, correct=(rng.random(len(repeated.correct)) < repeated.confidence) * 1.0))
@@ -90,8 +88,8 @@ def test_kernel_and_ks_by_brute_force():
 def test_drawing_labels_agrees_with_the_fast_ways():
     data = predictions(*synthetic(400, 6, scale=1.0))
     values = dict.fromkeys(("ece", "nll", "brier", "top_brier", "accuracy"), 0.0)
-    slow = _of_labels(data, list(values), values, 400, 0)
-    fast = un.floors(data, values)
+    slow = _floors_from_drawn_labels(data, list(values), values, 400, 0)
+    fast = inference.floors(data, values)
     for name in values:
         width = fast[name].high - fast[name].low
         assert abs(slow[name].mean - fast[name].mean) < 0.07 * width, name
@@ -109,7 +107,7 @@ def test_neither_order_nor_writing_out_weights_matters():
     scored = draw(300, 0, over=0.05)
     times = np.random.default_rng(0).integers(0, 4, 300)
     weighted = replace(scored, weights=times.astype(float))
-    repeated = rows_of(scored, np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
+    repeated = scored.take(np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     a, b = (
         simulate_nulls(CumulativeDifferences.from_scored(view), [*SIMULATED_TESTS, "mce"], 100, 0)
@@ -118,7 +116,7 @@ def test_neither_order_nor_writing_out_weights_matters():
     for name in a:
         np.testing.assert_allclose(a[name].drawn, b[name].drawn, rtol=1e-12)
         assert np.isclose(a[name].observed, b[name].observed)
-    a, b = (un.intervals(view, names, n_replicates=50) for view in (weighted, repeated))
+    a, b = (inference.intervals(view, names, n_replicates=50) for view in (weighted, repeated))
     for name in names:
         assert np.allclose([a[name].low, a[name].high], [b[name].low, b[name].high], rtol=1e-9)
     a, b = (bootstrap(view, ["ece"], n_replicates=50)["ece"].drawn for view in (weighted, repeated))
@@ -128,7 +126,7 @@ def test_neither_order_nor_writing_out_weights_matters():
 def test_weights_that_are_not_whole_count_as_that_many_samples():
     """Every sample twice with weight ½ is every sample once: the same floor and interval, in distribution."""
     scored = draw(2000, 0)
-    halves = rows_of(scored, np.repeat(np.arange(2000), 2))
+    halves = scored.take(np.repeat(np.arange(2000), 2))
     halves = replace(halves, weights=np.full(4000, 0.5))
     one, two = (
         simulate_nulls(CumulativeDifferences.from_scored(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves)
@@ -184,24 +182,24 @@ def test_p_values_are_uniform_for_a_perfect_model(p_values, name):
 @pytest.mark.parametrize("name", [*SIMULATED_TESTS, "spiegelhalter", "gap"])
 def test_miscalibration_is_seen(name):
     p, y = synthetic(2000, 5, scale=2.0)
-    assert un.calibration_tests(softmax(p), y)[name].p_value < 0.002
+    assert inference.calibration_tests(softmax(p), y)[name].p_value < 0.002
 
 
 def test_spiegelhalter_is_the_floor_test_of_the_top_brier_score():
     """Σ(y − c)² − Σc(1 − c) = Σ(y − c)(1 − 2c) because y² = y."""
     z, y = synthetic(500, 5, scale=1.2)
     data = predictions(z, y)
-    found = un.floors(data, ["top_brier"])["top_brier"]
-    assert np.isclose(found.p_value, un.calibration_tests(softmax(z), y)["spiegelhalter"].p_value, rtol=1e-6)
-    mean, sd = Moments.of(data, Scored.from_predictions(data)).top_brier
-    assert np.isclose((found.value - mean) / sd, un.calibration_tests(softmax(z), y)["spiegelhalter"].statistic)
+    found = inference.floors(data, ["top_brier"])["top_brier"]
+    assert np.isclose(found.p_value, inference.calibration_tests(softmax(z), y)["spiegelhalter"].p_value, rtol=1e-6)
+    mean, sd = Moments.from_predictions(data, Scored.from_predictions(data)).top_brier
+    assert np.isclose((found.value - mean) / sd, inference.calibration_tests(softmax(z), y)["spiegelhalter"].statistic)
 
 
 def test_certain_predictions_leave_nothing_to_chance():
     sure = [[1.0, 0.0]] * 5
-    assert un.calibration_tests(sure, [0] * 5)["gap"].p_value == 1
-    assert un.calibration_tests(sure, [1] * 5)["gap"].p_value < 1e-9
-    assert un.floor("ece", sure, [0] * 5).p_value == 1
+    assert inference.calibration_tests(sure, [0] * 5)["gap"].p_value == 1
+    assert inference.calibration_tests(sure, [1] * 5)["gap"].p_value < 1e-9
+    assert inference.floor("ece", sure, [0] * 5).p_value == 1
 
 
 # Intervals --------------------------------------------------------------------------------------------------------------
@@ -239,15 +237,18 @@ def test_stratified_resamples_keep_the_classes():
     for k in range(3):
         assert (counts[:, strata == k].sum(axis=1) == 30).all()
     p, y = synthetic(200, 3)
-    plain = un.interval("nll", softmax(p), y, method="percentile")
-    stratified = un.interval("nll", softmax(p), y, method="percentile", stratified=True)
+    plain = inference.interval("nll", softmax(p), y, method="percentile")
+    stratified = inference.interval("nll", softmax(p), y, method="percentile", stratified=True)
     assert plain.low < metrics.nll(softmax(p), y) < plain.high
     assert (plain.low, plain.high) != (stratified.low, stratified.high)
 
 
 def test_means_of_many_samples_are_normal():
     scored = draw(60_000, 0)
-    found, slow = un.intervals(scored, ["nll"])["nll"], un.intervals(scored, ["nll"], method="percentile")["nll"]
+    found, slow = (
+        inference.intervals(scored, ["nll"])["nll"],
+        inference.intervals(scored, ["nll"], method="percentile")["nll"],
+    )
     assert found.method == "normal"
     assert abs(found.low - slow.low) < 0.08 * (slow.high - slow.low)
     assert abs(found.high - slow.high) < 0.08 * (slow.high - slow.low)
@@ -256,7 +257,7 @@ def test_means_of_many_samples_are_normal():
 def test_wilson_agrees_with_scipy():
     """scipy.stats.binomtest, Wilson's interval without continuity correction."""
     peer = scipy.stats.binomtest(45, 50).proportion_ci(0.95, "wilson")
-    found = un.wilson(0.9, 50, 0.95)
+    found = inference.wilson(0.9, 50, 0.95)
     assert np.allclose([found.low, found.high], [peer.low, peer.high])
 
 
@@ -275,16 +276,16 @@ def test_the_interval_of_ece_holds_the_truth(over, n):
 def test_a_plain_bootstrap_never_holds_zero():
     sample = draw(500, 0)
     assert bootstrap(sample, ["ece"])["ece"].interval("percentile").low > 0
-    assert un.intervals(sample, ["ece"])["ece"].low == 0
+    assert inference.intervals(sample, ["ece"])["ece"].low == 0
 
 
 def test_intervals_of_odd_samples():
-    one = un.interval("ece", [[0.3, 0.7]], [1])
+    one = inference.interval("ece", [[0.3, 0.7]], [1])
     assert 0 <= one.low <= one.high <= 1
-    sure = un.interval("ece", [[0.0, 1.0]] * 20, [1] * 20)
+    sure = inference.interval("ece", [[0.0, 1.0]] * 20, [1] * 20)
     assert sure.low == 0
     assert 0.05 < sure.high < 0.2  # 20 of 20 right still allow an error rate of 3/20
-    wrong = un.interval("ece", [[0.0, 1.0]] * 20, [0] * 20)
+    wrong = inference.interval("ece", [[0.0, 1.0]] * 20, [0] * 20)
     assert wrong.high > 0.99
     assert wrong.low > 0.9
 
@@ -292,19 +293,19 @@ def test_intervals_of_odd_samples():
 def test_what_cannot_be_is_said():
     p, y = [[0.3, 0.7]] * 4, [1, 1, 0, 1]
     for wrong, message in (
-        (lambda: un.interval("ece", p, y, method="magic"), "method is one of auto"),
-        (lambda: un.interval("nll", p, y, method="inverted"), "is for .*ece"),
-        (lambda: un.interval("nll", p, y, method="wilson"), "is for accuracy"),
-        (lambda: un.interval("nll", p, y, level=95), "between 0 and 1"),
-        (lambda: un.interval("nll", p, None), "labels are missing"),
-        (lambda: un.floor("acc", p, y), "no metric 'acc'"),
-        (lambda: un.floor("ece", p, None), "labels are missing"),
-        (lambda: un.calibration_tests(p, None), "labels are missing"),
-        (lambda: un.paired(p, p, None), "labels are missing"),
-        (lambda: un.paired(p, p, y, metrics=["acc"]), "no metric 'acc'"),
-        (lambda: un.samples_needed([0.5, 2.0]), "between 0 and 1"),
-        (lambda: un.samples_needed([0.5], [0.0]), "excess must lie between"),
-        (lambda: un.typical_confidences(1.0), "accuracy must lie"),
+        (lambda: inference.interval("ece", p, y, method="magic"), "method is one of auto"),
+        (lambda: inference.interval("nll", p, y, method="inverted"), "is for .*ece"),
+        (lambda: inference.interval("nll", p, y, method="wilson"), "is for accuracy"),
+        (lambda: inference.interval("nll", p, y, level=95), "between 0 and 1"),
+        (lambda: inference.interval("nll", p, None), "labels are missing"),
+        (lambda: inference.floor("acc", p, y), "no metric 'acc'"),
+        (lambda: inference.floor("ece", p, None), "labels are missing"),
+        (lambda: inference.calibration_tests(p, None), "labels are missing"),
+        (lambda: inference.paired_differences(p, p, None), "labels are missing"),
+        (lambda: inference.paired_differences(p, p, y, metrics=["acc"]), "no metric 'acc'"),
+        (lambda: inference.samples_needed([0.5, 2.0]), "between 0 and 1"),
+        (lambda: inference.samples_needed([0.5], [0.0]), "excess must lie between"),
+        (lambda: inference.typical_confidences(1.0), "accuracy must lie"),
     ):
         with pytest.raises(InputError, match=message):
             wrong()
@@ -316,36 +317,36 @@ def test_what_cannot_be_is_said():
 def test_paired_differences():
     z, y = synthetic(1000, 5, scale=2.5)
     better, worse = softmax(z / 2.5), softmax(z)
-    found = un.paired(better, worse, y, metrics=["ece", "nll", "brier", "accuracy"])
+    found = inference.paired_differences(better, worse, y, metrics=["ece", "nll", "brier", "accuracy"])
     for name in ("ece", "nll", "brier"):
         value = getattr(metrics, name)(better, y) - getattr(metrics, name)(worse, y)
         assert np.isclose(found[name].value, value)
         assert found[name].low < value < found[name].high
         assert found[name].verdict == "better"
     assert found["accuracy"].value == 0
-    assert found["accuracy"].verdict == "no difference can be seen"
-    back = un.paired(worse, better, y)
+    assert found["accuracy"].verdict == "no difference detected"
+    back = inference.paired_differences(worse, better, y)
     assert back["nll"].verdict == "worse"
-    assert un.paired(worse, worse, y)["nll"].p_value == 1
+    assert inference.paired_differences(worse, worse, y)["nll"].p_value == 1
 
 
 def test_the_interval_of_a_paired_difference_is_that_of_the_mean_difference():
     """NLL is a mean, so the difference is the mean of differences: a normal interval, nearly."""
     a, b = draw(1000, 0), draw(1000, 0, over=0.02)
-    found = un.differences(a, b, ["nll"])["nll"]
+    found = inference.differences(a, b, ["nll"])["nll"]
     each = b.log_label - a.log_label
     assert np.isclose(found.high - found.low, 2 * 1.96 * each.std() / math.sqrt(1000), rtol=0.1)
 
 
 def test_holm_by_hand():
     """Sorted .01, .02, .03, .2 times 4, 3, 2, 1 = .04, .06, .06, .2, never falling."""
-    assert np.allclose(un.holm([0.03, 0.01, 0.2, 0.02]), [0.06, 0.04, 0.2, 0.06])
-    assert un.holm([0.6, 0.9]) == [1.0, 1.0]
+    assert np.allclose(inference.holm([0.03, 0.01, 0.2, 0.02]), [0.06, 0.04, 0.2, 0.06])
+    assert inference.holm([0.6, 0.9]) == [1.0, 1.0]
     reference = draw(500, 0, over=0.1)
-    found = un.against({"same": reference, "other": draw(500, 0)}, reference, "nll")
-    assert found["same"].p_value == 1
-    alone = un.differences(draw(500, 0), reference, ["nll"])["nll"].p_value
-    assert np.isclose(found["other"].p_value, min(1, 2 * alone))
+    found = inference.differences_to_reference({"same": reference, "other": draw(500, 0)}, reference, ["nll"])
+    assert found["same"]["nll"].p_value == 1
+    alone = inference.differences(draw(500, 0), reference, ["nll"])["nll"].p_value
+    assert np.isclose(found["other"]["nll"].p_value, min(1, 2 * alone))
 
 
 # Power --------------------------------------------------------------------------------------------------------------------
@@ -354,7 +355,7 @@ def test_holm_by_hand():
 def test_samples_needed_are_neither_too_few_nor_too_many():
     """With as many samples as it says, the floor test sees the excess in about 80 % of trials."""
     confidence = draw(20_000, 99).confidence
-    (needed,) = un.samples_needed(confidence, [0.05])
+    (needed,) = inference.samples_needed(confidence, [0.05])
     found = []
     for seed in range(200):
         sample = draw(needed.n_samples, seed, over=0.05)
@@ -368,6 +369,9 @@ def test_samples_needed_are_neither_too_few_nor_too_many():
 
 
 def test_smaller_excesses_need_more_samples():
-    sizes = [needed.n_samples for needed in un.samples_needed(un.typical_confidences(0.8), [0.1, 0.05, 0.02, 0.01])]
+    sizes = [
+        needed.n_samples
+        for needed in inference.samples_needed(inference.typical_confidences(0.8), [0.1, 0.05, 0.02, 0.01])
+    ]
     assert sizes == sorted(sizes)
-    assert un.samples_needed([0.7] * 10, [1e-6])[0].n_samples == 0  # more than anybody has
+    assert inference.samples_needed([0.7] * 10, [1e-6])[0].n_samples == 0  # more than anybody has

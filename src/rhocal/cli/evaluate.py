@@ -52,7 +52,7 @@ def evaluate(
     from rhocal.calibrators.artifact import load
     from rhocal.data.predictions import predictions
     from rhocal.evaluation.evaluate import SHOWN, evaluate_checked
-    from rhocal.metrics.inference import uncertainty
+    from rhocal.metrics import inference
     from rhocal.metrics.scored import Scored
 
     cal = None if artifact is None else load(artifact)
@@ -87,7 +87,7 @@ def evaluate(
     differences: dict[str, Difference] = {}
     if cal is not None:
         before, after = (Scored.from_predictions(column) for column in columns.values())
-        differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
+        differences = inference.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     if as_json:
         figures = {name: metrics.measure_all(column) for name, column in columns.items()}
         about = {"n_samples": data.n_samples, "n_classes": data.n_classes}

@@ -9,7 +9,8 @@ import typer
 
 from rhocal.cli.options import Json, KindOption, LogitsName, kind_of, print_json, read
 from rhocal.errors import InputError
-from rhocal.metrics.inference.power import EXCESSES, LEVEL, POWER
+from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.power import EXCESSES, POWER
 
 if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
@@ -26,7 +27,7 @@ def power(
         map(str, EXCESSES)
     ),
     chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = POWER,
-    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = LEVEL,
+    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = SIGNIFICANCE_LEVEL,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
     as_json: Json = False,
@@ -34,7 +35,7 @@ def power(
     """How many samples do I need? The size at which a model over-confident by so much is told from a perfect one."""
     from rich.table import Table
 
-    from rhocal.metrics.inference.uncertainty import samples_needed, typical_confidences
+    from rhocal.metrics.inference import samples_needed, typical_confidences
     from rhocal.reporting import tables
 
     if (source is None) == (accuracy is None):

@@ -199,9 +199,8 @@ def evaluated(
 ) -> tuple[dict[str, Evaluation], dict[str, Difference], dict[str, dict[str, float]]]:
     """Evaluations of a stream, here or on workers, the difference that the last calibrator makes, and plain figures."""
     from rhocal.evaluation.evaluate_streams import samples_on
-    from rhocal.metrics import METRICS
-    from rhocal.metrics.inference import uncertainty
-    from rhocal.metrics.inference.floor import N_REPLICATES
+    from rhocal.metrics import METRICS, inference
+    from rhocal.metrics.inference.defaults import N_REPLICATES
 
     with how.cluster(), reading("measuring", source, how) as blocks:
         samples = samples_on(blocks, calibrators, spec, [*names, *shown])
@@ -210,7 +209,7 @@ def evaluated(
     differences: dict[str, Difference] = {}
     if len(samples) > 1:
         before, after = (kept.scored for kept in samples.values())
-        differences = uncertainty.differences(after, before, ["ece", "nll", "brier"], seed=seed)
+        differences = inference.differences(after, before, ["ece", "nll", "brier"], seed=seed)
     return found, differences, figures
 
 

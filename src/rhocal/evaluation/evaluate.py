@@ -2,7 +2,7 @@
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
-over-confident by 3.3 points: it says 86.0 % and is right 82.7 % of the time (ECE 0.033, a perfect model scores ...)
+over-confident by 3.3 points: mean confidence 86.0 %, accuracy 82.7 % (ECE 0.033, floor ...)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
-from rhocal.metrics.inference.floor import N_REPLICATES, SIMULATED_METRICS, Floor, floors
+from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
+from rhocal.metrics.inference.intervals import intervals
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.paired import holm
-from rhocal.metrics.inference.uncertainty import intervals
-from rhocal.metrics.inference.units import rows_of
-from rhocal.metrics.inference.verdict import SIGNIFICANCE_LEVEL, alarm, verdict
+from rhocal.metrics.inference.verdict import detect_miscalibration, verdict
 from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.metrics.inference.inverted import Interval
+    from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.null import NullDistribution
 
 SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
@@ -110,7 +110,7 @@ def assembled(
         tuple(_metric_value(found[name], ranges[name]) for name in metrics),
         tested,
         verdict(scored, found["ece"], ranges["ece"], tested),
-        alarm(tested)[0],
+        detect_miscalibration(tested)[0],
         (),
     )
 
@@ -123,7 +123,7 @@ def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, 
     for code, name in enumerate(each):
         rows = np.flatnonzero(codes == code)
         if scored.weights[rows].any():
-            found.append((str(name), rows_of(scored, rows), len(rows)))
+            found.append((str(name), scored.take(rows), len(rows)))
     measured = [(name, n, part, _measure(part, len(found), n_replicates, seed)) for name, part, n in found]
     adjusted = holm([ece.p_value for *_, (ece, _, _) in measured])
     listed = [

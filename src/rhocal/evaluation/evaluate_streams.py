@@ -18,8 +18,9 @@ from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.evaluation.evaluate import assembled
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
+from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS
-from rhocal.metrics.inference.floor import MEANS, SIMULATED_METRICS, Floor, Moments, check_names, label_numbers
+from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, Moments, check_names, label_moments
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.numerics.threads import in_threads, row_blocks
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 KEPT = ("confidence", "correct", "log_label", "sum_squares", "weights")
-"""Of every sample, beside its ``label_numbers``."""
+"""Of every sample, beside its ``label_moments``."""
 
 N_NUMBERS = len(KEPT) + 3
 """With these."""
@@ -87,7 +88,7 @@ class Samples:
     def of(cls, columns: Vector, n_classes: int) -> Samples:
         """From the rows that ``numbers`` gives."""
         scored = Scored(**dict(zip(KEPT, columns, strict=False)))
-        return cls(scored, Moments.of_numbers(scored, *columns[len(KEPT) :]), n_classes)
+        return cls(scored, Moments.from_label_moments(scored, *columns[len(KEPT) :]), n_classes)
 
     def evaluation(self, names: Sequence[str], *, n_replicates: int, seed: int) -> Evaluation:
         """Metrics, intervals, floors, tests, a verdict."""
@@ -149,4 +150,4 @@ def numbers(
 
 def _numbers(data: Predictions) -> Vector:
     scored = Scored.from_predictions(data)
-    return np.vstack([*(getattr(scored, name) for name in KEPT), label_numbers(data.logits)])
+    return np.vstack([*(getattr(scored, name) for name in KEPT), label_moments(data.logits)])

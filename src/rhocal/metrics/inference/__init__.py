@@ -1,4 +1,41 @@
-"""How far a metric's value can be trusted: floor, null distribution, intervals, tests, paired differences, power.
+"""How far the value of a metric can be trusted: floors, intervals, tests, paired differences, sample sizes.
 
-A formula of a metric belongs in `rhocal.metrics`; a question that a person asks belongs in `rhocal.evaluation`.
+One file per question: ``floor`` and ``null`` (a perfectly calibrated model), ``bootstrap``, ``intervals`` and
+``ece_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``. How to read the results: docs/statistics.md. The
+formula of a metric belongs in ``rhocal.metrics``; a question that a person asks belongs in ``rhocal.evaluation``.
 """
+
+from __future__ import annotations
+
+from rhocal.metrics.inference.calibration_tests import Outcome, calibration_tests
+from rhocal.metrics.inference.ece_interval import Interval
+from rhocal.metrics.inference.floor import Floor, floor, floors
+from rhocal.metrics.inference.intervals import interval, intervals, wilson
+from rhocal.metrics.inference.paired import (
+    Difference,
+    differences,
+    differences_to_reference,
+    holm,
+    paired_differences,
+)
+from rhocal.metrics.inference.power import RequiredSize, samples_needed, typical_confidences
+
+__all__ = [
+    "Difference",
+    "Floor",
+    "Interval",
+    "Outcome",
+    "RequiredSize",
+    "calibration_tests",
+    "differences",
+    "differences_to_reference",
+    "floor",
+    "floors",
+    "holm",
+    "interval",
+    "intervals",
+    "paired_differences",
+    "samples_needed",
+    "typical_confidences",
+    "wilson",
+]

@@ -1,7 +1,7 @@
-"""Bootstrap: samples drawn again with replacement, as counts, so that a replicate of a mean or of a bin's sum is a product.
+"""Bootstrap: resamples as counts, so that a replicate of a mean or of the sum of a bin is a product.
 
-Weights that are whole count as repeated samples; others give a sample's chance of being drawn, and as many are drawn as
-the weights sum to. Bins of equal mass keep the edges of the whole sample.
+Whole weights count as repeated samples; others are proportional to the probability that a sample is drawn, and as many are
+drawn as the weights sum to. Bins of equal mass keep the edges of the whole sample.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics import METRICS, scores
+from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.inference.inverted import LEVEL, Interval
-from rhocal.metrics.inference.units import take, units
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
+from rhocal.metrics.inference.ece_interval import Interval
+from rhocal.metrics.inference.units import take_units, unit_rows
 from rhocal.numerics.bins import equal_mass, equal_width
 
 if TYPE_CHECKING:
@@ -27,22 +28,17 @@ if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
-N_REPLICATES = 1000
-MANY = 50_000
-"""Samples from which on means and sums of bins are normal enough not to be resampled."""
+MAX_RESAMPLED = 50_000
+"""Samples; beyond, means and sums of bins are normal enough not to be resampled."""
 NORMAL = NormalDist()
 BLOCK_COUNTS = 1 << 20
-"""Counts held at a time."""
+"""Counts in memory at a time."""
 JACKKNIFE_GROUPS = 100
-"""Parts left out in turn, for the acceleration of metrics that are neither means nor sums over bins."""
+"""Parts that are left out in turn, for the acceleration of metrics that are neither means nor sums over bins."""
 
-PER_SAMPLE: dict[str, Callable[[Scored], Vector]] = {
-    "accuracy": scores.accuracy_per_sample,
-    "nll": scores.nll_per_sample,
-    "brier": scores.brier_per_sample,
-    "top_brier": scores.top_brier_per_sample,
-}
-"""Means of a number of each sample."""
+MEANS = ("accuracy", "nll", "brier", "top_brier")
+"""Means of one number per sample, whose distribution is known in closed form."""
+PER_SAMPLE = {name: per_sample for name in MEANS if (per_sample := METRICS[name].per_sample) is not None}
 
 BINNED: dict[str, Callable[[Scored], NDArray[np.intp]]] = {
     "ece": lambda scored: equal_width(scored.confidence, N_BINS),
@@ -53,14 +49,14 @@ BINNED: dict[str, Callable[[Scored], NDArray[np.intp]]] = {
 
 @dataclass(frozen=True)
 class Replicates:
-    """A metric of the sample, and of samples drawn from it."""
+    """A metric of the sample, and of its resamples."""
 
     value: float
     drawn: Vector
     acceleration: float
     """Σu³ / 6(Σu²)^1.5 of the samples' influence u; how fast the spread changes with the value."""
 
-    def interval(self, method: str, level: float = LEVEL) -> Interval:
+    def interval(self, method: str, level: float = CONFIDENCE_LEVEL) -> Interval:
         """``percentile``; or ``bca``, which corrects for bias and for skewness (Efron 1987)."""
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         if method not in {"percentile", "bca"}:
@@ -68,8 +64,8 @@ class Replicates:
         if method == "bca":
             below = np.count_nonzero(self.drawn < self.value) + np.count_nonzero(self.drawn == self.value) / 2
             shift = NORMAL.inv_cdf(min(max(below / len(self.drawn), 1 / len(self.drawn)), 1 - 1 / len(self.drawn)))
-            moved = shift + np.array([NORMAL.inv_cdf(t) for t in tails])
-            tails = np.array([NORMAL.cdf(shift + z / (1 - self.acceleration * z)) for z in moved])
+            shifted = shift + np.array([NORMAL.inv_cdf(t) for t in tails])
+            tails = np.array([NORMAL.cdf(shift + z / (1 - self.acceleration * z)) for z in shifted])
         low, high = np.quantile(self.drawn, tails)
         return Interval(float(low), float(high), self.value, method)
 
@@ -83,9 +79,9 @@ def bootstrap(
     seed: int = 0,
 ) -> dict[str, Replicates]:
     """Replicates of the named metrics, from the same resamples; inside ``strata`` if given."""
-    rows = units(scored)
-    sample = take(scored, rows)
-    measure = Measure.of(sample, names)
+    rows = unit_rows(scored)
+    sample = take_units(scored, rows)
+    measure = ResampledMetrics.from_sample(sample, names)
     codes = None if strata is None else strata[rows]
     drawn = np.concatenate([measure(counts) for counts in resamples(sample, codes, n_replicates, seed)])
     values = {name: METRICS[name].value(scored) for name in names}
@@ -93,7 +89,7 @@ def bootstrap(
 
 
 def resamples(sample: Scored, strata: NDArray[np.intp] | None, n_replicates: int, seed: int) -> Iterator[Vector]:
-    """How often each sample is drawn, some replicates at a time, shape (some, n_samples)."""
+    """The count of each sample in each resample, in blocks of shape (n_resamples, n_samples)."""
     rng = np.random.default_rng(seed)
     n = len(sample.weights)
     parts = [np.arange(n)] if strata is None else [np.flatnonzero(strata == s) for s in np.unique(strata)]
@@ -115,7 +111,7 @@ def _counts(rng: np.random.Generator, weights: Vector, some: int) -> NDArray[np.
 
 
 @dataclass(frozen=True)
-class Measure:
+class ResampledMetrics:
     """The named metrics of many resamples at once."""
 
     sample: Scored
@@ -125,7 +121,7 @@ class Measure:
     columns: dict[str, slice]
 
     @classmethod
-    def of(cls, sample: Scored, names: Sequence[str]) -> Measure:
+    def from_sample(cls, sample: Scored, names: Sequence[str]) -> ResampledMetrics:
         """Prepare the columns."""
         columns, blocks, used = {}, [], 0
         for name in names:
@@ -139,19 +135,19 @@ class Measure:
 
     def __call__(self, counts: Vector) -> Vector:
         """Shape (n_resamples, n_metrics)."""
-        out = self.of_sums(counts @ self.linear / counts.sum(axis=1, keepdims=True))
+        out = self.from_column_means(counts @ self.linear / counts.sum(axis=1, keepdims=True))
         for k, name in enumerate(self.names):
             if name not in self.columns:
                 out[:, k] = [METRICS[name].value(replace(self.sample, weights=row)) for row in counts]
         return out
 
-    def of_sums(self, sums: Vector) -> Vector:
-        """The metrics that are read off mean columns, shape (some, n_columns) -> (some, n_metrics); others NaN."""
-        out = np.full((len(sums), len(self.names)), np.nan)
+    def from_column_means(self, means: Vector) -> Vector:
+        """The metrics that depend on column means alone, shape (some, n_columns) -> (some, n_metrics); others NaN."""
+        out = np.full((len(means), len(self.names)), np.nan)
         for k, name in enumerate(self.names):
             if name in self.columns:
-                mine = sums[:, self.columns[name]]
-                out[:, k] = mine[:, 0] if name in PER_SAMPLE else np.abs(mine).sum(axis=1)
+                own = means[:, self.columns[name]]
+                out[:, k] = own[:, 0] if name in PER_SAMPLE else np.abs(own).sum(axis=1)
         return out
 
 

@@ -1,7 +1,7 @@
-"""Tests of calibration: the chance that a perfectly calibrated model looks at least as bad.
+"""Tests of calibration: the probability that a perfectly calibrated model looks at least as bad.
 
-``ece``, ``adaptive_ece``, ``ks`` and ``skce`` are compared with draws (``null.py``), so their p-values hold for any
-number of samples; Spiegelhalter's Z and the mean gap are normal for a perfectly calibrated model.
+``ece``, ``ks`` and ``skce`` are compared with simulations (``null.py``), so their p-values hold for any number of samples;
+Spiegelhalter's Z and the mean gap are normal for a perfectly calibrated model.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
-from rhocal.errors import InputError
-from rhocal.metrics.inference.floor import N_REPLICATES
+from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rhocal.data.predictions import Kind
     from rhocal.metrics.inference.null import NullDistribution
     from rhocal.numerics.special import Vector
 
@@ -56,15 +55,13 @@ def calibration_tests(
     >>> calibration_tests([[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)["spiegelhalter"].p_value > 0.5
     True
     """
-    if labels is None:
-        raise InputError("labels are missing; a test needs one label for each sample")
-    scored = Scored.from_predictions(predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind))
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a test")
     nulls = simulate_nulls(CumulativeDifferences.from_scored(scored), list(SIMULATED_TESTS), n_replicates, seed)
     return outcomes(scored, nulls)
 
 
 def outcomes(scored: Scored, drawn: Mapping[str, NullDistribution]) -> dict[str, Outcome]:
-    """Those already drawn, and those that are normal."""
+    """The tests with simulated nulls, and those whose null distribution is normal."""
     return {name: Outcome(drawn[name].observed, drawn[name].p_value) for name in SIMULATED_TESTS if name in drawn} | {
         "spiegelhalter": spiegelhalter(scored),
         "gap": gap(scored),
@@ -77,7 +74,7 @@ def spiegelhalter(scored: Scored) -> Outcome:
 
 
 def gap(scored: Scored) -> Outcome:
-    """Whether accuracy is what the mean confidence says. Positive: under-confident."""
+    """Whether accuracy equals the mean confidence. Positive: under-confident."""
     return _normal_test(scored, np.ones(len(scored.confidence)))
 
 

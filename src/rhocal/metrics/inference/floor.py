@@ -1,8 +1,8 @@
-"""The floor: what a metric comes out as for a perfectly calibrated model with the same probabilities, on as many samples.
+"""The floor: the value of a metric for a perfectly calibrated model with the same probabilities, on as many samples.
 
 Three ways, from fast to general:
 
-* Metrics of the top label over bins: correctness ~ Bernoulli(confidence), drawn as walks (``rhocal.metrics.inference.null``).
+* Metrics of the top label over bins: correctness ~ Bernoulli(confidence), simulated as cumulative differences (``null.py``).
 * Means over samples (accuracy, NLL, Brier): mean and variance under labels ~ p are sums over classes; the tails are normal.
 * Any other metric: labels are drawn from p and the metric is computed again, each time.
 """
@@ -19,9 +19,10 @@ import numpy as np
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.inference.inverted import LEVEL
+from rhocal.metrics.inference.bootstrap import MEANS
+from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
 from rhocal.metrics.inference.null import CumulativeDifferences, NullDistribution, simulate_nulls
-from rhocal.metrics.inference.units import are_counts, canonical_order
+from rhocal.metrics.inference.units import are_counts, canonical_order, unit_rows
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
 from rhocal.numerics.special import Floats, Vector, log_softmax, softmax
@@ -34,26 +35,27 @@ if TYPE_CHECKING:
 
     from rhocal.data.predictions import Predictions
 
-N_REPLICATES = 1000
 SIMULATED_METRICS = ("ece", "adaptive_ece", "mce")
-"""Metrics that are statistics of a walk, exactly."""
-Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""Metrics that are functions of the cumulative differences."""
+MAX_LABELS = 20_000_000
+"""Labels in memory at a time."""
+Z = NormalDist().inv_cdf(TAILS[1])
 
 
 @dataclass(frozen=True)
 class Floor:
-    """A metric beside what a perfectly calibrated model scores."""
+    """A metric, and its distribution for a perfectly calibrated model."""
 
     metric: str
     value: float
-    """As observed."""
+    """On the samples."""
     mean: float
-    """Of a perfectly calibrated model."""
+    """For a perfectly calibrated model."""
     low: float
     high: float
     """95 % of perfectly calibrated models score between these."""
     p_value: float
-    """Chance that a perfectly calibrated model looks at least as bad; of means, at least as far away on either side."""
+    """Probability that a perfectly calibrated model looks at least as bad; two-sided for means."""
 
     @property
     def excess(self) -> float:
@@ -63,7 +65,7 @@ class Floor:
     @classmethod
     def from_null(cls, metric: str, null: NullDistribution) -> Floor:
         """From simulated values; larger than simulated is worse."""
-        low, high = np.quantile(null.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = np.quantile(null.drawn, TAILS)
         return cls(metric, null.observed, float(null.drawn.mean()), float(low), float(high), null.p_value)
 
     @classmethod
@@ -83,15 +85,15 @@ def floor(
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Floor:
-    """What a perfectly calibrated model with these probabilities scores on as many samples, and the chance of the value.
+    """The floor of a metric, and the p-value of its value on these samples.
 
-    >>> found = floor("ece", [[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)
-    >>> found.value < found.mean, found.p_value > 0.5
+    >>> ece = floor("ece", [[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)
+    >>> ece.value < ece.mean, ece.p_value > 0.5
     (True, True)
     """
     if labels is None:
         raise InputError(
-            "labels are missing; the floor is compared with a value, which needs one label for each sample"
+            "labels are missing; a floor needs one label for each sample, for the value it is compared with"
         )
     data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
     return floors(data, [metric], n_replicates=n_replicates, seed=seed)[metric]
@@ -105,27 +107,28 @@ def floors(
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, Floor]:
-    """The floors of several metrics, from the same draws; ``drawn`` holds what has been drawn already."""
+    """The floors of several metrics, from the same simulations; ``drawn`` holds those that were simulated before."""
     names = list(names)
     check_names(names)
     scored = Scored.from_predictions(data)
     values = {name: METRICS[name].value(scored) for name in names}
-    have = dict(drawn or {})
-    walked = [name for name in names if name in SIMULATED_METRICS and name not in have]
-    have |= simulate_nulls(CumulativeDifferences.from_scored(scored), walked, n_replicates, seed) if walked else {}
-    found = {name: Floor.from_null(name, have[name]) for name in names if name in SIMULATED_METRICS}
+    simulated = dict(drawn or {})
+    missing = [name for name in names if name in SIMULATED_METRICS and name not in simulated]
+    if missing:
+        simulated |= simulate_nulls(CumulativeDifferences.from_scored(scored), missing, n_replicates, seed)
+    known = {name: Floor.from_null(name, simulated[name]) for name in names if name in SIMULATED_METRICS}
     means = [name for name in names if name in MEANS]
     if means:
-        moments = Moments.of(data, scored)
-        found |= {name: Floor.from_moments(name, values[name], *getattr(moments, name)) for name in means}
-    rest = [name for name in names if name not in found]
+        moments = Moments.from_predictions(data, scored)
+        known |= {name: Floor.from_moments(name, values[name], *getattr(moments, name)) for name in means}
+    rest = [name for name in names if name not in known]
     if rest:
-        found |= _of_labels(data, rest, values, n_replicates, seed)
-    return {name: replace(found[name], value=values[name]) for name in names}
+        known |= _floors_from_drawn_labels(data, rest, values, n_replicates, seed)
+    return {name: replace(known[name], value=values[name]) for name in names}
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Unknown metrics are said."""
+    """Raise an error if a metric is unknown."""
     unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise InputError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}")
@@ -144,13 +147,13 @@ class Moments:
     """c (1 − c); the variance of a sample is c (1 − c)(1 − 2c)². Its z is Spiegelhalter's."""
 
     @classmethod
-    def of(cls, data: Predictions, scored: Scored) -> Moments:
+    def from_predictions(cls, data: Predictions, scored: Scored) -> Moments:
         """One blocked pass over the logits."""
-        return cls.of_numbers(scored, *label_numbers(data.logits))
+        return cls.from_label_moments(scored, *label_moments(data.logits))
 
     @classmethod
-    def of_numbers(cls, scored: Scored, entropy: Vector, squared_log: Vector, cubes: Vector) -> Moments:
-        """From the ``label_numbers`` of every sample."""
+    def from_label_moments(cls, scored: Scored, entropy: Vector, squared_log: Vector, cubes: Vector) -> Moments:
+        """From the ``label_moments`` of every sample."""
         w, c = scored.weights, scored.confidence
         squares, spread = scored.sum_squares, c * (1 - c)
         return cls(
@@ -161,20 +164,17 @@ class Moments:
         )
 
 
-def label_numbers(logits: Floats) -> Vector:
+def label_moments(logits: Floats) -> Vector:
     """−Σ p log p, Σ p log²p and Σ p³ of every sample, as rows."""
-    found = np.empty((3, len(logits)))
+    moments = np.empty((3, len(logits)))
     for rows in row_blocks(*logits.shape):
         log_p = log_softmax(logits[rows].astype(np.float64))
         p = np.exp(log_p)
         p_log = p * log_p
-        found[0, rows] = -p_log.sum(axis=1)
-        found[1, rows] = np.einsum("ij,ij->i", p_log, log_p)
-        found[2, rows] = np.einsum("ij,ij,ij->i", p, p, p)
-    return found
-
-
-MEANS = ("accuracy", "nll", "brier", "top_brier")
+        moments[0, rows] = -p_log.sum(axis=1)
+        moments[1, rows] = np.einsum("ij,ij->i", p_log, log_p)
+        moments[2, rows] = np.einsum("ij,ij,ij->i", p, p, p)
+    return moments
 
 
 def _moments(mean: Vector, variance: Vector, weights: Vector) -> tuple[float, float]:
@@ -182,41 +182,36 @@ def _moments(mean: Vector, variance: Vector, weights: Vector) -> tuple[float, fl
     return float(weights @ mean / total), math.sqrt(max(float(weights @ variance), 0.0)) / float(total)
 
 
-def _of_labels(
+def _floors_from_drawn_labels(
     data: Predictions, names: list[str], values: dict[str, float], n_replicates: int, seed: int
 ) -> dict[str, Floor]:
-    """By drawing labels from p. Weights that are not whole are kept as they are."""
+    """Floors by drawing labels from p. Weights that are not whole are kept."""
     scored = Scored.from_predictions(data)
-    order = canonical_order(scored)
-    if are_counts(scored.weights):
-        order = np.repeat(order, scored.weights[order].astype(np.intp))
-        data = replace(data.take(order), weights=None)
-    else:
-        data = data.take(order)
+    rows = unit_rows(scored) if are_counts(scored.weights) else canonical_order(scored)
+    data = replace(data.take(rows), weights=None) if are_counts(scored.weights) else data.take(rows)
     drawn: dict[str, list[float]] = {name: [] for name in names}
     for labels in _labels(data, n_replicates, seed):
         replicate = Scored.from_predictions(replace(data, labels=labels))
         for name in names:
             drawn[name].append(METRICS[name].value(replicate))
-    found = {}
+    floors_by_name = {}
     for name in names:
         null = NullDistribution(values[name], np.array(drawn[name]))
-        found[name] = Floor.from_null(name, null)
-        if _goes_both_ways(name, scored):
-            found[name] = replace(found[name], p_value=null.two_sided)
-    return found
+        p_value = null.two_sided if _is_two_sided(name, scored) else null.p_value
+        floors_by_name[name] = replace(Floor.from_null(name, null), p_value=p_value)
+    return floors_by_name
 
 
-def _goes_both_ways(name: str, scored: Scored) -> bool:
+def _is_two_sided(name: str, scored: Scored) -> bool:
     """Whether a miscalibrated model can be below the floor too: plain means, and all that is not better when lower."""
     metric = METRICS[name]
     return metric.better != "lower" or (metric.sums is not None and isinstance(metric.sums(scored), WeightedMean))
 
 
 def _labels(data: Predictions, n_replicates: int, seed: int) -> Iterator[NDArray[np.intp]]:
-    """One label for each sample, drawn from its probabilities, again and again."""
+    """Labels drawn from the probabilities of the samples, one set per replicate."""
     rng = np.random.default_rng(seed)
-    step = max(1, min(n_replicates, 20_000_000 // data.n_samples))
+    step = max(1, min(n_replicates, MAX_LABELS // data.n_samples))
     for start in range(0, n_replicates, step):
         some = min(step, n_replicates - start)
         drawn = np.empty((data.n_samples, some), np.int32)

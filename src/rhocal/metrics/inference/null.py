@@ -1,8 +1,8 @@
-"""What statistics of calibration look like for a perfectly calibrated model: correctness ~ Bernoulli(confidence).
+"""Distributions of calibration statistics for a perfectly calibrated model: correctness ~ Bernoulli(confidence).
 
-Every statistic here is a function of one walk: the samples in order of confidence, and after each of them the sum so far
-of w·(correct − confidence). A bin's sum is a difference of two points of the walk, so one draw of the walk serves
-every binning, the Kolmogorov–Smirnov statistic and the kernel statistic at once.
+Every statistic here is a function of the cumulative differences: the sums of w·(correct − confidence) over the samples in
+order of confidence, up to each sample. The sum of a bin is a difference of two of them, so one simulated path serves every
+binning, the Kolmogorov–Smirnov statistic and the kernel statistic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.inference.units import are_counts, take, units
+from rhocal.metrics.inference.units import are_counts, expand
 from rhocal.numerics.bins import equal_mass, equal_width
 
 if TYPE_CHECKING:
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
-MOST_EXACT = 50_000
-"""Up to here every sample is drawn; beyond, the sums of at least 50 neighbours, which are normal by then."""
+MAX_BERNOULLI = 50_000
+"""Samples up to which each is drawn by itself; beyond, the sums of at least 50 neighbors are, which are nearly normal."""
 
-CELLS = 1000
-"""Points of the walk that are looked at, equal in weight; bin edges come on top."""
+N_POINTS = 1000
+"""Points of a path that are kept, equally spaced in weight; the edges of bins are kept too."""
 
 BLOCK_DRAWS = 1 << 20
-"""Random numbers held at a time."""
+"""Random numbers in memory at a time."""
 
 BANDWIDTH = 0.1
 """Of the Laplacian kernel exp(−|c − c′|/h), in units of confidence: as wide as one of ten bins."""
 
-KERNEL_CELLS = 200
-"""Cells of equal weight inside which the kernel takes confidences as equal."""
+N_KERNEL_CELLS = 200
+"""Cells of equal weight; the kernel treats confidences in a cell as equal."""
 
 
 @dataclass(frozen=True)
 class CumulativeDifferences:
-    """Samples in order of confidence; where the walk is looked at; what has been added up there."""
+    """Samples in order of confidence, the points at which paths are kept, and the observed path."""
 
     confidence: Vector
     weights: Vector
@@ -58,17 +58,17 @@ class CumulativeDifferences:
     @classmethod
     def from_scored(cls, scored: Scored, n_bins: int = N_BINS) -> CumulativeDifferences:
         """Sort the samples and choose the points."""
-        sample = take(scored, units(scored))
+        sample = expand(scored)
         c, w = sample.confidence, sample.weights
         edges = [_ends(bins) for bins in (equal_width(c, n_bins), equal_mass(c, n_bins, w))]
         ends = np.unique(
-            np.concatenate([*edges, _ends(equal_mass(c, CELLS, w)), _ends(equal_mass(c, KERNEL_CELLS, w))])
+            np.concatenate([*edges, _ends(equal_mass(c, N_POINTS, w)), _ends(equal_mass(c, N_KERNEL_CELLS, w))])
         )
         path = np.cumsum(w * (sample.correct - c))[ends - 1] / w.sum()
-        return cls(c, w, are_counts(scored.weights) and len(c) <= MOST_EXACT, ends, path, n_bins)
+        return cls(c, w, are_counts(scored.weights) and len(c) <= MAX_BERNOULLI, ends, path, n_bins)
 
-    def draws(self, n_replicates: int, seed: int) -> Iterator[Vector]:
-        """Walks of a perfectly calibrated model, some at a time, shape (some, n_points)."""
+    def simulate(self, n_replicates: int, seed: int) -> Iterator[Vector]:
+        """Paths of a perfectly calibrated model, in blocks of shape (n_paths, n_points)."""
         rng = np.random.default_rng(seed)
         step = max(1, BLOCK_DRAWS // (len(self.confidence) if self.exact else len(self.ends)))
         draw = self._bernoulli if self.exact else self._normal
@@ -86,7 +86,7 @@ class CumulativeDifferences:
         steps = np.sqrt(np.maximum(np.diff(variance, prepend=0.0), 0))
         return np.cumsum(rng.standard_normal((n, len(steps))) * steps, axis=1)
 
-    # Statistics of walks, shape (some, n_points) -> (some,) ---------------------------------------------------------
+    # Statistics of paths, shape (n_paths, n_points) -> (n_paths,) ---------------------------------------------------
 
     @cached_property
     def _width_points(self) -> NDArray[np.intp]:
@@ -99,40 +99,40 @@ class CumulativeDifferences:
     @cached_property
     def _kernel(self) -> tuple[NDArray[np.intp], Vector]:
         """Points between kernel cells, and the kernel of the cells' mean confidences."""
-        cells = equal_mass(self.confidence, KERNEL_CELLS, self.weights)
+        cells = equal_mass(self.confidence, N_KERNEL_CELLS, self.weights)
         ends = _ends(cells)
         sums = np.diff(np.cumsum(self.weights * self.confidence)[ends - 1], prepend=0.0)
-        centre = sums / np.diff(np.cumsum(self.weights)[ends - 1], prepend=0.0)
-        return np.searchsorted(self.ends, ends), np.exp(-np.abs(centre[:, None] - centre) / BANDWIDTH)
+        center = sums / np.diff(np.cumsum(self.weights)[ends - 1], prepend=0.0)
+        return np.searchsorted(self.ends, ends), np.exp(-np.abs(center[:, None] - center) / BANDWIDTH)
 
     def _points(self, bins: NDArray[np.intp]) -> NDArray[np.intp]:
         return np.searchsorted(self.ends, _ends(bins))
 
-    def in_bins(self, walks: Vector, scheme: str) -> Vector:
+    def in_bins(self, paths: Vector, scheme: str) -> Vector:
         """Σ w (correct − confidence) / Σ w of every bin that holds a sample; bins of equal ``width`` or ``mass``."""
-        return _between(walks, self._width_points if scheme == "width" else self._mass_points)
+        return _between(paths, self._width_points if scheme == "width" else self._mass_points)
 
-    def ece(self, walks: Vector) -> Vector:
+    def ece(self, paths: Vector) -> Vector:
         """Σ_b share_b·gap_b over bins of equal width."""
-        return np.asarray(np.abs(self.in_bins(walks, "width")).sum(axis=1))
+        return np.asarray(np.abs(self.in_bins(paths, "width")).sum(axis=1))
 
-    def adaptive_ece(self, walks: Vector) -> Vector:
+    def adaptive_ece(self, paths: Vector) -> Vector:
         """The same over bins of equal mass."""
-        return np.asarray(np.abs(self.in_bins(walks, "mass")).sum(axis=1))
+        return np.asarray(np.abs(self.in_bins(paths, "mass")).sum(axis=1))
 
-    def mce(self, walks: Vector) -> Vector:
+    def mce(self, paths: Vector) -> Vector:
         """The largest gap of a bin of equal width."""
         share = np.diff(np.cumsum(self.weights)[self.ends[self._width_points] - 1], prepend=0.0) / self.weights.sum()
-        return np.asarray((np.abs(self.in_bins(walks, "width")) / share).max(axis=1))
+        return np.asarray((np.abs(self.in_bins(paths, "width")) / share).max(axis=1))
 
-    def ks(self, walks: Vector) -> Vector:
-        """The largest distance of the walk from 0: cumulative differences, without bins."""
-        return np.asarray(np.abs(walks).max(axis=1))
+    def ks(self, paths: Vector) -> Vector:
+        """The largest distance of the path from 0."""
+        return np.asarray(np.abs(paths).max(axis=1))
 
-    def skce(self, walks: Vector) -> Vector:
+    def skce(self, paths: Vector) -> Vector:
         """Σ_ij d_i d_j exp(−|c_i − c_j|/h) with d = w·(correct − confidence)/Σw: the squared kernel calibration error."""
         points, kernel = self._kernel
-        gaps = _between(walks, points)
+        gaps = _between(paths, points)
         return np.einsum("ij,ij->i", gaps @ kernel, gaps)
 
 
@@ -147,7 +147,7 @@ STATISTICS: dict[str, Callable[[CumulativeDifferences, Vector], Vector]] = {
 
 @dataclass(frozen=True)
 class NullDistribution:
-    """A statistic as observed, and as it comes out for a perfectly calibrated model."""
+    """The observed value of a statistic, and its values for simulated perfectly calibrated models."""
 
     observed: float
     drawn: Vector
@@ -165,23 +165,25 @@ class NullDistribution:
 
 
 def simulate_nulls(
-    walk: CumulativeDifferences, names: list[str], n_replicates: int, seed: int
+    observed: CumulativeDifferences, names: list[str], n_replicates: int, seed: int
 ) -> dict[str, NullDistribution]:
-    """The named statistics, from the same draws."""
+    """The null distributions of the named statistics, from the same simulated paths."""
     parts: dict[str, list[Vector]] = {name: [] for name in names}
-    for walks in walk.draws(n_replicates, seed):
+    for paths in observed.simulate(n_replicates, seed):
         for name in names:
-            parts[name].append(STATISTICS[name](walk, walks))
+            parts[name].append(STATISTICS[name](observed, paths))
     return {
-        name: NullDistribution(float(STATISTICS[name](walk, walk.observed[None])[0]), np.concatenate(parts[name]))
+        name: NullDistribution(
+            float(STATISTICS[name](observed, observed.observed[None])[0]), np.concatenate(parts[name])
+        )
         for name in names
     }
 
 
 def _ends(bins: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Number of samples up to the end of each bin that holds any; bins rise along the samples."""
+    """Number of samples up to the end of each bin that holds any; bins ascend along the samples."""
     return np.append(np.flatnonzero(np.diff(bins)), len(bins) - 1) + 1
 
 
-def _between(walks: Vector, points: NDArray[np.intp]) -> Vector:
-    return np.diff(walks[:, points], prepend=0.0, axis=1)
+def _between(paths: Vector, points: NDArray[np.intp]) -> Vector:
+    return np.diff(paths[:, points], prepend=0.0, axis=1)

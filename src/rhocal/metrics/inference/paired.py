@@ -1,4 +1,4 @@
-"""Whether A is better than B: differences of metrics of two predictions for the same samples, resampled together."""
+"""Paired differences: metrics of two predictions for the same samples, resampled together."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
-from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.inference.bootstrap import MANY, N_REPLICATES, Measure, resamples
-from rhocal.metrics.inference.units import take, units
+from rhocal.metrics.inference.bootstrap import MAX_RESAMPLED, ResampledMetrics, resamples
+from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.floor import check_names
+from rhocal.metrics.inference.units import take_units, unit_rows
 from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-SAME = 1e-9
-"""A difference below this is none."""
+ROUNDING = 1e-9
+"""A difference below this is 0."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,20 @@ class Difference:
     high: float
     """A 95 % interval, from resampled differences."""
     p_value: float
-    """Chance of a difference at least as large, on either side, if there were none; Holm's where many were compared."""
+    """Two-sided; adjusted by Holm's method if several candidates were compared."""
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        if self.p_value > 0.05:
-            return "no difference can be seen"
-        wanted = METRICS[self.metric].better
-        if wanted not in {"lower", "higher"}:
+        """``better``, ``worse`` or ``different``, or that no difference is detected."""
+        if self.p_value > SIGNIFICANCE_LEVEL:
+            return "no difference detected"
+        direction = METRICS[self.metric].better
+        if direction not in {"lower", "higher"}:
             return "different"
-        return "better" if (self.value < 0) == (wanted == "lower") else "worse"
+        return "better" if (self.value < 0) == (direction == "lower") else "worse"
 
 
-def paired(
+def paired_differences(
     a: Any,
     b: Any,
     labels: Any,
@@ -61,16 +62,14 @@ def paired(
 
     >>> labels = [1, 0] * 50
     >>> sure, unsure = [[0.1, 0.9]] * 100, [[0.4, 0.6]] * 100
-    >>> paired(unsure, sure, labels)["nll"].verdict
+    >>> paired_differences(unsure, sure, labels)["nll"].verdict
     'better'
     """
-    if labels is None:
-        raise InputError("labels are missing; a comparison needs one label for each sample")
-    views = [
-        Scored.from_predictions(predictions(values, labels, sample_weight=sample_weight, kind=kind, name=name))
-        for values, name in ((a, "a"), (b, "b"))
-    ]
-    return differences(views[0], views[1], metrics, n_replicates=n_replicates, seed=seed)
+    first, second = (
+        Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a comparison", name=name)
+        for probs, name in ((a, "a"), (b, "b"))
+    )
+    return differences(first, second, metrics, n_replicates=n_replicates, seed=seed)
 
 
 def differences(
@@ -81,29 +80,27 @@ def differences(
     The plug-in bias of binned errors is nearly the same for both and cancels, unless one of them is at its floor and the
     other is not; the p-value is twice the smaller share of resamples on one side of 0.
     """
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise InputError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}")
-    rows = units(a, b)
-    left, right = take(a, rows), take(b, rows)
-    measures = Measure.of(left, names), Measure.of(right, names)
-    if left.weights.sum() > MANY and all(name in measures[0].columns for name in names):
+    check_names(names)
+    rows = unit_rows(a, b)
+    left, right = take_units(a, rows), take_units(b, rows)
+    measures = ResampledMetrics.from_sample(left, names), ResampledMetrics.from_sample(right, names)
+    if left.weights.sum() > MAX_RESAMPLED and all(name in measures[0].columns for name in names):
         drawn = _normal_draws(*measures, n_replicates, seed)
     else:
         drawn = np.concatenate(
             [measures[0](counts) - measures[1](counts) for counts in resamples(left, None, n_replicates, seed)]
         )
-    found = {}
+    by_metric = {}
     for k, name in enumerate(names):
         value = METRICS[name].value(a) - METRICS[name].value(b)
-        low, high = np.quantile(drawn[:, k], [0.025, 0.975])
+        low, high = np.quantile(drawn[:, k], TAILS)
         one_side = 1 + min(np.count_nonzero(drawn[:, k] <= 0), np.count_nonzero(drawn[:, k] >= 0))
-        found[name] = Difference(name, value, float(low), float(high), min(1.0, 2 * one_side / (1 + n_replicates)))
-    return found
+        by_metric[name] = Difference(name, value, float(low), float(high), min(1.0, 2 * one_side / (1 + n_replicates)))
+    return by_metric
 
 
-def _normal_draws(a: Measure, b: Measure, n_replicates: int, seed: int) -> Vector:
-    """Differences under resampling, where the sums that both are read off are jointly normal (many samples).
+def _normal_draws(a: ResampledMetrics, b: ResampledMetrics, n_replicates: int, seed: int) -> Vector:
+    """Differences under resampling, where the column means of both are jointly normal (many samples).
 
     A resample's mean columns have the covariance of the columns divided by the number of samples.
     """
@@ -111,29 +108,44 @@ def _normal_draws(a: Measure, b: Measure, n_replicates: int, seed: int) -> Vecto
     total = float(w.sum())
     columns = np.concatenate([a.linear, b.linear], axis=1)
     mean = w @ columns / total
-    away = columns - mean
-    covariance = (away * w[:, None]).T @ away / total**2
+    centered = columns - mean
+    covariance = (centered * w[:, None]).T @ centered / total**2
     drawn = np.random.default_rng(seed).multivariate_normal(mean, covariance, n_replicates, method="eigh")
     split = a.linear.shape[1]
-    found = a.of_sums(drawn[:, :split]) - b.of_sums(drawn[:, split:])
+    resampled = a.from_column_means(drawn[:, :split]) - b.from_column_means(drawn[:, split:])
     # Where both are the same (accuracy, mostly) the factor of the covariance leaves a noise of 1e-10 instead of 0.
-    return np.where(np.abs(found) < SAME, 0.0, found)
+    return np.where(np.abs(resampled) < ROUNDING, 0.0, resampled)
 
 
-def against(
-    candidates: Mapping[str, Scored], reference: Scored, metric: str, *, n_replicates: int = N_REPLICATES, seed: int = 0
-) -> dict[str, Difference]:
-    """Many candidates against one reference in one metric, with Holm's correction for having looked at many."""
-    found = {
-        name: differences(view, reference, [metric], n_replicates=n_replicates, seed=seed)[metric]
-        for name, view in candidates.items()
-    }
-    adjusted = holm([difference.p_value for difference in found.values()])
-    return {name: replace(difference, p_value=p) for (name, difference), p in zip(found.items(), adjusted, strict=True)}
+def differences_to_reference(
+    candidates: Mapping[str, Scored],
+    reference: Scored,
+    names: Sequence[str],
+    *,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> dict[str, dict[str, Difference]]:
+    """Several candidates against one reference, with Holm's correction for their number."""
+    return adjust_for_candidates(
+        {
+            candidate: differences(scored, reference, names, n_replicates=n_replicates, seed=seed)
+            for candidate, scored in candidates.items()
+        }
+    )
+
+
+def adjust_for_candidates(candidates: Mapping[str, Mapping[str, Difference]]) -> dict[str, dict[str, Difference]]:
+    """The same differences by candidate and metric, with Holm's adjusted p-values over the candidates of each metric."""
+    adjusted: dict[str, dict[str, Difference]] = {candidate: {} for candidate in candidates}
+    for metric in next(iter(candidates.values()), {}):
+        p_values = holm([by_metric[metric].p_value for by_metric in candidates.values()])
+        for (candidate, by_metric), p in zip(candidates.items(), p_values, strict=True):
+            adjusted[candidate][metric] = replace(by_metric[metric], p_value=p)
+    return adjusted
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: any of them at most .05 keeps the chance of a false alarm among all at 5 %.
+    """Holm's adjusted p-values: rejecting those of at most 0.05 keeps the probability of any false rejection at 5 %.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]

@@ -1,7 +1,7 @@
-"""How many samples does it take? The size at which the floor test sees an ECE of x, four times out of five.
+"""Sample sizes: how many samples the floor test needs to detect an ECE of x with 80 % power.
 
-The model looked for is over-confident by x everywhere: right c − x of the time where it says c, so that its true ECE is x.
-The sums of bins are taken as normal, so a size is judged from two sets of the same few thousand draws.
+The alternative is over-confident by x everywhere: its accuracy is c − x at confidence c, so that its true ECE is x. The sums
+of bins are treated as normal, so the power at a size follows from the same few thousand draws.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS
+from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 from rhocal.numerics.bins import equal_width
 
 if TYPE_CHECKING:
@@ -21,21 +22,22 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 POWER = 0.8
-LEVEL = 0.05
 EXCESSES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
-MOST_SAMPLES = 100_000_000
+MAX_SAMPLES = 100_000_000
+N_DRAWS = 4000
+N_CONFIDENCES = 20_000
 CONCENTRATION = 2.0
-"""a + b of the Beta distribution of confidences that stands in where only an accuracy is known: what matches the variance of
+"""a + b of the Beta distribution of confidences that is assumed if only an accuracy is known. It matches the variance of
 image classifiers after temperature scaling (1.8 on CIFAR-100 and ImageNet, 3.0 on CIFAR-10)."""
 
 
 @dataclass(frozen=True)
-class Needed:
-    """The sample size at which an ECE of ``excess`` is seen."""
+class RequiredSize:
+    """The sample size at which an ECE of ``excess`` is detected."""
 
     excess: float
     n_samples: int
-    """0 if no size within reason is enough."""
+    """0 if not even 100,000,000 samples are enough."""
     floor: float
     """The mean ECE of a perfect model at that size."""
 
@@ -45,10 +47,10 @@ def samples_needed(
     excesses: Sequence[float] = EXCESSES,
     *,
     power: float = POWER,
-    level: float = LEVEL,
+    level: float = SIGNIFICANCE_LEVEL,
     n_bins: int = N_BINS,
-) -> list[Needed]:
-    """The sample sizes at which true ECEs of ``excesses`` are told from a perfect model with chance ``power``.
+) -> list[RequiredSize]:
+    """The sample sizes at which the floor test detects true ECEs of ``excesses`` with this ``power``.
 
     >>> [needed.n_samples for needed in samples_needed(typical_confidences(0.8), [0.02, 0.05])]
     [..., ...]
@@ -62,11 +64,11 @@ def samples_needed(
     return [_needed(c, x, power, level, n_bins) for x in excesses]
 
 
-def _needed(confidence: Vector, excess: float, power: float, level: float, n_bins: int) -> Needed:
-    noise = np.random.default_rng(0).standard_normal((4000, n_bins))
+def _needed(confidence: Vector, excess: float, power: float, level: float, n_bins: int) -> RequiredSize:
+    noise = np.random.default_rng(0).standard_normal((N_DRAWS, n_bins))
     bins = equal_width(confidence, n_bins)
     right = np.maximum(confidence - excess, 0)
-    perfect, wrong, away = (
+    perfect, variance, shift = (
         np.bincount(bins, values, n_bins) / len(confidence)
         for values in (confidence * (1 - confidence), right * (1 - right), right - confidence)
     )
@@ -74,19 +76,19 @@ def _needed(confidence: Vector, excess: float, power: float, level: float, n_bin
     def floor(n: float) -> Vector:
         return np.asarray(np.abs(noise * np.sqrt(perfect / n)).sum(axis=1))
 
-    def chance(n: float) -> float:
+    def power_at(n: float) -> float:
         threshold = np.quantile(floor(n), 1 - level)
-        return float(np.mean(np.abs(away + noise * np.sqrt(wrong / n)).sum(axis=1) > threshold))
+        return float(np.mean(np.abs(shift + noise * np.sqrt(variance / n)).sum(axis=1) > threshold))
 
     low, high = 1.0, 2.0
-    while chance(high) < power:
+    while power_at(high) < power:
         low, high = high, 2 * high
-        if high > MOST_SAMPLES:
-            return Needed(excess, 0, 0.0)
+        if high > MAX_SAMPLES:
+            return RequiredSize(excess, 0, 0.0)
     while high - low > 0.01 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if chance(middle) >= power else (middle, high)
-    return Needed(excess, int(np.ceil(high)), float(floor(high).mean()))
+        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
+    return RequiredSize(excess, int(np.ceil(high)), float(floor(high).mean()))
 
 
 def typical_confidences(accuracy: float) -> Vector:
@@ -94,4 +96,4 @@ def typical_confidences(accuracy: float) -> Vector:
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy must lie between 0 and 1; got {accuracy!r}")
     a, b = accuracy * CONCENTRATION, (1 - accuracy) * CONCENTRATION
-    return np.random.default_rng(0).beta(a, b, 20_000)
+    return np.random.default_rng(0).beta(a, b, N_CONFIDENCES)

@@ -9,8 +9,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.inference.bootstrap import N_REPLICATES
-from rhocal.metrics.inference.inverted import LEVEL
+from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
 from rhocal.metrics.inference.null import CumulativeDifferences
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 SCHEMES = ("width", "mass")
-TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def _band(
     scored: Scored, sums: BinSums, scheme: str, n_bins: int, n_replicates: int, seed: int
 ) -> tuple[Vector, Vector]:
     walk = CumulativeDifferences.from_scored(scored, n_bins)
-    drawn = np.concatenate([walk.in_bins(walks, scheme) for walks in walk.draws(n_replicates, seed)])
+    drawn = np.concatenate([walk.in_bins(walks, scheme) for walks in walk.simulate(n_replicates, seed)])
     low, high = np.quantile(drawn, TAILS, axis=0) * sums.weight.sum() / sums.weight
     return np.clip(sums.mean + low, 0, 1), np.clip(sums.mean + high, 0, 1)
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.errors import InputError
+from rhocal.metrics.inference.defaults import TAILS
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.smooth import smooth_ece
 from rhocal.numerics.bins import BinSums
-from rhocal.reporting.curves.reliability import TAILS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

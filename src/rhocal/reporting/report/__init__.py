@@ -14,7 +14,7 @@ from rhocal.calibrators.scale.identity import Identity
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.binned import N_BINS
-from rhocal.metrics.inference.bootstrap import N_REPLICATES
+from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.scored import Scored
 from rhocal.reporting.curves.fine import FEWEST, MOST, edges

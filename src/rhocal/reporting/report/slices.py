@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.evaluation.evaluate import by_group
-from rhocal.metrics.inference.floor import N_REPLICATES
+from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import row_argmax
 from rhocal.reporting.curves.spread import class_heat_of

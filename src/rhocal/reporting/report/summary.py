@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import InputError
-from rhocal.metrics.inference.verdict import SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,15 +1,15 @@
-"""How large is a mean of which only a noisy sum is known? A statistic of |μ| whose bias depends little on μ.
+"""The absolute value of a mean that is observed with noise: a statistic of |μ| whose bias depends little on μ.
 
-|Z| of a sum Z = μ + noise is too large where μ is small, by .8 standard deviations at μ = 0 and by nothing far from it. That
-is why a binned error over several bins says little about small errors: its bias depends on how they are shared out.
+|Z| of Z = μ + noise is biased upward by 0.8 standard deviations at μ = 0 and by nothing far from it. So the bias of a binned
+error depends on how a small error is shared out over the bins.
 
-Here the sign is read from one noisy copy of Z and the size from another, independent one: with W a standard normal number
+Here the sign comes from one noisy copy of Z and the absolute value from another, independent one: with W standard normal
 and everything in standard deviations, Z + τW and Z − W/τ are independent, and sign(Z + τW)·(Z − W/τ), averaged over W, is
 
     g(z) = z·(2Φ(z/τ) − 1) − (2/τ)·φ(z/τ).
 
-A wrong sign is all that can bias it: E g(Z) = |μ| − 2|μ|·Φ(−|μ|/√(1 + τ²)), which is right at 0 and far from 0, and too
-small by at most .37 between. The price is a standard deviation of up to 1.4 instead of 1.
+Only a wrong sign can bias it: E g(Z) = |μ| − 2|μ|·Φ(−|μ|/√(1 + τ²)), which is unbiased at 0 and far from 0, and
+too small by at most 0.37 in between. The standard deviation is up to 1.4 instead of 1.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 TAU = 0.4
-"""Noise in the copy that the sign is read from. Less biases less, and varies more."""
+"""Noise in the copy that gives the sign. Less noise means less bias and more variance."""
 NOISE = np.linspace(-5.0, 5.0, 134)
 WEIGHTS = np.exp(-(NOISE**2) / 2) / np.exp(-(NOISE**2) / 2).sum()
 """The normal distribution, as a sum."""
 TABLE = np.linspace(0.0, 10.0, 401)
 """|μ| at which variances are kept; beyond, g(z) is |z|."""
-MOST_BIAS, MOST_VARIANCE = 0.37, 2.03
+MAX_BIAS, MAX_VARIANCE = 0.37, 2.03
 """Of g, at the worst |μ|; the least variance is 1, far from 0."""
-CELLS = 512
-"""Of the distribution of a sum."""
+N_CELLS = 512
+"""Cells of the distribution of a sum."""
 
 
-def size(z: Vector) -> Vector:
+def statistic(z: Vector) -> Vector:
     """The statistic g of a sum in standard deviations."""
     return z * (2 * normal_cdf(z / TAU) - 1) - 2 / TAU * _density(z / TAU)
 
@@ -56,32 +56,32 @@ def variance(means: Vector) -> Vector:
     return np.interp(means, TABLE, _variances())
 
 
-def chance_below(values: Vector, means: Vector, deviations: Vector) -> Vector:
-    """Where each value stands in the distribution of Σ s_b·g(Z_b), once this has been given mean 0 and variance 1.
+def probability_below(values: Vector, means: Vector, deviations: Vector) -> Vector:
+    """The probability of a Σ s_b·g(Z_b), standardized to mean 0 and variance 1, below each value.
 
-    ``means`` are |μ_b|/s_b, one row for each value. Distributions of the bins are laid on a grid and convolved.
+    ``means`` are |μ_b|/s_b, one row for each value. The distributions of the bins are discretized and convolved.
     """
-    terms = deviations[:, None] * size(np.abs(means[..., None] + NOISE))  # (n_values, n_bins, n_noise)
+    terms = deviations[:, None] * statistic(np.abs(means[..., None] + NOISE))  # (n_values, n_bins, n_noise)
     terms -= terms.min(axis=-1, keepdims=True)
-    step = terms.max(axis=-1).sum(axis=1) / (CELLS - terms.shape[1] - 1)
+    step = terms.max(axis=-1).sum(axis=1) / (N_CELLS - terms.shape[1] - 1)
     places = terms / step[:, None, None]
     left = places.astype(np.intp)
     share = (places - left) * WEIGHTS
-    row = np.arange(left.shape[0] * left.shape[1]).reshape(*left.shape[:2], 1) * CELLS
-    n = row.size * CELLS
+    row = np.arange(left.shape[0] * left.shape[1]).reshape(*left.shape[:2], 1) * N_CELLS
+    n = row.size * N_CELLS
     mass = np.bincount((row + left).ravel(), (WEIGHTS - share).ravel(), n)
     mass += np.bincount((row + left + 1).ravel(), share.ravel(), n)
-    spectrum = np.fft.rfft(mass.reshape(*left.shape[:2], CELLS), axis=-1)
-    total = np.fft.irfft(spectrum.prod(axis=1), CELLS, axis=-1)
+    spectrum = np.fft.rfft(mass.reshape(*left.shape[:2], N_CELLS), axis=-1)
+    total = np.fft.irfft(spectrum.prod(axis=1), N_CELLS, axis=-1)
     return _rank(values, total)
 
 
 def _rank(values: Vector, mass: Vector) -> Vector:
-    """The share of each row of masses (on a grid) below its value, which is in standard deviations from the mean."""
+    """The probability below each value, given in standard deviations from the mean of its row of probabilities."""
     cells = np.arange(mass.shape[1])
     mean = mass @ cells
     spread = np.sqrt(np.maximum(mass @ cells**2 - mean**2, 1e-12))
-    place = np.clip(mean + values * spread, 0, CELLS - 2)
+    place = np.clip(mean + values * spread, 0, N_CELLS - 2)
     below = np.cumsum(mass, axis=1) - mass / 2
     cell = place.astype(np.intp)
     rows = np.arange(len(values))
@@ -97,5 +97,5 @@ def _density(x: Vector) -> Vector:
 def _variances() -> Vector:
     noise = np.linspace(-7, 7, 1401)
     weights = _density(noise) / _density(noise).sum()
-    values = size(np.abs(TABLE[:, None] + noise))
+    values = statistic(np.abs(TABLE[:, None] + noise))
     return (values**2) @ weights - (values @ weights) ** 2

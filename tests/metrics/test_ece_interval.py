@@ -7,9 +7,16 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rhocal.metrics.inference import sizes
-from rhocal.metrics.inference.inverted import bin_moments, chances, ece_interval, invert, statistic, unseen
-from rhocal.metrics.inference.shares import FADE, ONE_SIGN, SPARSE, STEPS, Sums, expect
+from rhocal.metrics.inference import absolute_mean
+from rhocal.metrics.inference.ece_interval import (
+    bin_moments,
+    ece_interval,
+    invert,
+    statistic,
+    tail_probabilities,
+    undetected_error,
+)
+from rhocal.metrics.inference.shares import FADE, N_STEPS, ONE_SIGN, SPARSE, NoisyBinSums, posterior_means
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width
 
@@ -24,40 +31,42 @@ def draw(n, rng, accuracy):
 def test_bias_and_variance_of_a_size_by_quadrature(mean):
     def moment(power):
         def part(z):
-            return sizes.size(np.array(abs(z))) ** power * scipy.stats.norm.pdf(z - mean)
+            return absolute_mean.statistic(np.array(abs(z))) ** power * scipy.stats.norm.pdf(z - mean)
 
         return scipy.integrate.quad(part, mean - 9, mean + 9, points=[0.0], limit=200)[0]
 
     first, second = moment(1), moment(2)
-    assert np.isclose(first - mean, sizes.bias(np.array(mean)), atol=1e-7)
-    assert np.isclose(second - first**2, sizes.variance(np.array(mean)), atol=1e-4)
-    assert -sizes.MOST_BIAS < first - mean < 1e-7
-    assert second - first**2 < sizes.MOST_VARIANCE
+    assert np.isclose(first - mean, absolute_mean.bias(np.array(mean)), atol=1e-7)
+    assert np.isclose(second - first**2, absolute_mean.variance(np.array(mean)), atol=1e-4)
+    assert -absolute_mean.MAX_BIAS < first - mean < 1e-7
+    assert second - first**2 < absolute_mean.MAX_VARIANCE
 
 
 def test_a_size_is_the_mean_over_a_noisy_sign_and_an_independent_value():
     noise = np.random.default_rng(0).standard_normal(1_000_000)
     for z in (0.0, 0.4, 2.0):
-        drawn = np.sign(z + sizes.TAU * noise) * (z - noise / sizes.TAU)
-        assert abs(drawn.mean() - sizes.size(np.array(z))) < 5 * drawn.std() / 1000
+        drawn = np.sign(z + absolute_mean.TAU * noise) * (z - noise / absolute_mean.TAU)
+        assert abs(drawn.mean() - absolute_mean.statistic(np.array(z))) < 5 * drawn.std() / 1000
 
 
 def test_the_distribution_of_a_sum_of_sizes():
     rng = np.random.default_rng(0)
     deviations, means = np.array([1.0, 0.5, 2.0]), np.array([0.0, 1.0, 3.0])
-    drawn = sizes.size(np.abs(means + rng.standard_normal((200_000, 3)))) @ deviations
+    drawn = absolute_mean.statistic(np.abs(means + rng.standard_normal((200_000, 3)))) @ deviations
     scores = (drawn - drawn.mean()) / drawn.std()
     at = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    found = sizes.chance_below(at, np.tile(means, (5, 1)), deviations)
+    found = absolute_mean.probability_below(at, np.tile(means, (5, 1)), deviations)
     assert np.allclose(found, [(scores < x).mean() for x in at], atol=0.005)
 
 
 def test_shares_by_enumeration():
     """All ways to deal 64 steps to three bins, by hand: any signs with a sparse prior, or one sign with a flat one."""
     z, s, total = np.array([0.7, -0.2, 1.9]), np.array([1.0, 0.5, 1.5]), 2.2
-    edges = np.append(0, np.arange(STEPS + 1) + 0.5)
-    ways = np.array([(i, j, STEPS - i - j) for i, j in itertools.product(range(STEPS + 1), repeat=2) if i + j <= STEPS])
-    t = ways / STEPS * total / s
+    edges = np.append(0, np.arange(N_STEPS + 1) + 0.5)
+    ways = np.array(
+        [(i, j, N_STEPS - i - j) for i, j in itertools.product(range(N_STEPS + 1), repeat=2) if i + j <= N_STEPS]
+    )
+    t = ways / N_STEPS * total / s
     plus, minus = np.exp(-((z / s - t) ** 2) / 2), np.exp(-((z / s + t) ** 2) / 2)
     weight = np.zeros(len(ways))
     for chance, alpha, likelihood in (
@@ -66,10 +75,10 @@ def test_shares_by_enumeration():
     ):
         prior = np.diff(edges**alpha)[ways].prod(axis=1)
         weight += chance * likelihood * prior / prior.sum()
-    (mean,) = expect(Sums.of(z, s), np.array([total]), [lambda x: x])
+    (mean,) = posterior_means(NoisyBinSums.from_bins(z, s), np.array([total]), [lambda x: x])
     np.testing.assert_allclose(mean[0], weight @ t / weight.sum(), rtol=1e-6)
     assert np.isclose(mean[0] @ s, total)
-    assert len(FADE) == STEPS + 1
+    assert len(FADE) == N_STEPS + 1
 
 
 def test_far_from_zero_it_is_the_normal_interval():
@@ -94,7 +103,7 @@ def test_the_interval_is_the_set_of_totals_that_are_not_rejected():
         z = s * (scale * np.array([1, -1, 0, 1]) + rng.standard_normal(4))
         found = invert(z, s, 0.95)
         inside, outside = found.low + (found.high - found.low) * np.array([[0.05, 0.95], [-0.05, 1.05]])
-        chance, upper, lower = chances(z, s, np.maximum(np.r_[inside, outside], 0), 0.95)
+        chance, upper, lower = tail_probabilities(z, s, np.maximum(np.r_[inside, outside], 0), 0.95)
         kept = (chance <= 1 - upper) & (chance >= lower)
         assert kept[:2].all()
         assert not kept[3]
@@ -112,7 +121,7 @@ def test_no_errors_seen_is_not_no_errors():
     """20 of 20 right at confidence 1 allow 1 − .05^(1/20) = .139."""
     n = 20
     sure = Scored(np.ones(n), np.ones(n), np.zeros(n), np.zeros(n), np.ones(n))
-    assert np.isclose(unseen(sure, equal_width(sure.confidence, 10), 10, 0.95), 1 - 0.05 ** (1 / 20))
+    assert np.isclose(undetected_error(sure, equal_width(sure.confidence, 10), 10, 0.95), 1 - 0.05 ** (1 / 20))
     assert np.isclose(ece_interval(sure, equal_width(sure.confidence, 10), 10, 0.95).high, 1 - 0.05 ** (1 / 20))
 
 
@@ -132,6 +141,6 @@ def test_coverage_in_small(accuracy, truth):
     for _ in range(400):
         sample = draw(2000, rng, accuracy)
         moments = bin_moments(sample, equal_width(sample.confidence, 10), 10)
-        chance, upper, lower = chances(*moments, np.array([truth]), 0.95)
+        chance, upper, lower = tail_probabilities(*moments, np.array([truth]), 0.95)
         held += int(lower[0] <= chance[0] <= 1 - upper[0])
     assert 0.92 < held / 400 < 0.977
