@@ -240,7 +240,7 @@ def test_normal_draws_agree_with_resampling(monkeypatch):
     a, b = (metrics.Scored.from_predictions(predictions(logits / t, labels)) for t in (2.7, 2.0))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     drawn = paired.differences(a, b, names, seed=1)
-    monkeypatch.setattr(paired, "MANY", 100)
+    monkeypatch.setattr(paired, "MAX_RESAMPLED", 100)
     normal = paired.differences(a, b, names, seed=1)
     for name in names:
         spread = drawn[name].high - drawn[name].low
