@@ -44,6 +44,16 @@ def test_methods():
     assert [line["method"] for line in listed] == list(CALIBRATORS)
 
 
+def test_the_options_of_a_method():
+    shown = run("methods", "rho-norm").stdout
+    assert "'expected' or 'sgd'" in shown
+    (method,) = json.loads(run("methods", "sms:field", "--json").stdout)["methods"]
+    assert method["options"]["n_folds"] == {"default": "10", "values": "a whole number of at least 2"}
+    assert method["options"]["second__ridge"]["values"] == "'cv' or a number of at least 0"
+    done = run("methods", "rho-nrom", code=2)
+    assert "did you mean 'rho-norm'?" in done.stderr
+
+
 def test_metrics():
     text = run("metrics").stdout
     assert all(name in text for name in METRICS)

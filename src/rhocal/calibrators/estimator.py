@@ -41,6 +41,18 @@ def set_options(calibrator: Calibrator, options: dict[str, Any]) -> None:
             raise InputError(f"{type(calibrator).__name__} has no option {name!r}; it has {known}")
 
 
+def describe_options(calibrator: Calibrator) -> dict[str, dict[str, str]]:
+    """The value of every option, and the values it accepts, in words; those of stages as ``stage__option``."""
+    rows: dict[str, dict[str, str]] = {}
+    for item in options_of(type(calibrator)):
+        value = getattr(calibrator, item.name)
+        rows[item.name] = {"default": str(value), "values": item.values}
+        if item.is_stage:
+            inner = describe_options(unfitted(value))
+            rows |= {f"{item.name}__{name}": row for name, row in inner.items()}
+    return rows
+
+
 def output_container(transform: str | None, current: str | None) -> str | None:
     """The container that ``set_output`` asks for; None is a NumPy array."""
     if transform not in {None, "default", "pandas", "polars"}:

@@ -194,4 +194,5 @@ def _describe_alternative(hint: Any, limits: Limits) -> list[str]:
         return ["True", "False"]
     if hint in {int, float}:
         return [limits.describe("whole number" if hint is int else "number")]
-    return [{NoneType: "None", str: "a string"}.get(hint) or f"an instance of {hint.__name__}"]
+    name = {NoneType: "None", str: "a string"}.get(hint)
+    return [name or f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}"]

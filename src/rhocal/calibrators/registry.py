@@ -183,7 +183,7 @@ def find_method(name: str) -> Method:
             find_method(stage)  # an unknown stage is an error now, not in the fit
         return Method(name, "compose.chain:Chain", f"{first}, then {second}", {"first": first, "second": second})
     close = difflib.get_close_matches(name, CALIBRATORS, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     raise InputError(
         f"there is no method {name!r}{hint} There are {', '.join(CALIBRATORS)}, and first:second chains two"
     )

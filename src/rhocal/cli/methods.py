@@ -1,33 +1,52 @@
-"""`rhocal methods`: the table of calibrators."""
+"""`rhocal methods`: the registry of methods, and the options of each."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from rhocal.cli.options import Json, print_json
 
+if TYPE_CHECKING:
+    from rhocal.calibrators import Method
 
-def methods_(as_json: Json = False) -> None:
-    """List the methods, with the options that `rhocal fit -O` takes."""
+
+def methods_(
+    method: Annotated[
+        str | None, typer.Argument(help="A method; its options are listed with defaults and values.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or the options of one method that `rhocal fit -O` takes."""
     from rich.table import Table
 
-    from rhocal.calibrators import CALIBRATORS
+    from rhocal.calibrators.registry import CALIBRATORS, find_method
     from rhocal.reporting import tables
 
-    listed = [
-        {
-            "method": name,
-            "summary": method.summary,
-            "keeps_decision": method.family.keeps_decision,
-            "exports": method.family.exports,
-            "options": {key: str(value) for key, value in method.family(**method.options).get_params().items()},
-        }
-        for name, method in CALIBRATORS.items()
-    ]
+    entries = [_describe(line) for line in (CALIBRATORS.values() if method is None else [find_method(method)])]
     if as_json:
-        print_json({"methods": listed})
+        print_json({"methods": entries})
         return
-    table = Table("method", "what it does", "keeps the decision", "exports", "options")
-    for line in listed:
-        options = ", ".join(line["options"])  # type: ignore[arg-type]
-        flags = ("yes" if line[key] else "no" for key in ("keeps_decision", "exports"))
-        table.add_row(line["method"], line["summary"], *flags, options)  # type: ignore[arg-type]
+    if method is None:
+        table = Table("method", "what it does", "keeps the decision", "exports", "options")
+        for entry in entries:
+            flags = ("yes" if entry[key] else "no" for key in ("keeps_decision", "exports"))
+            table.add_row(entry["method"], entry["summary"], *flags, ", ".join(entry["options"]))
+    else:
+        table = Table("option", "default", "values", title=f"{method}: {entries[0]['summary']}")
+        for name, declared in entries[0]["options"].items():
+            table.add_row(name, declared["default"], declared["values"])
     tables.console().print(table)
+
+
+def _describe(method: Method) -> dict[str, Any]:
+    from rhocal.calibrators.estimator import describe_options
+
+    return {
+        "method": method.name,
+        "summary": method.summary,
+        "keeps_decision": method.family.keeps_decision,
+        "exports": method.family.exports,
+        "options": describe_options(method.family(**method.options)),
+    }
