@@ -47,7 +47,7 @@ class FixedNorm:
     @cached_property
     def mean(self) -> float:
         """Mean norm of a sample."""
-        return float(self.fit.profile.weights @ self.norm) or 1.0
+        return float(dot(self.fit.profile.weights, self.norm)) or 1.0  # a product of BLAS may wait for its threads
 
     @cached_property
     def relative(self) -> Vector:
@@ -221,7 +221,7 @@ class Search:
     ) -> tuple[solve.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            return gaps.descend(pair(np.clip(start, *np.transpose(norm.bounds))), norm.bounds, tolerance), None
+            return gaps.descend(pair(start), norm.bounds, tolerance), None  # which begins within the bounds
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
