@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import rhocal
-from conftest import synthetic
-from rhocal import curve_table, kernels, metrics, solve, special
+from rhocal import curve_table, kernels, metrics, special
 from rhocal.bins import BinSums
 from rhocal.calibrators.gaps import GapObjective
-from rhocal.calibrators.rho_search import FixedNorm, Search
+from rhocal.calibrators.rho_search import FixedNorm
 from rhocal.calibrators.scale_fit import ScaleFit
 from rhocal.errors import InputError
 from rhocal.objectives import objective
@@ -232,45 +231,6 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
         second = (np.array(up[1]) - np.array(down[1])) / (2 * h)
         np.testing.assert_allclose(((vv, vw), (vw, ww))[k], second, rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(gaps.confidence(v, w), fit.confidence(norm.scales(np.array([v, w]))[0]), rtol=1e-9)
-
-
-@pytest.mark.parametrize("text", ["sce + 0.03*nll", "top-brier", "nll", "sce(batch_size=7) + 2*top-brier"])
-@pytest.mark.parametrize("held", [None, 1.0])
-def test_the_compiled_descent_is_that_of_python(text, held, in_numpy, monkeypatch):
-    """From far and near, inside and along the bounds; the last start lies rings away from the minimum."""
-    profile = rhocal.profile(*synthetic(501, 100))
-    fit = ScaleFit.of(profile)
-    norm = FixedNorm(fit, 1.5, profile.norms([1.5], center=True)[0])
-    gaps = GapObjective(fit, objective(text), norm.relative)
-    bounds = [fit.bounds, (0.0, 1.0) if held is None else (held, held)]
-    for away, w in ((0.0, 1.0), (0.0, 0.2), (-0.3, 0.0), (0.3, 0.5), (4.0, 0.7)):
-        start = fit.rough + away, w
-        other = in_numpy(solve.two, gaps, start, bounds)
-        with monkeypatch.context() as patch:
-            if away == 0:
-                patch.setattr(solve, "two", None)  # not needed
-            ours = gaps.descend(start, bounds)
-        assert ours.converged
-        assert other.converged
-        assert ours.n_evaluations == other.n_evaluations
-        assert ours.value == pytest.approx(other.value, rel=1e-11)
-        np.testing.assert_allclose(ours.x, other.x, atol=1e-7)
-        scale, _ = norm.scales(ours.x)
-        np.testing.assert_allclose(gaps.confidence(*ours.x), fit.confidence(scale), rtol=1e-9)
-
-
-@pytest.mark.parametrize("objective", ["sce + 0.03*nll", "top-brier"])
-@pytest.mark.parametrize(("n_classes", "scale"), [(100, 2.0), (10, 0.3), (3, 1.0)])
-def test_the_compiled_search_over_norms_is_that_of_python(n_classes, scale, objective, monkeypatch):
-    data = synthetic(700, n_classes, scale=scale)
-    ours = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
-    monkeypatch.setattr(Search, "down", None)
-    other = rhocal.RhoNormScaling(objective=objective).fit(*data).solution_
-    assert ours.value == pytest.approx(other.value, rel=1e-9)
-    for mine, theirs in zip(ours.trials, other.trials, strict=True):
-        assert mine["converged"] == theirs["converged"]
-        for name in ("rho", "gamma", "beta", "ece", "objective"):
-            assert mine[name] == pytest.approx(theirs[name], rel=1e-6, abs=1e-9), name
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 200])

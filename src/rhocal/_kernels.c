@@ -48,7 +48,6 @@
 #include "_kernels_rows.h"
 
 #include "_kernels_samples.h"
-#include "_kernels_descent.h"
 
 /* ---- Arrays come as buffers ------------------------------------------------------------------------------------------- */
 
@@ -286,75 +285,6 @@ static PyObject *py_gaps(PyObject *self, PyObject *args)
     return ok ? PyLong_FromSsize_t(beyond) : NULL;
 }
 
-/* What every descent of a search has in common, as `kernels.py` packs it. */
-static int hold_problem(Held *held, PyObject *problem, Gaps *f, Rules *rules)
-{
-    PyObject *c, *label_gap, *correct, *weight, *steps;
-    double *b = rules->bounds;
-    if (!PyArg_ParseTuple(problem, "Onn(dd)(OOO)(ddd)(dddd)d(Odd)", &c, &f->n_powers, &f->n, &f->middle, &f->reach, &label_gap,
-                          &correct, &weight, &f->shares[0], &f->shares[1], &f->shares[2], &b[0], &b[1], &b[2], &b[3],
-                          &rules->tolerance, &steps, &rules->longest, &rules->rounding))
-        return 0;
-    int ok = (f->c = hold(held, c, 0)) && (f->label_gap = hold(held, label_gap, 0)) && (f->correct = hold(held, correct, 0)) &&
-             (f->weight = hold(held, weight, 0)) && (rules->shares_of_step = hold(held, steps, 0));
-    if (ok)
-        rules->n_shares = held->buffers[held->n - 1].len / 8;
-    return ok;
-}
-
-static PyObject *py_descend(PyObject *self, PyObject *args)
-{
-    PyObject *problem, *r, *confidence;
-    double x[2];
-    int converged = 0;
-    Curved at = {0};
-    Rules rules;
-    Gaps f = {.n_evaluations = 0};
-    Held held = {.n = 0};
-    if (!PyArg_ParseTuple(args, "O!O(dd)(dd)O", &PyTuple_Type, &problem, &r, &f.least, &f.most, &x[0], &x[1], &confidence))
-        return NULL;
-    int ok = hold_problem(&held, problem, &f, &rules) && (f.r = hold(&held, r, 0)) && (f.confidence = hold(&held, confidence, 1));
-    if (ok) {
-        BEGIN
-        converged = descend(&f, &rules, x, &at);
-        END
-    }
-    release(&held);
-    if (!ok)
-        return NULL;
-    return Py_BuildValue("in(dd)d(dd)", converged, f.n_evaluations, x[0], x[1], at.value, f.seen[0], f.seen[1]);
-}
-
-static PyObject *py_norm_minimum(PyObject *self, PyObject *args)
-{
-    PyObject *problem, *norm, *start, *cold, *relative, *sums, *confidence;
-    double x[2], temperature[2], edge;
-    Py_ssize_t n_bins;
-    int ok, inside = 0;
-    Rules rules;
-    Gaps f = {.n_evaluations = 0};
-    NormMinimum best = {.mean = 1};
-    Held held = {.n = 0};
-    void *a, *b, *c, *d;
-    if (!PyArg_ParseTuple(args, "O!OO(dd)OndOOO", &PyTuple_Type, &problem, &norm, &start, &temperature[0], &temperature[1], &cold,
-                          &n_bins, &edge, &relative, &sums, &confidence) ||
-        (start != Py_None && !PyArg_ParseTuple(start, "dd", &x[0], &x[1])))
-        return NULL;
-    ok = hold_problem(&held, problem, &f, &rules) && (f.confidence = hold(&held, confidence, 1)) && (a = hold(&held, norm, 0)) &&
-         (b = hold(&held, relative, 1)) && (c = hold(&held, sums, 1)) && (d = hold(&held, cold, 0));
-    if (ok) {
-        const Py_ssize_t n_cold = held.buffers[held.n - 1].len / 8;
-        BEGIN
-        inside = norm_minimum(&f, &rules, a, start == Py_None ? NULL : x, temperature, d, n_cold, n_bins, edge, b, c, &best);
-        END
-    }
-    release(&held);
-    if (!ok)
-        return NULL;
-    return Py_BuildValue("iin(dd)ddd", inside, best.converged, best.n_evaluations, best.x[0], best.x[1], best.value, best.mean,
-                         best.ece);
-}
-
 static PyObject *py_dot(PyObject *self, PyObject *args)
 {
     PyObject *first, *second;
@@ -436,8 +366,7 @@ static PyMethodDef methods[] = {
     {"ring", py_ring, METH_VARARGS, NULL},       {"widen", py_widen, METH_VARARGS, NULL},
     {"bin_rows", py_bin_rows, METH_VARARGS, NULL},
     {"interpolate", py_interpolate, METH_VARARGS, NULL},
-    {"gaps", py_gaps, METH_VARARGS, NULL},       {"descend", py_descend, METH_VARARGS, NULL},
-    {"norm_minimum", py_norm_minimum, METH_VARARGS, NULL},
+    {"gaps", py_gaps, METH_VARARGS, NULL},
     {"ends", py_ends, METH_VARARGS, NULL},
     {"bins", py_bins, METH_VARARGS, NULL},       {"dot", py_dot, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

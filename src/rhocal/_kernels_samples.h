@@ -227,13 +227,6 @@ CLONES static double dot(const double *a, const double *b, Py_ssize_t n)
     return total;
 }
 
-CLONES static void divide(const double *a, double by, Py_ssize_t n, double *out)
-{
-#pragma omp simd
-    for (Py_ssize_t i = 0; i < n; i++)
-        out[i] = a[i] / by;
-}
-
 /* Half precision to single: sign and digits to their places, 2^112 mends the exponent. Says whether all were finite. */
 CLONES static int widen_half(const uint16_t *from, Py_ssize_t start, Py_ssize_t stop, uint32_t *to)
 {

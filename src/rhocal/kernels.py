@@ -225,53 +225,6 @@ def gap_sums(
     return sums, confidence, beyond
 
 
-class Descent(NamedTuple):
-    """What every descent of a search has in common: see ``gaps.py`` for the objective and ``solve.two`` for the way down."""
-
-    curves: Vector
-    """Coefficients of a ring (n_powers × n_samples)."""
-    n_powers: int
-    n_samples: int
-    ring: tuple[float, float]
-    """The middle of the ring in log scale, and how far around it the ring reaches."""
-    samples: tuple[Vector, Vector, Vector]
-    """Label gap, correctness, weight."""
-    shares: tuple[float, float, float]
-    """Of the three parts of the objective."""
-    bounds: tuple[float, float, float, float]
-    """Of v and of w."""
-    tolerance: float
-    rules: tuple[Vector, float, float]
-
-    def minimum(
-        self, relative: Vector, ends: tuple[float, float], start: tuple[float, float]
-    ) -> tuple[bool, int, tuple[float, float], float, tuple[float, float], Vector] | None:
-        """The minimum for one norm, relative to its mean: None if the ring does not hold every scale on the way.
-
-        Found are: whether it converged, the number of evaluations, where it ended and with what value, confidences, and
-        before them the point that they belong to.
-        """
-        confidence = np.empty(self.n_samples)
-        converged, *found = _kernels.descend(self, relative, ends, start, confidence)
-        return None if converged < 0 else (converged == 1, *found, confidence)
-
-    def minimum_of_norm(
-        self,
-        norm: Vector,
-        start: tuple[float, float] | None,
-        temperature: tuple[float, float],
-        cold: Vector,
-        bins: tuple[int, float],
-        room: tuple[Vector, Vector, Vector],
-    ) -> tuple[bool, int, tuple[float, float], float, float, float] | None:
-        """What ``Search.minimum`` looks for, the mean of the norm, and the ECE: None if the ring does not hold every scale.
-
-        ``bins`` are their number and the rule for their edges; ``room`` is where to work: two numbers a sample, three a bin.
-        """
-        inside, converged, *found = _kernels.norm_minimum(self, norm, start, temperature, cold, *bins, *room)
-        return (converged == 1, *found) if inside else None
-
-
 def dot(a: Vector, b: Vector) -> float:
     """Σ a·b of two vectors."""
     total: float = _kernels.dot(a, b, len(b))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import kernels, solve
-from rhocal.bins import ON_THE_EDGE, BinSums
-from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR, GapObjective, descent
+from rhocal import solve
+from rhocal.bins import BinSums
+from rhocal.calibrators.gaps import SMALLEST_DENOMINATOR, GapObjective
 from rhocal.special import Vector, dot
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale_fit import ScaleFit
-    from rhocal.kernels import Descent
     from rhocal.objectives import Objective
 
 VERY_MANY = 100_000
@@ -29,7 +28,7 @@ SOME = 20_000
 """How many that are."""
 
 
-COLD = np.array([1.0, 0.2])
+COLD = (1.0, 0.2)
 """Shares of β where a search begins that knows nothing."""
 
 
@@ -152,19 +151,6 @@ class Search:
 
     def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[solve.Minimum, float]:
         """The optimum of this norm, and the ECE there of all samples."""
-        down, profile, temperature = self.down, self.fit.profile, self.temperature
-        if down is not None and isinstance(norm, FixedNorm) and kernels.adds(norm.norm, profile.top):
-            # compiled, from the mean of the norm to the bins
-            found = down.minimum_of_norm(
-                norm.norm, None if self.last is None else pair(self._start(self.last[0])),
-                (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
-                (np.empty(profile.n_samples), np.empty(3 * n_bins), np.empty(profile.n_samples)),
-            )  # fmt: skip
-            if found is not None:
-                converged, n_evaluations, x, value, norm.mean, ece = found
-                minimum = solve.Minimum(np.array(x), value, converged=converged, n_evaluations=n_evaluations)
-                self._remember(norm, minimum, None)
-                return minimum, ece
         minimum = self.minimum(norm)
         return minimum, self.ece(norm, minimum.x, n_bins)
 
@@ -172,19 +158,6 @@ class Search:
         """The ECE of all samples at a point."""
         facts = self.fit.facts
         return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
-
-    @cached_property
-    def down(self) -> Descent | None:
-        """The compiled way down, in the ring of the best single scale."""
-        profile, table, weights = self.fit.profile, self.fit.tabled, self.target.gap_weights
-        samples = profile.label_gap, profile.correct, profile.weights
-        if (
-            table is None or weights is None or not self.fit.sees_gaps(self.target) or profile.n_samples >= VERY_MANY
-            or not all(kernels.adds(part, profile.top) for part in samples)
-        ):  # fmt: skip
-            return None
-        ring = table.ring_around(*2 * (float(self.temperature.x[0]),))
-        return None if ring is None else descent(ring, samples, weights, [self.fit.bounds, (0.0, 1.0)])
 
     def _among_some(self, norm: FixedNorm) -> solve.Minimum:
         if self.rows is None or self.coarse is None:
@@ -221,7 +194,7 @@ class Search:
     ) -> tuple[solve.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            return gaps.descend(pair(start), norm.bounds, tolerance), None  # which begins within the bounds
+            return solve.two(gaps, pair(start), norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)

@@ -8,12 +8,11 @@ from rhocal.solve.many import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton
 from rhocal.solve.one import convex, newton, scan
 from rhocal.solve.sampled import sgd
 from rhocal.solve.special_cases import isotonic, logistic, quadratic, studentized_range
-from rhocal.solve.two import RULES_OF_TWO, two
+from rhocal.solve.two import two
 
 __all__ = [
     "FEW_PARAMETERS",
     "ROUNDING",
-    "RULES_OF_TWO",
     "TOLERANCE",
     "Curved",
     "CurvedFunction",

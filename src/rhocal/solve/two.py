@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 Pair = tuple[float, float]
 
-RULES_OF_TWO = (np.array(STEPS), LONGEST_STEP, ROUNDING)
-"""What ``two`` goes by, for those who do the same in another language."""
-
 
 def two(
     fun: Callable[[float, float], Curved],
