@@ -260,12 +260,29 @@ def test_threads_change_nothing(monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
+def unaligned(array):
+    """The same numbers, one byte off the address that their type needs."""
+    place = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place
+
+
 def test_arrays_that_are_not_rows_in_memory_take_numpy():
     z = logits((30, 40), np.float32)
-    for other in (z.T, z[:, ::2], z.astype(">f4"), z.astype(np.float16), z[0], z[:0]):
+    for other in (z.T, z[:, ::2], z.astype(">f4"), z.astype(np.float16), z[0], z[:0], unaligned(z)):
         assert not kernels.serves(other)
     assert kernels.serves(z)
     assert kernels.serves(z[3:9])
+
+
+def test_numbers_at_odd_addresses():
+    z, labels = logits((300, 40), np.float64), np.arange(300) % 40
+    fits = [rhocal.RhoNormScaling().fit(part, labels) for part in (z, unaligned(z))]
+    np.testing.assert_allclose(fits[1].predict_proba(z), fits[0].predict_proba(z), rtol=1e-6)
+    x, half = np.arange(300.0), z.astype(np.float16)
+    assert kernels.adds(x, x)
+    assert not kernels.adds(x, unaligned(x))
+    np.testing.assert_array_equal(special.widened(unaligned(half)), half)
 
 
 @pytest.mark.parametrize("network", ["cifar10", "flowers102"])  # evaluated directly, and through a table with γ > 0
