@@ -150,7 +150,7 @@ def test_sums_in_bins(weighted, in_numpy):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_classes", [2, 3, 10, 16, 17, 100])
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 16, 17, 100, 255, 256, 300])
 def test_calibration_errors_straight_from_probabilities(n_classes, dtype, in_numpy):
     probs = special.softmax(logits((3001, n_classes), dtype))
     probs[:40] = 1 / n_classes  # every class is as likely: the first is predicted

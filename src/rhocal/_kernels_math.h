@@ -18,6 +18,8 @@
 
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define INLINE static __forceinline
 #else
 #define INLINE static inline
 #endif

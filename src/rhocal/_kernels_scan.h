@@ -46,6 +46,8 @@ INLINE void TYPED(scan_block)(const TYPED(Block) *block, REAL low[WIDTH], Py_ssi
         top[r] = TYPED(max_of_lanes)(high);
         column[r] = TYPED(find_first)(row, m, top[r]);
     }
+    for (int r = block->n; r < WIDTH; r++) /* the last row fills the other lanes, as in a block of short rows */
+        column[r] = column[r - 1], top[r] = top[r - 1], total[r] = total[r - 1];
 }
 
 /* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
