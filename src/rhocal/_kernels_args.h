@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     const char *kernel;
     PyObject *const *args;
-    Py_ssize_t n_taken;
+    Py_ssize_t n_args, n_taken;
     int has_failed, is_running, n_held;
     PyThreadState *thread;       /* while the kernel runs: the thread that gave up the interpreter's lock, */
     unsigned int float_control;  /* and how its floating-point unit was set */
@@ -88,6 +88,22 @@ static void refuse_shape(Call *call, const char *name, int n_dims, const Py_ssiz
     else
         refuse(call, PyExc_ValueError, name, "must have shape (%s, %s) and not be empty; got (%zd, %zd)",
                length_text(shape[0], rows), length_text(shape[1], columns), got->shape[0], got->shape[1]);
+}
+
+/* The next argument; NULL after an error. */
+static PyObject *take_object(Call *call, const char *name)
+{
+    if (!call->has_failed && call->n_taken == call->n_args)
+        refuse(call, PyExc_SystemError, name, "is one argument more than begin_call() expects");
+    return call->has_failed ? NULL : call->args[call->n_taken++];
+}
+
+/* Whether the next argument is None; it then counts as taken. */
+static int takes_none(Call *call)
+{
+    const int is_none = !call->has_failed && call->n_taken < call->n_args && call->args[call->n_taken] == Py_None;
+    call->n_taken += is_none;
+    return is_none;
 }
 
 /* ---- Arrays ---------------------------------------------------------------------------------------------------- */
@@ -145,9 +161,11 @@ static const char *shares_memory_with(const Call *call)
 static Array take_array(Call *call, const char *name, Type type, Access access, int n_dims, const Py_ssize_t shape[2])
 {
     const Array none = {0};
+    PyObject *object = take_object(call, name);
+    if (object && call->n_held == MAX_ARRAYS)
+        refuse(call, PyExc_SystemError, name, "is one array more than MAX_ARRAYS");
     if (call->has_failed)
         return none;
-    PyObject *object = call->args[call->n_taken++];
     Py_buffer *buffer = &call->held[call->n_held].buffer;
     if (PyObject_GetBuffer(object, buffer, PyBUF_RECORDS_RO) < 0) {
         PyErr_Clear();
@@ -191,19 +209,18 @@ static Array take_vector(Call *call, const char *name, Type type, Access access,
 /* None gives an array without data. */
 static Array take_optional_vector(Call *call, const char *name, Type type, Py_ssize_t length)
 {
-    if (call->has_failed || call->args[call->n_taken] != Py_None)
-        return take_vector(call, name, type, READ, length);
-    call->n_taken++;
-    return (Array){0};
+    if (takes_none(call))
+        return (Array){0};
+    return take_vector(call, name, type, READ, length);
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------------------------- */
 
 static double take_float(Call *call, const char *name)
 {
-    if (call->has_failed)
+    PyObject *object = take_object(call, name);
+    if (!object)
         return 0;
-    PyObject *object = call->args[call->n_taken++];
     const double value = PyFloat_AsDouble(object);
     if (value == -1 && PyErr_Occurred()) {
         PyErr_Clear();
@@ -215,21 +232,17 @@ static double take_float(Call *call, const char *name)
 /* None leaves the value as it is; returned is whether there was a number. */
 static int take_optional_float(Call *call, const char *name, double *value)
 {
-    if (call->has_failed)
+    if (takes_none(call))
         return 0;
-    if (call->args[call->n_taken] == Py_None) {
-        call->n_taken++;
-        return 0;
-    }
     *value = take_float(call, name);
     return 1;
 }
 
 static Py_ssize_t take_index(Call *call, const char *name)
 {
-    if (call->has_failed)
+    PyObject *object = take_object(call, name);
+    if (!object)
         return 0;
-    PyObject *object = call->args[call->n_taken++];
     const Py_ssize_t value = PyNumber_AsSsize_t(object, PyExc_OverflowError);
     if (value == -1 && PyErr_Occurred()) {
         const int is_large = PyErr_ExceptionMatches(PyExc_OverflowError);
@@ -267,6 +280,7 @@ static Call begin_call(const char *kernel, PyObject *const *args, Py_ssize_t n_a
     Call call;
     call.kernel = kernel;
     call.args = args;
+    call.n_args = n_args;
     call.n_taken = call.has_failed = call.is_running = call.n_held = 0;
     if (n_args != n_expected) {
         PyErr_Format(PyExc_TypeError, "%s: takes %zd arguments; got %zd", kernel, n_expected, n_args);
@@ -279,6 +293,8 @@ static Call begin_call(const char *kernel, PyObject *const *args, Py_ssize_t n_a
  * a kernel to whose result they make no difference flushes them to 0. */
 static int run_kernel(Call *call, Subnormals subnormals)
 {
+    if (!call->has_failed && call->n_taken != call->n_args)
+        refuse(call, PyExc_SystemError, "arguments", "are fewer than begin_call() expects");
     if (call->has_failed)
         return 0;
     call->is_running = 1;
