@@ -4,6 +4,7 @@ Without a C compiler the package installs all the same and takes the passes in N
 """
 
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -15,16 +16,20 @@ UNIX = [
     "-fno-trapping-math",
 ]
 
+# One binary serves Python 3.11 and later (abi3). Free-threaded Python has no limited API: there it is one for each version.
+LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
 setup(
     ext_modules=[
         Extension(
             "rhocal.numerics._kernels",
             ["src/rhocal/numerics/_kernels.c"],
             depends=sorted(str(path) for path in Path("src/rhocal/numerics").glob("_kernels*.h")),
+            define_macros=[("Py_LIMITED_API", "0x030b0000")] if LIMITED else [],
             extra_compile_args=["/O2"] if sys.platform == "win32" else UNIX,
-            py_limited_api=True,
+            py_limited_api=LIMITED,
             optional=True,
         )
     ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED else {},
 )

@@ -1,451 +1,399 @@
-/* The passes over logits as compiled loops. `kernels.py` is the only caller and the place where they are explained; the same in
- * NumPy is `passes.py`, which serves where this file could not be compiled, and which tests compare with.
+/* The passes over logits as compiled loops. `kernels.py` is the only caller. The same passes in NumPy serve where this file
+ * could not be compiled, and tests compare both.
  *
- * Every function takes a range of rows and writes what belongs to these rows, without the interpreter's lock: threads share
- * the rows. Arrays are C-contiguous; `kernels.py` sees to it. Nothing is allocated here.
+ * A kernel works on a range of rows and writes what belongs to these rows, without the interpreter's lock: threads share the
+ * rows. It allocates nothing and keeps nothing between calls.
+ *
+ *   _kernels_args.h      how arguments are checked
+ *   _kernels_math.h      how loops are compiled (CLONES, INLINE), sizes, exp and log
+ *   _kernels_rows.h      kernels over rows of logits, for float and for double (REAL, WIDTH, TYPED, EACH_LANE)
+ *   _kernels_bins.h, _kernels_samples.h, _kernels_gaps.h      kernels over samples, in double
+ *
+ * To add a kernel:
+ *
+ *   1. Write the loop: over rows of logits in a header that `_kernels_rows.h` includes, as TYPED(name); else in a header that
+ *      is included below. Its first word is CLONES; the functions that it calls are INLINE. Sums over rows need no loop of
+ *      their own: write the terms of one vector and call TYPED(add_up), as TYPED(curve) does.
+ *   2. Write the entry below: name_doc, whose first line is the signature, and py_name, which takes the arguments in the same
+ *      order (see `_kernels_args.h`). Sizes come from the shapes of the arrays, never as arguments of their own.
+ *   3. Add ENTRY(name) to `methods`, and the signature with its types to `_kernels.pyi`.
+ *   4. Call it from a function of `kernels.py`, and that from the place that has the same computation in NumPy.
+ *   5. Add a row of valid arguments to ENTRIES in `tests/test_kernel_arguments.py`, and to `tests/test_kernels.py` a test that
+ *      compares the result with NumPy's.
  */
 
-#define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "_kernels_math.h"
+#include "_kernels_args.h"
+#include "_kernels_bins.h"
+#include "_kernels_samples.h"
+#include "_kernels_gaps.h"
 
 #define REAL float
 #define WIDTH 16
 #define TYPED(x) x##_float
-#define EXP exp_float
-#define QUARTER(x) sqrtf(sqrtf(x))
-#define NEXT(x) nextafterf(x, INFINITY)
-#define HUGEST 3e38f
-#define ALMOST_ONE 0.999999f
-#include "_kernels_plain.h"
-#include "_kernels_blocks.h"
 #include "_kernels_rows.h"
 #undef REAL
 #undef WIDTH
 #undef TYPED
-#undef EXP
-#undef QUARTER
-#undef NEXT
-#undef HUGEST
-#undef ALMOST_ONE
 
 #define REAL double
 #define WIDTH 8
 #define TYPED(x) x##_double
-#define EXP exp_double
-#define QUARTER(x) sqrt(sqrt(x))
-#define NEXT(x) nextafter(x, INFINITY)
-#define HUGEST 1e308
-#define ALMOST_ONE 0.99999999999999
-#include "_kernels_plain.h"
-#include "_kernels_blocks.h"
 #include "_kernels_rows.h"
+#undef REAL
+#undef WIDTH
+#undef TYPED
 
-#include "_kernels_samples.h"
-#include "_kernels_descent.h"
+/* A kernel over rows, for the type of the logits z, which are its first argument. */
+#define CALL_TYPED(name, z, ...) \
+    ((z).is_double ? name##_double((z).data, __VA_ARGS__) : name##_float((z).data, __VA_ARGS__))
 
-/* ---- Arrays come as buffers ------------------------------------------------------------------------------------------- */
+/* ---- Rows of logits -------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    Py_buffer buffers[12];
-    int n;
-} Held;
+PyDoc_STRVAR(ends_doc,
+             "ends($module, z, start, stop, /)\n--\n\n"
+             "Whether z[start:stop] is finite, its smallest and its largest entry. z is a vector of float32 or float64.");
 
-static void release(Held *held)
+static PyObject *py_ends(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    while (held->n > 0)
-        PyBuffer_Release(&held->buffers[--held->n]);
+    Call call = begin_call("ends", args, n_args, 3);
+    Array z = take_vector(&call, "z", FLOATS, READ, ANY);
+    Range entries = take_range(&call, z.n_rows, 1);
+    double smallest = 0, largest = 0;
+    int is_finite = 0;
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        is_finite = CALL_TYPED(ends, z, entries, &smallest, &largest);
+    return end_call(&call) ? Py_BuildValue("Ndd", PyBool_FromLong(is_finite), smallest, largest) : NULL;
 }
 
-static void *hold(Held *held, PyObject *array, int writable)
+PyDoc_STRVAR(scan_doc,
+             "scan($module, z, start, stop, column, top, total, /)\n--\n\n"
+             "Write the column of the largest entry (the first if there are several), that entry and the sum of every row.\n\n"
+             "Returned is the smallest entry of these rows. A sum is not finite if an entry is not.");
+
+static PyObject *py_scan(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    Py_buffer *view = &held->buffers[held->n];
-    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
-        return NULL;
-    held->n++;
-    return view->buf;
+    Call call = begin_call("scan", args, n_args, 6);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 1);
+    Array column = take_vector(&call, "column", INTP, WRITE, z.n_rows);
+    Array top = take_vector(&call, "top", FLOAT64, WRITE, z.n_rows);
+    Array total = take_vector(&call, "total", FLOAT64, WRITE, z.n_rows);
+    double smallest = 0;
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        smallest = CALL_TYPED(scan, z, z.n_columns, rows, column.data, top.data, total.data);
+    return end_call(&call) ? PyFloat_FromDouble(smallest) : NULL;
 }
 
-/* Subnormal numbers make every step ten times slower, and none of them matters here. */
-#if defined(__SSE2__)
-#define BEGIN                                                                                                              \
-    Py_BEGIN_ALLOW_THREADS unsigned int control = _mm_getcsr();                                                            \
-    _mm_setcsr(control | 0x8040);
-#define END                                                                                                                \
-    _mm_setcsr(control);                                                                                                   \
-    Py_END_ALLOW_THREADS
-#else
-#define BEGIN Py_BEGIN_ALLOW_THREADS
-#define END Py_END_ALLOW_THREADS
-#endif
+PyDoc_STRVAR(largest_doc,
+             "largest($module, z, start, stop, out, /)\n--\n\n"
+             "Write the k largest entries of every row, largest first. k is the number of columns of out.");
 
-#define IS_DOUBLE(held) ((held).buffers[0].itemsize == 8)
-
-/* The loop for the type of the rows. */
-#define ON_ROWS(function, ...) (IS_DOUBLE(held) ? function##_double(__VA_ARGS__) : function##_float(__VA_ARGS__))
-
-static PyObject *done(Held *held, int ok)
+static PyObject *py_largest(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    release(held);
-    if (!ok)
-        return NULL;
-    Py_RETURN_NONE;
+    Call call = begin_call("largest", args, n_args, 4);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, z.n_rows, ANY);
+    require_between(&call, "the number of columns of out", out.n_columns, 1, z.n_columns);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(largest, z, z.n_columns, rows, out.n_columns, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_ends(PyObject *self, PyObject *args)
+PyDoc_STRVAR(bin_rows_doc,
+             "bin_rows($module, probs, start, stop, labels, edge, tolerance, sums, /)\n--\n\n"
+             "Add weight, confidence and correctness of every row to its bin of confidence (3 x n_bins).\n\n"
+             "Returned is whether all is valid: labels are columns, no entry is negative, rows sum to 1 within the tolerance.\n"
+             "`edge` is how far above the edge of a bin a confidence may lie and still belong to it.");
+
+static PyObject *py_bin_rows(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z;
-    Py_ssize_t start, stop;
-    double least = 0, most = 0;
-    int finite = 0;
-    Held held = {.n = 0};
-    void *a;
-    if (!PyArg_ParseTuple(args, "Onn", &z, &start, &stop) || !(a = hold(&held, z, 0)))
-        return NULL;
-    BEGIN
-    finite = ON_ROWS(ends, a, start, stop, &least, &most);
-    END
-    release(&held);
-    return Py_BuildValue("Ndd", PyBool_FromLong(finite), least, most);
+    Call call = begin_call("bin_rows", args, n_args, 7);
+    Array probs = take_matrix(&call, "probs", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, probs.n_rows, 0);
+    Array labels = take_vector(&call, "labels", INT64, READ, probs.n_rows);
+    double edge = take_float(&call, "edge"), tolerance = take_float(&call, "tolerance");
+    Array sums = take_matrix(&call, "sums", FLOAT64, WRITE, 3, ANY);
+    int is_valid = 0;
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        is_valid = CALL_TYPED(bin_rows, probs, probs.n_columns, rows, labels.data, sums.n_columns, edge, tolerance,
+                              sums.data);
+    return end_call(&call) ? PyBool_FromLong(is_valid) : NULL;
 }
 
-static PyObject *py_scan(PyObject *self, PyObject *args)
+PyDoc_STRVAR(norms_doc,
+             "norms($module, z, start, stop, total, top, out, /)\n--\n\n"
+             "Write the norms of every row for rho = 1, 1.25, ..., 3 (9 x n_rows).\n\n"
+             "With `total` and `top`, sum and largest entry of every row, entries are centered at their mean; else both are None.");
+
+static PyObject *py_norms(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *column, *top, *total;
-    Py_ssize_t m, start, stop;
-    double least = 0;
-    Held held = {.n = 0};
-    void *a, *b, *c, *d;
-    if (!PyArg_ParseTuple(args, "OnnnOOO", &z, &m, &start, &stop, &column, &top, &total))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, column, 1)) && (c = hold(&held, top, 1)) && (d = hold(&held, total, 1));
-    if (ok) {
-        BEGIN
-        least = ON_ROWS(scan, a, m, start, stop, b, c, d);
-        END
-    }
-    release(&held);
-    return ok ? PyFloat_FromDouble(least) : NULL;
+    Call call = begin_call("norms", args, n_args, 6);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array total = take_optional_vector(&call, "total", FLOAT64, z.n_rows);
+    Array top = take_optional_vector(&call, "top", FLOAT64, z.n_rows);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, N_NORMS, z.n_rows);
+    if (!call.has_failed && !total.data != !top.data)
+        refuse(&call, PyExc_ValueError, "top", "must be None if total is, and an array if total is one");
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(norms, z, z.n_rows, z.n_columns, rows, total.data, top.data, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_best(PyObject *self, PyObject *args)
+PyDoc_STRVAR(curve_doc,
+             "curve($module, z, start, stop, top, scale, out, /)\n--\n\n"
+             "Write L = log sum exp(scale (z - top)) of every row and its derivatives in the scale.\n\n"
+             "out is (order + 1) x n_rows, with an order of 1, 2 or 3; `top` is the largest entry of every row.");
+
+static PyObject *py_curve(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *out;
-    Py_ssize_t m, start, stop, k;
-    Held held = {.n = 0};
-    void *a, *b;
-    if (!PyArg_ParseTuple(args, "OnnnnO", &z, &m, &start, &stop, &k, &out))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1));
-    if (ok) {
-        BEGIN
-        ON_ROWS(best, a, m, start, stop, k, b);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("curve", args, n_args, 6);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
+    Array scale = take_vector(&call, "scale", FLOAT64, READ, z.n_rows);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, ANY, z.n_rows);
+    require_between(&call, "the number of rows of out", out.n_rows, 2, 4);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(curve, z, z.n_rows, z.n_columns, rows, top.data, scale.data, (int)out.n_rows - 1, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_norms(PyObject *self, PyObject *args)
+PyDoc_STRVAR(moments_doc,
+             "moments($module, z, start, stop, top, scales, out, /)\n--\n\n"
+             "Write the sums of e, e d and e d^2 of every row at five scales (15 x n_rows), e = exp(scale d), d = z - top.\n\n"
+             "The scales must be to each other as 3 : 4 : 6 : 9 : 12; only the first one is read.");
+
+static PyObject *py_moments(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *total, *top, *out;
-    Py_ssize_t m, start, stop, n;
-    Held held = {.n = 0};
-    void *a, *b, *c = NULL, *d = NULL;
-    if (!PyArg_ParseTuple(args, "OnnnOOOn", &z, &m, &start, &stop, &total, &top, &out, &n))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, out, 1)) &&
-             (total == Py_None || ((c = hold(&held, total, 0)) && (d = hold(&held, top, 0))));
-    if (ok) {
-        BEGIN
-        ON_ROWS(norms, a, m, start, stop, c, d, b, n);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("moments", args, n_args, 6);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
+    Array scales = take_vector(&call, "scales", FLOAT64, READ, 5);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, 15, z.n_rows);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(moments, z, z.n_rows, z.n_columns, rows, top.data, scales.data, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_curve(PyObject *self, PyObject *args)
+PyDoc_STRVAR(moments_at_doc,
+             "moments_at($module, z, start, stop, top, scale, out, /)\n--\n\n"
+             "Write sums around the scale s of every row (9 x n_rows), with e and d as in `moments`.\n\n"
+             "These are e and e d at s / 2, e d^0 to e d^4 at s, e and e d at 2 s.");
+
+static PyObject *py_moments_at(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *top, *scale, *out;
-    Py_ssize_t m, start, stop, n;
-    int order;
-    Held held = {.n = 0};
-    void *a, *b, *c, *d;
-    if (!PyArg_ParseTuple(args, "OnnnOOiOn", &z, &m, &start, &stop, &top, &scale, &order, &out, &n))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, top, 0)) && (c = hold(&held, scale, 0)) && (d = hold(&held, out, 1));
-    if (ok) {
-        BEGIN
-        ON_ROWS(curve, a, m, start, stop, b, c, order, d, n);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("moments_at", args, n_args, 6);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
+    Array scale = take_vector(&call, "scale", FLOAT64, READ, z.n_rows);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, 9, z.n_rows);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(moments_at, z, z.n_rows, z.n_columns, rows, top.data, scale.data, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_moments(PyObject *self, PyObject *args)
+PyDoc_STRVAR(softmax_doc,
+             "softmax($module, z, start, stop, scale, out, /)\n--\n\n"
+             "Write softmax(scale z) of every row, in the type of z. `scale` has one number a row, or one for all rows.\n\n"
+             "The first of the largest entries of a row is also the first of the largest probabilities.");
+
+static PyObject *py_softmax(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *top, *scales, *out;
-    Py_ssize_t m, start, stop, n;
-    int own;
-    Held held = {.n = 0};
-    void *a, *b, *c, *d;
-    if (!PyArg_ParseTuple(args, "OnnnOOpOn", &z, &m, &start, &stop, &top, &scales, &own, &out, &n))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, top, 0)) && (c = hold(&held, scales, 0)) && (d = hold(&held, out, 1));
-    if (ok) {
-        BEGIN
-        if (own)
-            ON_ROWS(moments_at, a, m, start, stop, b, c, d, n);
-        else
-            ON_ROWS(moments, a, m, start, stop, b, c, d, n);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("softmax", args, n_args, 5);
+    Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
+    Range rows = take_range(&call, z.n_rows, 0);
+    Array scale = take_vector(&call, "scale", FLOAT64, READ, ANY);
+    Array out = take_matrix(&call, "out", z.is_double ? FLOAT64 : FLOAT32, WRITE, z.n_rows, z.n_columns);
+    const int is_shared = scale.n_rows == 1;
+    if (!is_shared)
+        require_between(&call, "the length of scale", scale.n_rows, z.n_rows, z.n_rows);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        CALL_TYPED(softmax, z, z.n_columns, rows, scale.data, is_shared, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_softmax(PyObject *self, PyObject *args)
+/* ---- Samples --------------------------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(bins_doc,
+             "bins($module, confidence, start, stop, correct, weights, edge, sums, /)\n--\n\n"
+             "Add weight, confidence and correctness of every sample to its bin of confidence (3 x n_bins).\n\n"
+             "Without weights (None) every sample counts 1. `edge` is as in `bin_rows`.");
+
+static PyObject *py_bins(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *z, *scale, *out;
-    Py_ssize_t m, start, stop;
-    int same;
-    Held held = {.n = 0};
-    void *a, *b, *c;
-    if (!PyArg_ParseTuple(args, "OnnnOpO", &z, &m, &start, &stop, &scale, &same, &out))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, scale, 0)) && (c = hold(&held, out, 1));
-    if (ok) {
-        BEGIN
-        ON_ROWS(softmax, a, m, start, stop, b, same, c);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("bins", args, n_args, 7);
+    Array confidence = take_vector(&call, "confidence", FLOAT64, READ, ANY);
+    Range samples = take_range(&call, confidence.n_rows, 0);
+    Array correct = take_vector(&call, "correct", FLOAT64, READ, confidence.n_rows);
+    Array weights = take_optional_vector(&call, "weights", FLOAT64, confidence.n_rows);
+    double edge = take_float(&call, "edge");
+    Array sums = take_matrix(&call, "sums", FLOAT64, WRITE, 3, ANY);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        bin_samples(confidence.data, correct.data, weights.data, samples, sums.n_columns, edge, sums.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_ring(PyObject *self, PyObject *args)
+PyDoc_STRVAR(ring_doc,
+             "ring($module, c, start, stop, scale, center, own_center, edge, out, /)\n--\n\n"
+             "Write L and its derivatives in the scale from polynomials of t = (log scale - center) / log 2, one a sample.\n\n"
+             "c are their coefficients (n_powers x n_samples), lowest power first; `own_center` is None or a number a sample that\n"
+             "is added to the center. Beyond |t| = edge a curve continues along its tangent, down to 0. out is (order + 1) x\n"
+             "n_samples, with an order of 1, 2 or 3.");
+
+static PyObject *py_ring(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *c, *scale, *own, *out;
-    Py_ssize_t n_powers, start, stop, n;
-    double middle, edge;
-    int order;
-    Held held = {.n = 0};
-    void *a, *b, *d, *e = NULL;
-    if (!PyArg_ParseTuple(args, "OnnnOOddiOn", &c, &n_powers, &start, &stop, &scale, &own, &middle, &edge, &order, &out,
-                          &n))
-        return NULL;
-    int ok = (a = hold(&held, c, 0)) && (b = hold(&held, scale, 0)) && (d = hold(&held, out, 1)) &&
-             (own == Py_None || (e = hold(&held, own, 0)));
-    if (ok) {
-        BEGIN
-        ring(a, n_powers, start, stop, b, e, middle, edge, order, d, n);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("ring", args, n_args, 8);
+    Array c = take_matrix(&call, "c", FLOAT64, READ, ANY, ANY);
+    Range samples = take_range(&call, c.n_columns, 0);
+    Array scale = take_vector(&call, "scale", FLOAT64, READ, c.n_columns);
+    double center = take_float(&call, "center");
+    Array own_center = take_optional_vector(&call, "own_center", FLOAT64, c.n_columns);
+    double edge = take_float(&call, "edge");
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, ANY, c.n_columns);
+    require_between(&call, "the number of rows of out", out.n_rows, 2, 4);
+    const Ring ring = {c.data, c.n_rows, c.n_columns, center, own_center.data, edge};
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        evaluate_ring(ring, samples, scale.data, (int)out.n_rows - 1, out.data);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_interpolate(PyObject *self, PyObject *args)
+PyDoc_STRVAR(interpolate_doc,
+             "interpolate($module, c, start, stop, matrix, scales, /)\n--\n\n"
+             "Turn the sums of `moments` at five scales into polynomials of a ring, in place (15 x n_samples).\n\n"
+             "`matrix` (15 x 15) takes L, dL/dt and d2L/dt2 at the scales to coefficients.");
+
+static PyObject *py_interpolate(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *matrix, *scales, *out;
-    Py_ssize_t start, stop, n;
-    Held held = {.n = 0};
-    void *a, *b, *c;
-    if (!PyArg_ParseTuple(args, "OOnnOn", &matrix, &scales, &start, &stop, &out, &n))
-        return NULL;
-    int ok = (a = hold(&held, matrix, 0)) && (b = hold(&held, scales, 0)) && (c = hold(&held, out, 1));
-    if (ok) {
-        BEGIN
-        interpolate(a, b, start, stop, c, n);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("interpolate", args, n_args, 5);
+    Array c = take_matrix(&call, "c", FLOAT64, WRITE, 15, ANY);
+    Range samples = take_range(&call, c.n_columns, 0);
+    Array matrix = take_matrix(&call, "matrix", FLOAT64, READ, 15, 15);
+    Array scales = take_vector(&call, "scales", FLOAT64, READ, 5);
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        interpolate(matrix.data, scales.data, samples, c.data, c.n_columns);
+    return end_call_with_none(&call);
 }
 
-static PyObject *py_gaps(PyObject *self, PyObject *args)
+PyDoc_STRVAR(gaps_doc,
+             "gaps($module, curves, center, relative, v, w, label_gap, correct, weights, square_share, nll_share, sums,"
+             " confidence, /)\n--\n\n"
+             "Write the 12 sums of an objective of the gap between correctness and confidence, and every confidence.\n\n"
+             "The scales are exp(v) / ((1 - w) relative + w). `curves` is a ring (n_powers x n_samples) around a center; with\n"
+             "None as center, L and two derivatives in the scale (3 x n_samples). Returned is the number of samples outside\n"
+             "the ring: with any, the sums mean nothing.");
+
+static PyObject *py_gaps(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *c, *r, *label_gap, *correct, *weight, *sums, *confidence;
-    Py_ssize_t n_powers, n, start, stop, beyond = 0;
-    double v, w, middle, of_square, of_nll;
-    Held held = {.n = 0};
-    void *a, *b, *d, *e, *f, *g, *h;
-    if (!PyArg_ParseTuple(args, "OnnnnOdddOOOddOO", &c, &n_powers, &n, &start, &stop, &r, &v, &w, &middle, &label_gap, &correct,
-                          &weight, &of_square, &of_nll, &sums, &confidence))
-        return NULL;
-    int ok = (a = hold(&held, c, 0)) && (b = hold(&held, r, 0)) && (d = hold(&held, label_gap, 0)) &&
-             (e = hold(&held, correct, 0)) && (f = hold(&held, weight, 0)) && (g = hold(&held, sums, 1)) &&
-             (h = hold(&held, confidence, 1));
-    if (ok) {
-        BEGIN
-        beyond = gaps(a, n_powers, n, start, stop, b, v, w, middle, d, e, f, of_square, of_nll, g, h);
-        END
-    }
-    release(&held);
-    return ok ? PyLong_FromSsize_t(beyond) : NULL;
+    Call call = begin_call("gaps", args, n_args, 12);
+    GapProblem problem = {0};
+    Array curves = take_matrix(&call, "curves", FLOAT64, READ, ANY, ANY);
+    const int is_ring = take_optional_float(&call, "center", &problem.center);
+    Array relative = take_vector(&call, "relative", FLOAT64, READ, curves.n_columns);
+    problem.v = take_float(&call, "v");
+    problem.w = take_float(&call, "w");
+    Array label_gap = take_vector(&call, "label_gap", FLOAT64, READ, curves.n_columns);
+    Array correct = take_vector(&call, "correct", FLOAT64, READ, curves.n_columns);
+    Array weights = take_vector(&call, "weights", FLOAT64, READ, curves.n_columns);
+    problem.square_share = take_float(&call, "square_share");
+    problem.nll_share = take_float(&call, "nll_share");
+    Array sums = take_vector(&call, "sums", FLOAT64, WRITE, GAP_SUMS);
+    Array confidence = take_vector(&call, "confidence", FLOAT64, WRITE, curves.n_columns);
+    if (!is_ring)
+        require_between(&call, "without a center the number of rows of curves", curves.n_rows, 3, 3);
+    problem.curves = curves.data;
+    problem.n_powers = is_ring ? curves.n_rows : 0;
+    problem.n = curves.n_columns;
+    problem.relative = relative.data;
+    problem.label_gap = label_gap.data;
+    problem.correct = correct.data;
+    problem.weight = weights.data;
+    Py_ssize_t n_beyond = 0;
+    if (run_kernel(&call, FLUSH_SUBNORMALS))
+        n_beyond = sum_gaps(problem, sums.data, confidence.data);
+    return end_call(&call) ? PyLong_FromSsize_t(n_beyond) : NULL;
 }
 
-/* What every descent of a search has in common, as `kernels.py` packs it. */
-static int hold_problem(Held *held, PyObject *problem, Gaps *f, Rules *rules)
-{
-    PyObject *c, *label_gap, *correct, *weight, *steps;
-    double *b = rules->bounds;
-    if (!PyArg_ParseTuple(problem, "Onn(dd)(OOO)(ddd)(dddd)d(Odd)", &c, &f->n_powers, &f->n, &f->middle, &f->reach, &label_gap,
-                          &correct, &weight, &f->shares[0], &f->shares[1], &f->shares[2], &b[0], &b[1], &b[2], &b[3],
-                          &rules->tolerance, &steps, &rules->longest, &rules->rounding))
-        return 0;
-    int ok = (f->c = hold(held, c, 0)) && (f->label_gap = hold(held, label_gap, 0)) && (f->correct = hold(held, correct, 0)) &&
-             (f->weight = hold(held, weight, 0)) && (rules->shares_of_step = hold(held, steps, 0));
-    if (ok)
-        rules->n_shares = held->buffers[held->n - 1].len / 8;
-    return ok;
-}
+PyDoc_STRVAR(dot_doc,
+             "dot($module, a, b, /)\n--\n\n"
+             "Return the sum of the products of two vectors.");
 
-static PyObject *py_descend(PyObject *self, PyObject *args)
+static PyObject *py_dot(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *problem, *r, *confidence;
-    double x[2];
-    int converged = 0;
-    Curved at = {0};
-    Rules rules;
-    Gaps f = {.n_evaluations = 0};
-    Held held = {.n = 0};
-    if (!PyArg_ParseTuple(args, "O!O(dd)(dd)O", &PyTuple_Type, &problem, &r, &f.least, &f.most, &x[0], &x[1], &confidence))
-        return NULL;
-    int ok = hold_problem(&held, problem, &f, &rules) && (f.r = hold(&held, r, 0)) && (f.confidence = hold(&held, confidence, 1));
-    if (ok) {
-        BEGIN
-        converged = descend(&f, &rules, x, &at);
-        END
-    }
-    release(&held);
-    if (!ok)
-        return NULL;
-    return Py_BuildValue("in(dd)d(dd)", converged, f.n_evaluations, x[0], x[1], at.value, f.seen[0], f.seen[1]);
-}
-
-static PyObject *py_norm_minimum(PyObject *self, PyObject *args)
-{
-    PyObject *problem, *norm, *start, *cold, *relative, *sums, *confidence;
-    double x[2], temperature[2], edge;
-    Py_ssize_t n_bins;
-    int ok, inside = 0;
-    Rules rules;
-    Gaps f = {.n_evaluations = 0};
-    NormMinimum best = {.mean = 1};
-    Held held = {.n = 0};
-    void *a, *b, *c, *d;
-    if (!PyArg_ParseTuple(args, "O!OO(dd)OndOOO", &PyTuple_Type, &problem, &norm, &start, &temperature[0], &temperature[1], &cold,
-                          &n_bins, &edge, &relative, &sums, &confidence) ||
-        (start != Py_None && !PyArg_ParseTuple(start, "dd", &x[0], &x[1])))
-        return NULL;
-    ok = hold_problem(&held, problem, &f, &rules) && (f.confidence = hold(&held, confidence, 1)) && (a = hold(&held, norm, 0)) &&
-         (b = hold(&held, relative, 1)) && (c = hold(&held, sums, 1)) && (d = hold(&held, cold, 0));
-    if (ok) {
-        const Py_ssize_t n_cold = held.buffers[held.n - 1].len / 8;
-        BEGIN
-        inside = norm_minimum(&f, &rules, a, start == Py_None ? NULL : x, temperature, d, n_cold, n_bins, edge, b, c, &best);
-        END
-    }
-    release(&held);
-    if (!ok)
-        return NULL;
-    return Py_BuildValue("iin(dd)ddd", inside, best.converged, best.n_evaluations, best.x[0], best.x[1], best.value, best.mean,
-                         best.ece);
-}
-
-static PyObject *py_dot(PyObject *self, PyObject *args)
-{
-    PyObject *first, *second;
-    Py_ssize_t n;
+    Call call = begin_call("dot", args, n_args, 2);
+    Array a = take_vector(&call, "a", FLOAT64, READ, ANY);
+    Array b = take_vector(&call, "b", FLOAT64, READ, a.n_rows);
     double total = 0;
-    Held held = {.n = 0};
-    void *a, *b;
-    if (!PyArg_ParseTuple(args, "OOn", &first, &second, &n))
-        return NULL;
-    int ok = (a = hold(&held, first, 0)) && (b = hold(&held, second, 0));
-    if (ok)
-        total = dot(a, b, n);
-    release(&held);
-    return ok ? PyFloat_FromDouble(total) : NULL;
+    if (run_kernel(&call, KEEP_SUBNORMALS))
+        total = dot(a.data, b.data, a.n_rows);
+    return end_call(&call) ? PyFloat_FromDouble(total) : NULL;
 }
 
-static PyObject *py_bins(PyObject *self, PyObject *args)
+PyDoc_STRVAR(widen_doc,
+             "widen($module, half, start, stop, out, /)\n--\n\n"
+             "Write half[start:stop] to the same place of out, from float16 to float32. Returned is whether all are finite.");
+
+static PyObject *py_widen(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    PyObject *confidence, *correct, *weight, *sums;
-    Py_ssize_t start, stop, n_bins;
-    double edge;
-    Held held = {.n = 0};
-    void *a, *b, *c, *d = NULL;
-    if (!PyArg_ParseTuple(args, "OOOnnndO", &confidence, &correct, &weight, &start, &stop, &n_bins, &edge, &sums))
-        return NULL;
-    int ok = (a = hold(&held, confidence, 0)) && (b = hold(&held, correct, 0)) && (c = hold(&held, sums, 1)) &&
-             (weight == Py_None || (d = hold(&held, weight, 0)));
-    if (ok) {
-        BEGIN
-        bin(a, b, d, start, stop, n_bins, edge, c);
-        END
-    }
-    return done(&held, ok);
+    Call call = begin_call("widen", args, n_args, 4);
+    Array half = take_vector(&call, "half", FLOAT16, READ, ANY);
+    Range entries = take_range(&call, half.n_rows, 0);
+    Array out = take_vector(&call, "out", FLOAT32, WRITE, half.n_rows);
+    int is_finite = 0;
+    if (run_kernel(&call, KEEP_SUBNORMALS)) /* half precision has subnormal numbers, and they are exact in float32 */
+        is_finite = widen_half(half.data, entries, out.data);
+    return end_call(&call) ? PyBool_FromLong(is_finite) : NULL;
 }
 
-static PyObject *py_bin_rows(PyObject *self, PyObject *args)
-{
-    PyObject *z, *label, *sums;
-    Py_ssize_t m, start, stop, n_bins;
-    double edge, tolerance;
-    int fine = 0;
-    Held held = {.n = 0};
-    void *a, *b, *c;
-    if (!PyArg_ParseTuple(args, "OnnnOnddO", &z, &m, &start, &stop, &label, &n_bins, &edge, &tolerance, &sums))
-        return NULL;
-    int ok = (a = hold(&held, z, 0)) && (b = hold(&held, label, 0)) && (c = hold(&held, sums, 1));
-    if (ok) {
-        BEGIN
-        fine = ON_ROWS(bin_rows, a, m, start, stop, b, n_bins, edge, tolerance, c);
-        END
-    }
-    release(&held);
-    return ok ? PyBool_FromLong(fine) : NULL;
-}
+/* ---- The module ------------------------------------------------------------------------------------------------ */
 
-static PyObject *py_widen(PyObject *self, PyObject *args)
-{
-    PyObject *from, *to;
-    Py_ssize_t start, stop;
-    int finite = 1;
-    Held held = {.n = 0};
-    void *a, *b;
-    if (!PyArg_ParseTuple(args, "OnnO", &from, &start, &stop, &to))
-        return NULL;
-    if (!((a = hold(&held, from, 0)) && (b = hold(&held, to, 1)))) {
-        release(&held);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS /* subnormal halves are numbers too: they are not flushed */
-        finite = widen_half(a, start, stop, b);
-    Py_END_ALLOW_THREADS release(&held);
-    return PyBool_FromLong(finite);
-}
+#define ENTRY(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, name##_doc}
 
 static PyMethodDef methods[] = {
-    {"scan", py_scan, METH_VARARGS, NULL},       {"best", py_best, METH_VARARGS, NULL},
-    {"norms", py_norms, METH_VARARGS, NULL},   {"curve", py_curve, METH_VARARGS, NULL},
-    {"moments", py_moments, METH_VARARGS, NULL}, {"softmax", py_softmax, METH_VARARGS, NULL},
-    {"ring", py_ring, METH_VARARGS, NULL},       {"widen", py_widen, METH_VARARGS, NULL},
-    {"bin_rows", py_bin_rows, METH_VARARGS, NULL},
-    {"interpolate", py_interpolate, METH_VARARGS, NULL},
-    {"gaps", py_gaps, METH_VARARGS, NULL},       {"descend", py_descend, METH_VARARGS, NULL},
-    {"norm_minimum", py_norm_minimum, METH_VARARGS, NULL},
-    {"ends", py_ends, METH_VARARGS, NULL},
-    {"bins", py_bins, METH_VARARGS, NULL},       {"dot", py_dot, METH_VARARGS, NULL},
+    ENTRY(ends),    ENTRY(scan),       ENTRY(largest), ENTRY(bin_rows), ENTRY(norms),
+    ENTRY(curve),   ENTRY(moments),    ENTRY(moments_at), ENTRY(softmax), ENTRY(bins),
+    ENTRY(ring),    ENTRY(interpolate), ENTRY(gaps),    ENTRY(dot),      ENTRY(widen),
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "rhocal.numerics._kernels", NULL, 0, methods, NULL, NULL, NULL, NULL};
+/* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is
+ * defined by the headers that know it, within the limited API as well. The limited API of Python 3.11, for which `setup.py`
+ * builds one binary for all later versions, knows neither; it does not exist on free-threaded Python, where the module is
+ * built for one version, with both slots. */
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+PyDoc_STRVAR(module_doc, "The passes over logits as compiled loops; `kernels.py` is their only caller.");
+
+static struct PyModuleDef module_def = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_kernels",
+    .m_doc = module_doc,
+    .m_methods = methods,
+    .m_slots = slots,
+};
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
-    return PyModuleDef_Init(&module);
+    return PyModuleDef_Init(&module_def);
 }

@@ -1,40 +1,38 @@
-/* Blocks of rows, and how they are walked through: included for float and for double, with
- *   REAL         the type of the logits
- *   WIDTH        how many of them are worked on at a time
- *   TYPED(x)     the name of a function for that type
+/* Blocks of rows (part of `_kernels_rows.h`).
  *
- * WIDTH rows make a block. Short rows are laid side by side first, so that the entries of a column stand next to each other: every row
- * then has sums of its own, nothing is added up across a vector, and what follows for a row, such as the logarithm of its sum, is done
- * for the whole block at once. Long rows are walked through one after the other, WIDTH columns at a time. Their last columns, if they do
- * not fill a vector, are taken together with some before them; `kept` is then 1 for the last ones and 0 for those before. Sums of a
- * piece of a row, which are in the type of the logits, are added up in double.
+ * WIDTH rows make a block. Short rows are transposed first, so that the entries of a column stand next to each other: every
+ * row then has a lane of its own, nothing is added up across a vector, and what follows for a row, such as the logarithm of
+ * its sum, is done for the whole block at once. Long rows are read one after the other, WIDTH columns at a time. If their
+ * last columns do not fill a vector, they are read together with some before them; `mask` is then 1 for the last ones and
+ * 0 for those before.
  */
 
-#define EACH _Pragma("omp simd") for (int l = 0; l < WIDTH; l++)
-
 typedef struct {
-    Py_ssize_t m;
-    int n;                  /* rows; if there are fewer than WIDTH, the last one stands in for the others */
+    Py_ssize_t m;                   /* columns */
+    int n;                          /* rows; if there are fewer than WIDTH, the last one fills the other lanes */
     const REAL *row[WIDTH];
-    REAL side[LONG][WIDTH]; /* short rows side by side: a column, then the next */
-    REAL kept[WIDTH];
+    REAL columns[LONG_ROW][WIDTH];  /* short rows, transposed */
+    REAL mask[WIDTH];
 } TYPED(Block);
 
-/* Two numbers of each row, such as its largest entry and its scale. */
+/* What is done with an entry z of a row first: (z - center) scale. */
 typedef struct {
-    REAL t[WIDTH], s[WIDTH];
-} TYPED(Pairs);
+    REAL center[WIDTH], scale[WIDTH];
+} TYPED(Affine);
 
-INLINE TYPED(Pairs) TYPED(pairs_of)(const TYPED(Pairs) *pairs, int r)
+/* The numbers of one row in every lane. */
+INLINE TYPED(Affine) TYPED(affine_of_row)(const TYPED(Affine) *affine, int r)
 {
-    TYPED(Pairs) same;
-    EACH same.t[l] = pairs->t[r], same.s[l] = pairs->s[r];
+    TYPED(Affine) same;
+    EACH_LANE same.center[l] = affine->center[r], same.scale[l] = affine->scale[r];
     return same;
 }
 
-/* Rows to columns, or back: from 8 rows of 8 numbers each. */
-#if defined(WITH_SHUFFLES) && WIDTH == 16
-INLINE void TYPED(turn)(const REAL *const from[8], REAL *const to[8])
+/* 8 x 8 numbers, from 8 addresses to 8 others. */
+#if defined(__x86_64__) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12)) && WIDTH == 16
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+
+INLINE void TYPED(transpose)(const REAL *const from[8], REAL *const to[8])
 {
     Eight a[8], b[8];
     for (int l = 0; l < 8; l++)
@@ -54,7 +52,7 @@ INLINE void TYPED(turn)(const REAL *const from[8], REAL *const to[8])
     }
 }
 #else
-INLINE void TYPED(turn)(const REAL *const from[8], REAL *const to[8])
+INLINE void TYPED(transpose)(const REAL *const from[8], REAL *const to[8])
 {
     for (int l = 0; l < 8; l++)
         for (int k = 0; k < 8; k++)
@@ -62,132 +60,118 @@ INLINE void TYPED(turn)(const REAL *const from[8], REAL *const to[8])
 }
 #endif
 
-INLINE void TYPED(lay_side_by_side)(TYPED(Block) *block)
+INLINE void TYPED(rows_to_columns)(TYPED(Block) *block)
 {
     const int m = (int)block->m;
     for (int c = 0; m >= 8 && c < m; c += 8) {
-        const int at = MIN(c, m - 8); /* the last columns with some before them, once more */
+        const int at = c < m - 8 ? c : m - 8; /* the last columns with some before them, once more */
         for (int l = 0; l < WIDTH; l += 8) {
             const REAL *from[8];
             REAL *to[8];
             for (int k = 0; k < 8; k++)
-                from[k] = block->row[l + k] + at, to[k] = block->side[at + k] + l;
-            TYPED(turn)(from, to);
+                from[k] = block->row[l + k] + at, to[k] = block->columns[at + k] + l;
+            TYPED(transpose)(from, to);
         }
     }
     for (int c = 0; m < 8 && c < m; c++)
         for (int l = 0; l < WIDTH; l++)
-            block->side[c][l] = block->row[l][c];
+            block->columns[c][l] = block->row[l][c];
 }
 
-/* The way back, to the rows of another array. */
-INLINE void TYPED(lay_in_rows)(const TYPED(Block) *block, REAL *out)
+/* Back to rows, of another array. */
+INLINE void TYPED(columns_to_rows)(const TYPED(Block) *block, REAL *out)
 {
     const int m = (int)block->m;
     for (int c = 0; m >= 8 && block->n == WIDTH && c < m; c += 8) {
-        const int at = MIN(c, m - 8);
+        const int at = c < m - 8 ? c : m - 8;
         for (int l = 0; l < WIDTH; l += 8) {
             const REAL *from[8];
             REAL *to[8];
             for (int k = 0; k < 8; k++)
-                from[k] = block->side[at + k] + l, to[k] = out + (l + k) * block->m + at;
-            TYPED(turn)(from, to);
+                from[k] = block->columns[at + k] + l, to[k] = out + (l + k) * block->m + at;
+            TYPED(transpose)(from, to);
         }
     }
     for (int l = 0; (m < 8 || block->n < WIDTH) && l < block->n; l++)
         for (int c = 0; c < m; c++)
-            out[l * block->m + c] = block->side[c][l];
+            out[l * block->m + c] = block->columns[c][l];
 }
 
-INLINE void TYPED(open)(TYPED(Block) *block, const REAL *z, Py_ssize_t m, Py_ssize_t i, Py_ssize_t stop)
+/* The rows of z (m columns) from row i on. */
+INLINE void TYPED(open_block)(TYPED(Block) *block, const REAL *z, Py_ssize_t m, Py_ssize_t i, Py_ssize_t stop)
 {
     block->m = m;
-    block->n = (int)MIN(stop - i, WIDTH);
+    block->n = (int)min_size(stop - i, WIDTH);
     for (int l = 0; l < WIDTH; l++) {
-        block->row[l] = z + (i + MIN(l, block->n - 1)) * m;
-        block->kept[l] = l >= WIDTH - m % WIDTH;
+        block->row[l] = z + (i + min_size(l, block->n - 1)) * m;
+        block->mask[l] = l >= WIDTH - m % WIDTH;
     }
-    if (m < LONG)
-        TYPED(lay_side_by_side)(block);
+    if (m < LONG_ROW)
+        TYPED(rows_to_columns)(block);
 }
 
-/* Numbers of each row of a block (some x WIDTH) to their places: `out` is the first of them, n_rows lie between two of a row. */
-INLINE void TYPED(put)(const TYPED(Block) *block, double numbers[][WIDTH], int n_numbers, double *out, Py_ssize_t n_rows)
+/* Numbers of each row of a block (n_numbers x WIDTH) to an array of n_numbers x n_rows; `out` is the place of the first. */
+INLINE void TYPED(store)(const TYPED(Block) *block, double numbers[][WIDTH], int n_numbers, double *out,
+                         Py_ssize_t n_rows)
 {
     for (int q = 0; q < n_numbers; q++)
         for (int l = 0; l < block->n; l++)
             out[q * n_rows + l] = numbers[q][l];
 }
 
-INLINE REAL TYPED(added)(const REAL *part)
+INLINE REAL TYPED(sum_of_lanes)(const REAL *vector)
 {
     REAL half[WIDTH];
-    memcpy(half, part, sizeof half);
+    memcpy(half, vector, sizeof half);
     for (int width = WIDTH / 2; width; width /= 2)
         for (int l = 0; l < width; l++)
             half[l] += half[l + width];
     return half[0];
 }
 
-INLINE REAL TYPED(highest)(const REAL *part)
+INLINE REAL TYPED(max_of_lanes)(const REAL *vector)
 {
     REAL half[WIDTH];
-    memcpy(half, part, sizeof half);
+    memcpy(half, vector, sizeof half);
     for (int width = WIDTH / 2; width; width /= 2)
         for (int l = 0; l < width; l++)
             half[l] = half[l] > half[l + width] ? half[l] : half[l + width];
     return half[0];
 }
 
-/* Take a step with each vector x of a piece, from column k on: of short rows side by side, */
-#define WALK_SIDE(block, k, STEP)                                                                                          \
-    for (Py_ssize_t c = (k); c < MIN((k) + PIECE, (block).m); c++) {                                                       \
-        const REAL *const x = (block).side[c], *const kept = NULL;                                                         \
-        (void)kept;                                                                                                        \
-        STEP;                                                                                                              \
+/* Add the terms of a vector x of entries to sums; `mask` is NULL where all lanes count. */
+typedef void (*TYPED(Terms))(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH]);
+
+/* Sums over each row of a block (n_sums x WIDTH, zero before). PIECE vectors are summed in the type of the logits; these
+ * sums are added up in double. `terms` and `n_sums` must be constants of the caller: then `terms` becomes part of the loop,
+ * with and without a mask, and its sums stay in registers. */
+INLINE void TYPED(add_up)(const TYPED(Block) *block, const TYPED(Affine) *affine, TYPED(Terms) terms, int n_sums,
+                          double sums[][WIDTH])
+{
+    const Py_ssize_t m = block->m, whole = m / WIDTH * WIDTH;
+    if (m < LONG_ROW) {
+        for (Py_ssize_t k = 0; k < m; k += PIECE) {
+            REAL piece[MAX_SUMS][WIDTH];
+            memset(piece, 0, (size_t)n_sums * sizeof *piece);
+            for (Py_ssize_t c = k; c < min_size(k + PIECE, m); c++)
+                terms(block->columns[c], NULL, affine, piece);
+            for (int q = 0; q < n_sums; q++)
+                EACH_LANE sums[q][l] += piece[q][l];
+        }
+        return;
     }
-
-/* or of one long row, whose last columns are part of the last piece. */
-#define WALK_ROW(block, r, k, STEP)                                                                                        \
-    do {                                                                                                                   \
-        const Py_ssize_t whole = (block).m / WIDTH * WIDTH, end = MIN((k) + WIDTH * PIECE, whole);                         \
-        for (Py_ssize_t j = (k); j < end; j += WIDTH) {                                                                    \
-            const REAL *const x = (block).row[r] + j, *const kept = NULL;                                                  \
-            (void)kept;                                                                                                    \
-            STEP;                                                                                                          \
-        }                                                                                                                  \
-        if (end == whole && end < (block).m) {                                                                             \
-            const REAL *const x = (block).row[r] + (block).m - WIDTH, *const kept = (block).kept;                          \
-            (void)kept;                                                                                                    \
-            STEP;                                                                                                          \
-        }                                                                                                                  \
-    } while (0)
-
-#define SIDE_PIECES(block) for (Py_ssize_t k = 0; k < (block).m; k += PIECE)
-#define ROW_PIECES(block) for (Py_ssize_t k = 0; k < (block).m / WIDTH * WIDTH; k += WIDTH * PIECE)
-
-/* Sums of each row of a block (N x WIDTH). STEP adds a vector x to the sums a of a piece; it knows `pairs` of its rows. */
-#define SUMS(N, sums, block, both, STEP)                                                                                   \
-    do {                                                                                                                   \
-        if ((block).m < LONG) {                                                                                            \
-            const TYPED(Pairs) *const pairs = &(both);                                                                     \
-            SIDE_PIECES(block)                                                                                             \
-            {                                                                                                              \
-                REAL a[N][WIDTH] = {{0}};                                                                                  \
-                WALK_SIDE(block, k, STEP)                                                                                  \
-                for (int q = 0; q < (N); q++)                                                                              \
-                    EACH (sums)[q][l] += a[q][l];                                                                          \
-            }                                                                                                              \
-            break;                                                                                                         \
-        }                                                                                                                  \
-        for (int r = 0; r < (block).n; r++) {                                                                              \
-            const TYPED(Pairs) own = TYPED(pairs_of)(&(both), r), *const pairs = &own;                                     \
-            ROW_PIECES(block)                                                                                              \
-            {                                                                                                              \
-                REAL a[N][WIDTH] = {{0}};                                                                                  \
-                WALK_ROW(block, r, k, STEP);                                                                               \
-                for (int q = 0; q < (N); q++)                                                                              \
-                    (sums)[q][r] += TYPED(added)(a[q]);                                                                    \
-            }                                                                                                              \
-        }                                                                                                                  \
-    } while (0)
+    for (int r = 0; r < block->n; r++) {
+        const TYPED(Affine) own = TYPED(affine_of_row)(affine, r);
+        for (Py_ssize_t k = 0; k < whole; k += WIDTH * PIECE) {
+            const Py_ssize_t end = min_size(k + WIDTH * PIECE, whole);
+            REAL piece[MAX_SUMS][WIDTH];
+            memset(piece, 0, (size_t)n_sums * sizeof *piece);
+            for (Py_ssize_t j = k; j < end; j += WIDTH)
+                terms(block->row[r] + j, NULL, &own, piece);
+            if (end == whole && whole < m)
+                terms(block->row[r] + m - WIDTH, block->mask, &own, piece);
+            for (int q = 0; q < n_sums; q++)
+                sums[q][r] += TYPED(sum_of_lanes)(piece[q]);
+        }
+    }
+}

@@ -1,6 +1,11 @@
-/* What every loop builds on: how it is compiled, exp and log, the bin of a confidence. */
+/* What every loop uses: how it is compiled, the sizes that choose an algorithm, and elementary functions that the compiler
+ * can turn into vector instructions.
+ *
+ * CLONES   stands before a loop that an entry calls: there is one copy of it for each generation of processors, and the
+ *          copy is chosen when the module is loaded
+ * INLINE   stands before a function that such a loop calls: it must become part of each copy
+ */
 
-/* One copy of each loop for each generation of processors, chosen when the module is loaded. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #if __GNUC__ >= 12
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -11,9 +16,10 @@
 #define CLONES
 #endif
 
-/* What a loop calls must become part of each of its copies. */
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define INLINE static __forceinline
 #else
 #define INLINE static inline
 #endif
@@ -22,15 +28,52 @@
 #include <xmmintrin.h>
 #endif
 
-/* Eight numbers of a row, in the order that is wanted. */
-#if defined(__x86_64__) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
-#define WITH_SHUFFLES
-typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
-#endif
+enum {
+    FEW_COLUMNS = 64,       /* up to here sums over a row are in double: so few roundings do not average out */
+    LONG_ROW = 256,         /* from here on rows are read one after the other (see `_kernels_blocks.h`) */
+    PIECE = 64,             /* vectors that are summed in the type of the logits before their sum is added in double */
+    GROUPS = 64,            /* maxima of a row that bound its k largest entries */
+    MANY_COLUMNS = 1000000, /* up to here the cube of the number of columns is far from the ends of single precision */
+    MAX_SUMS = 15,          /* sums over a row that one pass can take */
+    N_NORMS = 9,            /* norms that one pass takes */
+    LANES = 16,             /* samples that are worked on at a time */
+};
 
-/* exp(x) for x <= 0: 2^n exp(r) with |r| <= log(2) / 2. (exp(r) - 1 - r) / r^2 is the Chebyshev fit of degree 4 (9 in double), with a
- * relative error of 8e-9 (2e-17). n is rounded by adding 1.5 * 2^23 (2^52), whose low bits then hold it. Below the clamp the result
- * would not be a normal number. */
+INLINE Py_ssize_t min_size(Py_ssize_t a, Py_ssize_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of each function there is one for float and one for double: a template calls TYPED(exp). */
+INLINE float fourth_root_float(float x)
+{
+    return sqrtf(sqrtf(x));
+}
+
+INLINE double fourth_root_double(double x)
+{
+    return sqrt(sqrt(x));
+}
+
+INLINE float next_above_float(float x)
+{
+    return nextafterf(x, INFINITY);
+}
+
+INLINE double next_above_double(double x)
+{
+    return nextafter(x, INFINITY);
+}
+
+static const float largest_inverse_float = 3e38f; /* twice that is infinite */
+static const double largest_inverse_double = 1e308;
+
+static const float almost_one_float = 0.999999f; /* some roundings below 1 */
+static const double almost_one_double = 0.99999999999999;
+
+/* exp(x) for x up to 80 (700): 2^n exp(r) with |r| <= log(2) / 2. (exp(r) - 1 - r) / r^2 is the Chebyshev fit of degree 4 (9 in
+ * double), with a relative error of 8e-9 (2e-17). n is rounded by adding 1.5 * 2^23 (2^52), whose low bits then hold it.
+ * Below the clamp the result would not be a normal number. */
 INLINE float exp_float(float x)
 {
     x = x < -86.0f ? -86.0f : x;
@@ -76,8 +119,9 @@ INLINE double exp_double(double x)
     return p;
 }
 
-/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172; log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). log(2) is
- * the sum of two numbers, the first of which times k is exact. */
+/* log(x) for normal x > 0: x = 2^k (1 + s) / (1 - s) with |s| < 0.172;
+ * log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ... + s^19/19). log(2) is the sum of two numbers, the first of which times k is
+ * exact. */
 INLINE double log_double(double x)
 {
     uint64_t bits;
@@ -99,60 +143,4 @@ INLINE double log_double(double x)
     p = p * q + 1.0 / 3;
     p = p * q + 1.0;
     return k * 0.693147180369123816490 + (k * 1.90821492927058770002e-10 + 2 * s * p);
-}
-
-#define LANES 16
-#define SMALLEST_MIX 1e-150 /* `gaps.py` says why */
-#define FEW 64
-#define LONG 256
-#define PIECE 64
-#define GROUPS 64
-#define MANY_COLUMNS 1000000 /* the cube of that is far from the ends of single precision */
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-
-/* The bin of a confidence; `edge` is how far above the edge of a bin it may lie and still belong to it. */
-INLINE Py_ssize_t bin_of(double confidence, Py_ssize_t n_bins, double edge)
-{
-    double position = ceil((confidence - edge) * (double)n_bins) - 1;
-    position = position > 0 ? position : 0;
-    return (Py_ssize_t)(position < (double)n_bins ? position : (double)n_bins - 1);
-}
-
-/* Weight, confidence and correctness of each bin, added up in WAYS places in turn: an addition need not wait for the one before it,
- * which mostly goes to the same bin. With more than FEW_BINS there is one place, which the caller has. */
-#define WAYS 4
-#define FEW_BINS 32
-
-typedef struct {
-    double places[WAYS][FEW_BINS][4];
-    double *sums; /* 3 x n_bins, where they end up */
-    Py_ssize_t n_bins;
-} Bins;
-
-INLINE Bins bins_for(double *sums, Py_ssize_t n_bins)
-{
-    Bins bins = {.sums = sums, .n_bins = n_bins};
-    return bins;
-}
-
-INLINE void add_to_bin(Bins *bins, int way, Py_ssize_t bin, double confidence, double correct, double weight)
-{
-    if (bins->n_bins <= FEW_BINS) {
-        double *place = bins->places[way % WAYS][bin];
-        place[0] += weight;
-        place[1] += weight * confidence;
-        place[2] += weight * correct;
-    } else {
-        bins->sums[bin] += weight;
-        bins->sums[bins->n_bins + bin] += weight * confidence;
-        bins->sums[2 * bins->n_bins + bin] += weight * correct;
-    }
-}
-
-INLINE void close_bins(Bins *bins)
-{
-    for (Py_ssize_t bin = 0; bin < bins->n_bins && bins->n_bins <= FEW_BINS; bin++)
-        for (int way = 0; way < WAYS; way++)
-            for (int k = 0; k < 3; k++)
-                bins->sums[k * bins->n_bins + bin] += bins->places[way][bin][k];
 }

@@ -2,21 +2,26 @@
 
 Each function here does what its namesake in ``passes.py`` or ``special.py`` does in NumPy, in one pass over memory and several
 threads; those ask ``serves`` first. With ``RHOCAL_KERNELS=0`` in the environment NumPy does everything.
+
+Compiled passes check their arguments and write into arrays of their caller; here these arrays are made and rows are shared
+among threads.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from rhocal.numerics.threads import in_threads, threads
 
 try:
-    from rhocal.numerics import _kernels  # type: ignore[attr-defined]
+    from rhocal.numerics import _kernels
 except ImportError:  # there was no compiler
-    _kernels = None
+    is_built = False
+else:
+    is_built = True
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +31,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
     Vector = NDArray[np.float64]
 
-ready = _kernels is not None and os.environ.get("RHOCAL_KERNELS") != "0"
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ready = is_built and os.environ.get("RHOCAL_KERNELS") != "0"
 """Whether the compiled passes are there and wanted."""
 
 MANY_STEPS = 2_500_000
@@ -61,74 +70,66 @@ class Scan(NamedTuple):
 
 def supports_matrix(z: NDArray[Any]) -> bool:
     """Whether the compiled passes take this array: rows of float32 or float64, one after the other in memory."""
-    return (
-        ready and z.ndim == 2 and z.size > 0 and z.flags.c_contiguous
-        and z.dtype.char in "fd" and z.dtype.isnative
-    )  # fmt: skip
+    return ready and z.ndim == 2 and z.size > 0 and z.dtype.char in "fd" and z.dtype.isnative and _is_plain(z)
 
 
 def supports_vectors(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether ``dot`` takes these: float64, a vector or a few rows one after the other in memory, and a vector."""
     few = a.ndim == 1 or (a.ndim == 2 and len(a) <= FEW_ROWS)
-    return ready and few and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
+    return ready and few and a.dtype.char == b.dtype.char == "d" and _is_plain(a) and _is_plain(b)
 
 
 def scan(z: Floats) -> Scan:
     """Largest entry, its column, and sum of every row."""
-    n, m = z.shape
-    found = np.empty(n, np.intp), np.empty(n), np.empty(n)
-    least = _share(z.size, n, lambda start, stop: _kernels.scan(z, m, start, stop, *found))
-    return Scan(*found, min(least))
+    n = len(z)
+    column, top, total = np.empty(n, np.intp), np.empty(n), np.empty(n)
+    least = _on_rows(z.size, n, _kernels.scan, z, column, top, total)
+    return Scan(column, top, total, min(least))
 
 
 def largest(z: Floats, k: int) -> Vector:
     """The k largest entries of every row, largest first."""
     n, m = z.shape
     found = np.empty((n, min(k, m)))
-    _share(z.size, n, lambda start, stop: _kernels.best(z, m, start, stop, found.shape[1], found))
+    _on_rows(z.size, n, _kernels.largest, z, found)
     return found
 
 
 def norms(z: Floats, rhos: list[float], *, center: bool, seen: Scan | None = None) -> Vector:
     """‖z‖_ρ of every row for every ρ, all of them in ``GRID``; ``seen`` is the scan of z, if there was one."""
-    n, m = z.shape
-    found = np.empty((len(GRID), n))
+    found = np.empty((len(GRID), len(z)))
     if center and seen is None:
         seen = scan(z)
-    known = (seen.total, seen.top) if center and seen is not None else (None, None)
-    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.norms(z, m, start, stop, *known, found, n))
+    total, top = (seen.total, seen.top) if center and seen is not None else (None, None)
+    _on_rows(HEAVIER * z.size, len(z), _kernels.norms, z, total, top, found)
     return found.T if rhos == list(GRID) else found[[GRID.index(rho) for rho in rhos]].T
 
 
 def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
     """L and its derivatives up to an order (1, 2 or 3) at every row's scale."""
-    n, m = z.shape
-    found = np.empty((order + 1, n))
-    _share(HEAVY * z.size, n, lambda start, stop: _kernels.curve(z, m, start, stop, top, scale, order, found, n))
+    found = np.empty((order + 1, len(z)))
+    _on_rows(HEAVY * z.size, len(z), _kernels.curve, z, top, scale, found)
     return tuple(found)
 
 
 def moments(z: Floats, top: Vector, scales: Vector) -> Vector:
     """The sums of ``Passes.moments`` (3 × 5 × n_samples)."""
-    n, m = z.shape
-    found = np.empty((3, 5, n))
-    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scales, False, found, n))  # noqa: FBT003
+    found = np.empty((15, len(z)))
+    _on_rows(HEAVIER * z.size, len(z), _kernels.moments, z, top, scales, found)
+    return found.reshape(3, 5, -1)
+
+
+def moments_at(z: Floats, top: Vector, scale: Vector) -> Vector:
+    """The sums of ``Passes.moments_at`` (9 × n_samples)."""
+    found = np.empty((9, len(z)))
+    _on_rows(HEAVIER * z.size, len(z), _kernels.moments_at, z, top, scale, found)
     return found
 
 
 def interpolated(matrix: Vector, scales: Vector, sums: Vector) -> Vector:
     """From the sums of ``moments`` (15 × n_samples, in a new array: they are lost) to what ``curve_table.py`` makes of them."""
-    n = sums.shape[1]
-    _share(2 * sums.size, n, lambda start, stop: _kernels.interpolate(matrix, scales, start, stop, sums, n))
+    _on_rows(2 * sums.size, sums.shape[1], _kernels.interpolate, sums, matrix, scales)
     return sums
-
-
-def moments_at(z: Floats, top: Vector, scale: Vector) -> Vector:
-    """The sums of ``Passes.moments_at`` (9 × n_samples)."""
-    n, m = z.shape
-    found = np.empty((9, n))
-    _share(HEAVIER * z.size, n, lambda start, stop: _kernels.moments(z, m, start, stop, top, scale, True, found, n))  # noqa: FBT003
-    return found
 
 
 def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats:
@@ -136,18 +137,15 @@ def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats:
 
     The first of the largest entries of a row is so afterwards: where rounding puts one before it, it is lifted a little.
     """
-    n, m = z.shape
     found = np.empty_like(z) if out is None else out
-    same = len(scale) < n
-    _share(HEAVY * z.size, n, lambda start, stop: _kernels.softmax(z, m, start, stop, scale, same, found))
+    _on_rows(HEAVY * z.size, len(z), _kernels.softmax, z, scale, found)
     return found
 
 
 def least(z: Floats) -> float | None:
     """The smallest entry; None if not every entry is finite."""
-    flat = z.reshape(-1)
-    found = _share(flat.size, flat.size, lambda start, stop: _kernels.ends(flat, start, stop))
-    return min(part[1] for part in found) if all(part[0] for part in found) else None
+    parts = _on_rows(z.size, z.size, _kernels.ends, z.reshape(-1))
+    return min(low for _, low, _ in parts) if all(is_finite for is_finite, _, _ in parts) else None
 
 
 def ends(x: Vector) -> tuple[float, float]:
@@ -156,32 +154,27 @@ def ends(x: Vector) -> tuple[float, float]:
     return low, high
 
 
-def bin_sums(
-    confidence: Vector, correct: Vector, weights: Vector | None, *, n_bins: int, edge: float
-) -> NDArray[np.float64]:
+def bin_sums(confidence: Vector, correct: Vector, weights: Vector | None, *, n_bins: int, edge: float) -> Vector:
     """Weight, confidence and correctness added up in equal-width bins (3 × n_bins)."""
 
-    def work(start: int, stop: int) -> Vector:
+    def work(confidence: Vector, start: int, stop: int) -> Vector:
         sums = np.zeros((3, n_bins))
-        _kernels.bins(confidence, correct, weights, start, stop, n_bins, edge, sums)
+        _kernels.bins(confidence, start, stop, correct, weights, edge, sums)
         return sums
 
-    n = len(confidence)
-    return _added(_share(8 * n, n, work))
+    return _added(_on_rows(8 * len(confidence), len(confidence), work, confidence))
 
 
 def bin_sums_of(
     probs: Floats, labels: NDArray[np.int64], *, n_bins: int, edge: float, tolerance: float
-) -> NDArray[np.float64] | None:
+) -> Vector | None:
     """The same straight from probabilities; None if something about them or the labels is not as it should be."""
-    n, m = probs.shape
 
-    def work(start: int, stop: int) -> Vector | None:
+    def work(probs: Floats, start: int, stop: int) -> Vector | None:
         sums = np.zeros((3, n_bins))
-        fine = _kernels.bin_rows(probs, m, start, stop, labels, n_bins, edge, tolerance, sums)
-        return sums if fine else None
+        return sums if _kernels.bin_rows(probs, start, stop, labels, edge, tolerance, sums) else None
 
-    parts = _share(HEAVY * probs.size, n, work)
+    parts = _on_rows(HEAVY * probs.size, len(probs), work, probs)
     found = [part for part in parts if part is not None]
     return _added(found) if len(found) == len(parts) else None
 
@@ -192,14 +185,10 @@ def ring(c: Vector, scale: Vector, log_centre: float | Vector, order: int, edge:
     ``c`` are their coefficients (n_powers × n_samples), lowest power first. Beyond |t| = ``edge`` a curve goes on along its
     tangent, as far down as 0.
     """
-    n_powers, n = c.shape
+    n = c.shape[1]
     found = np.empty((order + 1, n))
-    own, middle = (log_centre, 0.0) if isinstance(log_centre, np.ndarray) else (None, float(log_centre))
-    _share(
-        c.size,
-        n,
-        lambda start, stop: _kernels.ring(c, n_powers, start, stop, scale, own, middle, edge, order, found, n),
-    )
+    middle, own = (0.0, log_centre) if isinstance(log_centre, np.ndarray) else (float(log_centre), None)
+    _on_rows(c.size, n, _kernels.ring, c, scale, middle, own, edge, found)
     return tuple(found)
 
 
@@ -216,84 +205,47 @@ def gap_sums(
     ``curves`` are the coefficients of a ring around ``middle``, or, where that is None, L and two derivatives in the scale;
     ``samples`` are label gap, correctness and weight; ``shares`` those of the squared gap and of NLL.
     """
-    n_powers = 0 if middle is None else len(curves)
-    n = len(relative)
-    sums, confidence = np.empty(12), np.empty(n)
-    beyond: int = _kernels.gaps(
-        curves, n_powers, n, 0, n, relative, *x, middle or 0.0, *samples, *shares, sums, confidence
-    )  # fmt: skip
+    sums, confidence = np.empty(12), np.empty(len(relative))
+    beyond = _kernels.gaps(curves, middle, relative, *x, *samples, *shares, sums, confidence)
     return sums, confidence, beyond
-
-
-class Descent(NamedTuple):
-    """What every descent of a search has in common: ``gaps.py`` has the objective, ``optimize.newton_2d`` the steps."""
-
-    curves: Vector
-    """Coefficients of a ring (n_powers × n_samples)."""
-    n_powers: int
-    n_samples: int
-    ring: tuple[float, float]
-    """The middle of the ring in log scale, and how far around it the ring reaches."""
-    samples: tuple[Vector, Vector, Vector]
-    """Label gap, correctness, weight."""
-    shares: tuple[float, float, float]
-    """Of the three parts of the objective."""
-    bounds: tuple[float, float, float, float]
-    """Of v and of w."""
-    tolerance: float
-    rules: tuple[Vector, float, float]
-
-    def minimum(
-        self, relative: Vector, ends: tuple[float, float], start: tuple[float, float]
-    ) -> tuple[bool, int, tuple[float, float], float, tuple[float, float], Vector] | None:
-        """The minimum for one norm, relative to its mean: None if the ring does not hold every scale on the way.
-
-        Found are: whether it converged, the number of evaluations, where it ended and with what value, confidences, and
-        before them the point that they belong to.
-        """
-        confidence = np.empty(self.n_samples)
-        converged, *found = _kernels.descend(self, relative, ends, start, confidence)
-        return None if converged < 0 else (converged == 1, *found, confidence)
-
-    def minimum_of_norm(
-        self,
-        norm: Vector,
-        start: tuple[float, float] | None,
-        temperature: tuple[float, float],
-        cold: Vector,
-        bins: tuple[int, float],
-        room: tuple[Vector, Vector, Vector],
-    ) -> tuple[bool, int, tuple[float, float], float, float, float] | None:
-        """What ``NormSearch.minimum`` looks for, the mean of the norm, and the ECE: None if the ring does not hold every scale.
-
-        ``bins`` are their number and the rule for their edges; ``room`` is where to work: two numbers a sample, three a bin.
-        """
-        inside, converged, *found = _kernels.norm_minimum(self, norm, start, temperature, cold, *bins, *room)
-        return (converged == 1, *found) if inside else None
 
 
 def dot(a: Vector, b: Vector) -> float:
     """Σ a·b of two vectors."""
-    total: float = _kernels.dot(a, b, len(b))
-    return total
+    return _kernels.dot(a, b)
 
 
 def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
     """Half precision as float32; None if an entry is not finite."""
     found = np.empty(half.shape, np.float32)
-    bits, wide = half.reshape(-1).view(np.uint16), found.reshape(-1)
-    finite = _share(bits.size, bits.size, lambda start, stop: _kernels.widen(bits, start, stop, wide))
-    return found if all(finite) else None
+    flat = np.require(half.reshape(-1), requirements="A")
+    return found if all(_on_rows(flat.size, flat.size, _kernels.widen, flat, found.reshape(-1))) else None
+
+
+def _is_plain(array: NDArray[Any]) -> bool:
+    """Whether C can read it as it lies in memory."""
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned
 
 
 def _added(parts: list[Vector]) -> Vector:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def _share(n_steps: int, n_rows: int, work: Callable[[int, int], Any]) -> list[Any]:
-    """Work on ranges of rows, in several threads where there is much to do; more ranges than threads even out the load."""
+def _on_rows(
+    n_steps: int,
+    n_rows: int,
+    kernel: Callable[Concatenate[A, int, int, P], R],
+    array: A,
+    *args: P.args,
+    **options: P.kwargs,
+) -> list[R]:
+    """A kernel on all rows of an array: in ranges and several threads where there is much to do.
+
+    More ranges than threads even out the load.
+    """
     if n_steps < MANY_STEPS or threads() == 1:
-        return [work(0, n_rows)]
+        return [kernel(array, 0, n_rows, *args, **options)]
     n_ranges = min((2 if n_steps < 10 * MANY_STEPS else 4) * threads(), n_rows)
-    ends = [n_rows * k // n_ranges for k in range(n_ranges + 1)]
-    return in_threads(lambda k: work(ends[k], ends[k + 1]), range(n_ranges))
+    cuts = [n_rows * k // n_ranges for k in range(n_ranges + 1)]
+    return in_threads(lambda k: kernel(array, cuts[k], cuts[k + 1], *args, **options), range(n_ranges))

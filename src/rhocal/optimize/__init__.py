@@ -3,7 +3,7 @@
 SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
 """
 
-from rhocal.optimize.bivariate import RULES_OF_TWO, newton_2d
+from rhocal.optimize.bivariate import newton_2d
 from rhocal.optimize.multivariate import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, lbfgs, polish, quasi_newton
 from rhocal.optimize.scalar import convex, newton, scan
 from rhocal.optimize.solution import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
@@ -13,7 +13,6 @@ from rhocal.optimize.stochastic import sgd
 __all__ = [
     "FEW_PARAMETERS",
     "ROUNDING",
-    "RULES_OF_TWO",
     "TOLERANCE",
     "Curved",
     "CurvedFunction",

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 Pair = tuple[float, float]
 
-RULES_OF_TWO = (np.array(STEPS), LONGEST_STEP, ROUNDING)
-"""What ``newton_2d`` goes by, for those who do the same in another language."""
-
 
 def newton_2d(
     fun: Callable[[float, float], Curved],

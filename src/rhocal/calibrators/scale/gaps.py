@@ -8,17 +8,14 @@ method needs two or three of these where a search by gradients needs five.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import optimize
 from rhocal.numerics import kernels
-from rhocal.profile.curve_table import REACH, Table, derivatives
+from rhocal.profile.curve_table import Table, derivatives
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.numerics.special import Vector
     from rhocal.objectives import Objective
@@ -40,7 +37,7 @@ class GapObjective:
         self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
         self.compiled = all(kernels.supports_vectors(part, relative) for part in self.samples)
         self.range = kernels.ends(relative) if self.compiled else (float(relative.min()), float(relative.max()))
-        self.seen: Sequence[Any] | None = None
+        self.seen: tuple[tuple[float, float], Vector] | None = None
         """A point, and the confidences there."""
 
     def __call__(self, v: float, w: float) -> Curved:
@@ -61,19 +58,6 @@ class GapObjective:
                 2 * a * (d_w * d_w + d * d_ww) + rest[5],
             ),
         )
-
-    def descend(
-        self, start: tuple[float, float], bounds: Sequence[tuple[float, float]], tolerance: float = optimize.TOLERANCE
-    ) -> optimize.Minimum:
-        """The minimum next to a start: ``optimize.newton_2d``, compiled where one ring is enough."""
-        ring = self._ring(*start) if self.compiled else None
-        if ring is not None:
-            down = descent(ring, self.samples, self.weights, bounds, tolerance)
-            found = down.minimum(self.relative, self.range, start)
-            if found is not None:
-                converged, n, x, value, *self.seen = found
-                return optimize.Minimum(np.array(x), value, converged=converged, n_evaluations=n)
-        return optimize.newton_2d(self, start, bounds, tolerance)
 
     def confidence(self, v: float, w: float) -> Vector:
         """Confidence of every sample; known already where it was the last to be asked about."""
@@ -97,22 +81,6 @@ class GapObjective:
         low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
         high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
         return self.curves.ring_around(low, high)
-
-
-def descent(
-    ring: tuple[Vector, float],
-    samples: tuple[Vector, Vector, Vector],
-    weights: tuple[float, float, float],
-    bounds: Sequence[tuple[float, float]],
-    tolerance: float = optimize.TOLERANCE,
-) -> kernels.Descent:
-    """The compiled way down, for all norms whose scales one ring holds."""
-    curves, middle = ring
-    n_powers, n_samples = curves.shape
-    both = (*bounds[0], *bounds[1])
-    return kernels.Descent(
-        curves, n_powers, n_samples, (middle, REACH), samples, weights, both, tolerance, optimize.RULES_OF_TWO
-    )
 
 
 def sums(

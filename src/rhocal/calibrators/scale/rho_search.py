@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, GapObjective, descent
-from rhocal.numerics import kernels
-from rhocal.numerics.bins import ON_THE_EDGE, BinSums
+from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, GapObjective
+from rhocal.numerics.bins import BinSums
 from rhocal.numerics.special import Vector, dot
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale.scale_search import ScaleSearch
-    from rhocal.numerics.kernels import Descent
     from rhocal.objectives import Objective
 
 VERY_MANY = 100_000
@@ -30,7 +28,7 @@ SOME = 20_000
 """How many that are."""
 
 
-COLD = np.array([1.0, 0.2])
+COLD = (1.0, 0.2)
 """Shares of β where a search begins that knows nothing."""
 
 
@@ -48,7 +46,7 @@ class FixedNorm:
     @cached_property
     def mean(self) -> float:
         """Mean norm of a sample."""
-        return float(self.fit.profile.weights @ self.norm) or 1.0
+        return float(dot(self.fit.profile.weights, self.norm)) or 1.0  # a product of BLAS may wait for its threads
 
     @cached_property
     def relative(self) -> Vector:
@@ -153,19 +151,6 @@ class NormSearch:
 
     def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[optimize.Minimum, float]:
         """The optimum of this norm, and the ECE there of all samples."""
-        down, profile, temperature = self.down, self.fit.profile, self.temperature
-        if down is not None and isinstance(norm, FixedNorm) and kernels.supports_vectors(norm.norm, profile.top):
-            # compiled, from the mean of the norm to the bins
-            found = down.minimum_of_norm(
-                norm.norm, None if self.last is None else pair(self._start(self.last[0])),
-                (float(temperature.x[0]), temperature.value), COLD, (n_bins, ON_THE_EDGE),
-                (np.empty(profile.n_samples), np.empty(3 * n_bins), np.empty(profile.n_samples)),
-            )  # fmt: skip
-            if found is not None:
-                converged, n_evaluations, x, value, norm.mean, ece = found
-                minimum = optimize.Minimum(np.array(x), value, converged=converged, n_evaluations=n_evaluations)
-                self._remember(norm, minimum, None)
-                return minimum, ece
         minimum = self.minimum(norm)
         return minimum, self.ece(norm, minimum.x, n_bins)
 
@@ -173,19 +158,6 @@ class NormSearch:
         """The ECE of all samples at a point."""
         facts = self.fit.facts
         return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
-
-    @cached_property
-    def down(self) -> Descent | None:
-        """The compiled way down, in the ring of the best single scale."""
-        profile, table, weights = self.fit.profile, self.fit.tabled, self.target.gap_weights
-        samples = profile.label_gap, profile.correct, profile.weights
-        if (
-            table is None or weights is None or not self.fit.sees_gaps(self.target) or profile.n_samples >= VERY_MANY
-            or not all(kernels.supports_vectors(part, profile.top) for part in samples)
-        ):  # fmt: skip
-            return None
-        ring = table.ring_around(*2 * (float(self.temperature.x[0]),))
-        return None if ring is None else descent(ring, samples, weights, [self.fit.bounds, (0.0, 1.0)])
 
     def _among_some(self, norm: FixedNorm) -> optimize.Minimum:
         if self.rows is None or self.coarse is None:
@@ -222,7 +194,7 @@ class NormSearch:
     ) -> tuple[optimize.Minimum, NDArray[np.float64] | None]:
         if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
             gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
-            return gaps.descend(pair(np.clip(start, *np.transpose(norm.bounds))), norm.bounds, tolerance), None
+            return optimize.newton_2d(gaps, pair(start), norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)

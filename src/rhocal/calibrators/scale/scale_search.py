@@ -171,7 +171,7 @@ class ScaleSearch:
         """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
         if self.sees_gaps(objective):
             gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
-            found = gaps.descend((self.rough, 1.0), [self.bounds, (1.0, 1.0)])
+            found = optimize.newton_2d(gaps, (self.rough, 1.0), [self.bounds, (1.0, 1.0)])
             return replace(found, x=found.x[:1])
 
         def fun(x: Vector) -> tuple[float, Vector]:
