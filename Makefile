@@ -1,12 +1,19 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both start from nothing but Python 3.11+.
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+SCRIPTS := Scripts
+else
 PYTHON ?= python3
+SCRIPTS := bin
+endif
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(SCRIPTS)
 LOGITS ?= ../shared/data/logits
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test stubs figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean
+.PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
 help:
@@ -26,9 +33,22 @@ help:
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
 	@echo "make scale     the cost model and simulation of docs/scale.md"
+	@echo "make format    fix what ruff can fix, and format"
+	@echo "make pre-commit  run every hook of .pre-commit-config.yaml on all files"
+	@echo "make test-coverage  all tests, with the share of lines and branches that they run (build/coverage.xml)"
+	@echo "make test-lowest  tests of the core on the lowest dependency versions that pyproject.toml allows"
+	@echo "make test-no-compiler  tests of the core on an installation without compiled kernels"
+	@echo "make test-docs  the links and examples of the documentation"
+	@echo "make sdist     build the source distribution into dist/"
+	@echo "make wheel     build the source distribution, and from it a wheel for this machine"
+	@echo "make wheels    build and test the wheels of this platform that are published (cibuildwheel; Linux needs Docker)"
+	@echo "make check-dist  validate what dist/ holds"
+	@echo "make check-workflows  validate the files under .github/"
 	@echo "make clean     remove $(VENV) and everything built"
 
-$(BIN)/python:
+# On Windows the interpreter is python.exe, a name that make does not look for: what shows that a venv exists is pyvenv.cfg.
+$(BIN)/python: | $(VENV)/pyvenv.cfg ;
+$(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 
 # The stamps make the second run quick: nothing is installed again until the files that say what to install change.
@@ -99,6 +119,91 @@ bench-stream: $(VENV)/.installed-dev
 
 scale: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/scale/scale.py
+
+# Everything below is what continuous integration runs besides `make test`, and what a release needs.
+
+DOCS_TESTS := $(wildcard tests/test_docs.py tests/test_examples.py tests/*/test_docs.py tests/*/test_examples.py)
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Subprocesses are measured too. Each writes a file of its own, so what a stopped run left is removed first.
+test-coverage: $(VENV)/.installed-dev
+	rm -f build/coverage.*
+	$(PYTEST) -n auto --cov --cov-report=term --cov-report=xml
+
+test-docs: $(VENV)/.installed-dev
+	$(PYTEST) $(DOCS_TESTS)
+
+# Tools that no test needs have a small venv of their own: a job that validates a file does not install torch.
+TOOLS := build/tools
+TOOLS_BIN := $(TOOLS)/$(SCRIPTS)
+TOOL_PACKAGES := build check-jsonschema cibuildwheel pre-commit twine zizmor
+
+$(TOOLS)/.installed: constraints.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS_BIN)/python $(PIP_INSTALL) -c constraints.txt $(TOOL_PACKAGES)
+	@touch $@
+
+pre-commit: $(TOOLS)/.installed
+	$(TOOLS_BIN)/pre-commit run --all-files
+
+# The last command makes sure that every target named in a workflow exists.
+check-workflows: $(TOOLS)/.installed
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema custom.github-workflows-require-timeout .github/workflows/*.yml
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(TOOLS_BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(TOOLS_BIN)/zizmor --offline --quiet .github
+	@if command -v actionlint > /dev/null; then actionlint; else echo "actionlint is not installed; its checks are skipped"; fi
+	@sed -n '/check-workflows/d; s/.*run: make //p' .github/workflows/*.yml | xargs $(MAKE) --dry-run --silent > /dev/null
+
+# A wheel is built from the source distribution, never from the working tree: build/lib keeps modules that were deleted.
+sdist: $(TOOLS)/.installed
+	rm -f dist/rhocal-*
+	$(TOOLS_BIN)/python -m build --sdist --outdir dist .
+
+wheel: $(TOOLS)/.installed
+	rm -f dist/rhocal-*
+	$(TOOLS_BIN)/python -m build --outdir dist .
+
+wheels: sdist
+	$(TOOLS_BIN)/cibuildwheel --output-dir dist dist/rhocal-*.tar.gz
+
+check-dist: $(TOOLS)/.installed
+	$(TOOLS_BIN)/twine check --strict dist/*
+
+# Tests of the core: those that import no optional package. They run on what users install, a wheel or a source distribution.
+OPTIONAL := PIL|betacal|calibration|dask|distributed|jinja2|lightning|mapie|matplotlib|ml_dtypes|netcal|onnx|onnxruntime|pandas
+OPTIONAL := $(OPTIONAL)|playwright|plotly|probmetrics|pyarrow|relplot|skl2onnx|sklearn|torch|torchmetrics|venn_abers|zarr
+CORE_TESTS = $(shell grep -rLE '(^|[[:space:]])(import|from) +($(OPTIONAL))\b|importorskip' tests --include='test_*.py')
+TEST_PACKAGES = $(shell grep -E '^(hypothesis|pytest|pytest-xdist)==' constraints.txt)
+
+# The lowest versions are read from pyproject.toml, so that no second list can disagree with it.
+test-lowest: BIN := build/lowest/$(SCRIPTS)
+test-lowest: wheel
+	$(PYTHON) -m venv --clear build/lowest
+	$(PYTHON) -c "import tomllib; print(*(name.replace('>=', '==') for name in \
+	  tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']), sep='\n')" > build/lowest/constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -c build/lowest/constraints.txt $(TEST_PACKAGES) dist/rhocal-*.whl
+	$(BIN)/python -m pip freeze
+	$(PYTEST) -n auto $(CORE_TESTS)
+
+# The kernels are optional: where the compiler fails, the package installs without them. pip keeps wheels that it built from
+# a file of the same name, so its cache is not used for this one.
+test-no-compiler: BIN := build/no-compiler/$(SCRIPTS)
+test-no-compiler: sdist
+	$(PYTHON) -m venv --clear build/no-compiler
+	CC=false $(BIN)/python -m pip wheel --quiet --no-cache-dir --no-deps -w build/no-compiler/wheel dist/rhocal-*.tar.gz
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt $(TEST_PACKAGES) build/no-compiler/wheel/*.whl
+	@if find build/no-compiler -name '_kernels*.so' | grep .; then echo "kernels were compiled"; exit 1; fi
+	$(BIN)/rhocal demo -o build/no-compiler/demo
+	$(PYTEST) -n auto $(CORE_TESTS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/numerics/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
