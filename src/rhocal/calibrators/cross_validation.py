@@ -59,6 +59,10 @@ class Rule:
     """If set: how far the NLL of the choice may be above that of the first candidate, relatively."""
 
 
+LOWEST = Rule(caution=0.0)
+"""The candidate with the lowest held-out value."""
+
+
 @dataclass(frozen=True)
 class Choice(Generic[C, F]):
     """The candidate that a rule chose, with the evidence."""
