@@ -22,7 +22,7 @@ import numpy as np
 
 from rhocal import FieldScaling, TemperatureScaling
 from rhocal.calibrators import calibrator
-from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
 from rhocal.evaluation.compare import Row, TunedOn, read_rows, splits, write_rows
@@ -64,10 +64,10 @@ def stages(pair: TunedOn) -> Iterator[Stage]:
     test = whole.transform_checked(pair.test.logits)
     yield Stage("in sample", whole.transform_checked(pair.tune.logits), test)
     for n_folds in (5, 10):
-        folds, models = fold_models(FIRST, pair.tune, n_folds)
-        outputs = out_of_fold(folds, models, pair.tune.logits)
+        parts = CrossFit.from_predictions(FIRST, pair.tune, n_folds)
+        outputs = parts.outputs(pair.tune.logits)
         yield Stage(f"out of {n_folds} folds", outputs, test)
-        mean = np.mean([model.probs_checked(pair.test.logits.astype(np.float64)) for model in models], axis=0)
+        mean = np.mean([model.probs_checked(pair.test.logits.astype(np.float64)) for model in parts.models], axis=0)
         yield Stage(f"out of {n_folds} folds, mean of the fold models", outputs, np.log(mean))
 
 

@@ -7,7 +7,7 @@ import sklearn.base
 import rhocal
 from helpers import real, synthetic
 from rhocal import Chain, FieldScaling, TemperatureScaling, VectorScaling, metrics
-from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import softmax
@@ -33,12 +33,12 @@ def test_the_second_stage_sees_out_of_fold_outputs():
     logits, labels = skewed(300)
     data = predictions(logits, labels)
     cal = Chain("vector", "temperature", n_folds=3).fit(logits, labels)
-    folds, models = fold_models("vector", data, 3)
-    assert sorted(np.unique(folds)) == [0, 1, 2]
-    held_out = folds == 1
-    other = VectorScaling().fit(logits[~held_out], labels[~held_out])
-    outputs = out_of_fold(folds, models, logits)
-    np.testing.assert_array_equal(outputs[held_out], other.transform(logits[held_out]))
+    parts = CrossFit.from_predictions("vector", data, 3)
+    _, fold, _ = parts.folds
+    assert sorted([*fold.inside, *fold.outside]) == list(range(300))
+    other = VectorScaling().fit(logits[fold.inside], labels[fold.inside])
+    outputs = parts.outputs(logits)
+    np.testing.assert_array_equal(outputs[fold.outside], other.transform(logits[fold.outside]))
     assert cal.second_.temperature_ == TemperatureScaling().fit(outputs, labels).temperature_
 
 

@@ -7,10 +7,10 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators.compose import auto
+from rhocal.calibrators.folds import stratified_codes
 from rhocal.calibrators.scale.features import Standardization
 from rhocal.calibrators.scale.field import Linear
 from rhocal.calibrators.scale.pts import WIDTHS, Network
-from rhocal.calibrators.scale.ridge import stratified_folds
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
@@ -116,7 +116,7 @@ def test_folds_do_not_depend_on_order_or_copies():
     order = np.random.default_rng(0).permutation(200)
 
     def folds(z, y):
-        return stratified_folds(ScaleSearch.from_profile(Profile.of(predictions(z, y))), 5)
+        return stratified_codes(ScaleSearch.from_profile(Profile.of(predictions(z, y))), 5)
 
     np.testing.assert_array_equal(folds(logits, labels)[order], folds(logits[order], labels[order]))
     twice = folds(np.repeat(logits, 2, axis=0), np.repeat(labels, 2))
@@ -129,7 +129,7 @@ def test_folds_of_logits_at_chance_are_equal():
     logits, _ = synthetic(500, 3)
     labels = (logits.argmax(axis=1) + 1 + np.arange(500) % 2) % 3  # always wrong
     fit = ScaleSearch.from_profile(Profile.of(predictions(logits, labels)))
-    assert np.bincount(stratified_folds(fit, 5)).tolist() == [100] * 5
+    assert np.bincount(stratified_codes(fit, 5)).tolist() == [100] * 5
 
 
 def test_weighted_quantiles_are_those_of_copies():

@@ -11,8 +11,10 @@ from sklearn.linear_model import LogisticRegression
 import rhocal
 from helpers import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
+from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
+from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
-from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, Walk
+from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, search_coordinate
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax, softmax
@@ -154,30 +156,40 @@ def test_the_strengths_tried_are_evidence():
     assert {"ridge_off_diagonal", "ridge_intercept", "held_out"} == set(trials[0])
 
 
+def three_folds():
+    return Folds.from_codes(np.arange(9) % 3, np.full(9, 1 / 9), np.arange(9))
+
+
 @pytest.mark.parametrize("lowest", [(1e5, 1e-3), (1e4, 1.0), (1e3, 0.1), (10.0, 100.0), (1e-3, 1e5)])
-def test_the_walk_finds_the_lowest_strengths(lowest):
+def test_the_search_by_coordinates_ends_at_the_lowest_strengths(lowest):
     """A bowl in log λ and log μ, the same on every fold; no pair is fitted twice, and each starts next to where it is."""
     seen = []
 
-    def held_out(pair, fold, start):
+    def fit(pair, fold, start):
         assert start is None or abs(np.log10(start) - np.log10(pair)).sum() < 1.5
         seen.append((pair, fold))
-        return 2 + 0.001 * float(((np.log10(pair) - np.log10(lowest)) ** 2).sum()), np.array(pair)
+        return np.array(pair)
 
-    walk = Walk(held_out, np.full(3, 1 / 3))
-    assert walk.along(1, walk.along(0, (OFF_DIAGONAL, INTERCEPT))) == lowest
+    def score(pair, _model, _fold):
+        return HeldOut(2 + 0.001 * float(((np.log10(pair) - np.log10(lowest)) ** 2).sum()))
+
+    validation = CrossValidation(three_folds(), fit, score)
+    best = search_coordinate(validation, 0, (OFF_DIAGONAL, INTERCEPT))
+    assert search_coordinate(validation, 1, best) == lowest
     assert len(seen) == len(set(seen))
 
 
-def test_the_walk_leaves_a_fold_that_is_far_behind():
+def test_a_pair_far_behind_is_not_fitted_on_further_folds():
     seen = []
 
-    def held_out(pair, fold, _start):
-        seen.append((pair[0], fold))
-        return (1.0 if pair[0] == OFF_DIAGONAL else 1.5), np.zeros(1)
+    def fit(pair, fold, _start):
+        seen.append((pair[0], fold.number))
+        return np.zeros(1)
 
-    walk = Walk(held_out, np.full(3, 1 / 3))
-    assert walk.along(0, (OFF_DIAGONAL, INTERCEPT)) == (OFF_DIAGONAL, INTERCEPT)
+    validation = CrossValidation(
+        three_folds(), fit, lambda pair, _model, _fold: HeldOut(1.0 if pair[0] == OFF_DIAGONAL else 1.5)
+    )
+    assert search_coordinate(validation, 0, (OFF_DIAGONAL, INTERCEPT)) == (OFF_DIAGONAL, INTERCEPT)
     assert seen == [(OFF_DIAGONAL, 0), (OFF_DIAGONAL, 1), (OFF_DIAGONAL, 2), (1e4, 0), (1e2, 0)]
 
 

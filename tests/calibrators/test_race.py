@@ -9,7 +9,8 @@ import rhocal
 from helpers import synthetic
 from rhocal import AutoCalibrator
 from rhocal.calibrators.compose import race
-from rhocal.calibrators.compose.race import GUARD, HeldOut, Race
+from rhocal.calibrators.compose.race import MethodScore, Race
+from rhocal.calibrators.cross_validation import GUARD
 from rhocal.calibrators.linear.structured import StructuredScaling
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
@@ -63,10 +64,9 @@ def test_the_figures_of_a_chain_are_those_of_chains_fitted_fold_by_fold():
     """Sharing changes the folds of the second stage's inputs, and who fitted them; the held-out NLL says the same."""
     found, _, rows = raced(["temperature", "svs:field"])
     shared = next(row["nll"] for row in rows if row["method"] == "svs:field")
-    folds = race.stratified_folds(race.ScaleSearch.from_profile(found.profile), 5)
     total = 0.0
-    for k in range(5):
-        inside, outside = (found.data.take(np.flatnonzero(mask)) for mask in (folds != k, folds == k))
+    for fold in found.folds:
+        inside, outside = found.data.take(fold.inside), found.data.take(fold.outside)
         cal = rhocal.calibrator("svs:field").fit(inside.logits, inside.labels)
         total += outside.n_samples * nll(cal, outside.logits, outside.labels)
     assert np.isclose(shared, total / found.data.n_samples, rtol=5e-3)
@@ -82,15 +82,15 @@ def test_chains_of_three_and_a_chain_in_front_are_fitted_whole():
 def test_out_of_time_the_folds_that_all_have_seen_decide(monkeypatch):
     """The third fold is cut off: the first two decide, on their samples alone."""
     found = Race(predictions(*biased()), {name: rhocal.calibrator(name) for name in ("temperature", "vector")}, 5, 60.0)
-    fits, held_out = [], Race._held_out
+    fits, advance = [], Race._advance
 
-    def slow(self, name, folds, fold):
+    def slow(self, validation, name):
         fits.append(name)
         if len(fits) == 5:  # temperature on the third fold
             self.deadline = time.monotonic() - 1
-        return held_out(self, name, folds, fold)
+        return advance(self, validation, name)
 
-    monkeypatch.setattr(Race, "_held_out", slow)
+    monkeypatch.setattr(Race, "_advance", slow)
     best, rows = found.run()
     assert best == "vector"
     assert len(fits) == 5
@@ -129,7 +129,7 @@ def test_full_matrices_need_as_many_samples_as_entries():
 
 def held_out(method, nll, ece):
     n = len(nll)
-    return HeldOut(method, np.asarray(nll), np.full(n, 1 / n), float(n), ece, 0.01)
+    return MethodScore(method, np.asarray(nll), np.full(n, 1 / n), float(n), ece, 0.01)
 
 
 def noisy(base, above, error):
@@ -149,7 +149,7 @@ def test_the_guard_stops_a_low_ece_that_may_cost_nll():
         (1.5 * GUARD, 2 * GUARD * base.mean(), "temperature"),  # too high
         (-5 * GUARD, 2 * GUARD * base.mean(), "other"),  # unsure, but far below
     ]:
-        found, rows = race._best([first, held_out("other", noisy(base, above, error), 0.02)])
+        found, rows = race.choose_method([first, held_out("other", noisy(base, above, error), 0.02)])
         assert found == best
         assert rows[1]["guarded"] == (best == "temperature")
 

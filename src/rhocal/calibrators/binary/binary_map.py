@@ -55,7 +55,7 @@ class Outcomes:
         """Share of hits of every score."""
         return self.hits / self.weight
 
-    def take(self, chosen: NDArray[np.bool_]) -> Outcomes:
+    def take(self, chosen: NDArray[np.intp]) -> Outcomes:
         """Some of the scores."""
         return Outcomes(self.score[chosen], self.weight[chosen], self.hits[chosen], self.n_classes)
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, Scope
+from rhocal.calibrators.cross_validation import LOWEST, CrossValidation, HeldOut
+from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.portable import interpolated, line_tables
 from rhocal.numerics.special import Vector
@@ -96,18 +98,35 @@ class SplineCalibration(BinaryCalibrator):
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         tried = self._tried()
-        held_out = dict.fromkeys(tried, 0.0)
-        folds = np.arange(len(data.score)) % self.n_folds  # every fold sees every level of probability
-        for fold in np.unique(folds) if len(tried) > 1 and len(data.score) > 1 else ():
-            inside, outside = data.take(folds != fold), data.take(folds == fold)
-            for k in tried:
-                p = fit_correction(inside, k, self.smoothing)(outside.score)
-                held_out[k] += float(outside.weight @ (p * (p - 2 * outside.rate)))
-        best = min(tried, key=held_out.__getitem__)
-        trials = tuple({"n_knots": k, "held_out": held_out[k] / data.total} for k in tried) if len(tried) > 1 else ()
-        return FittedBinaryMap(
-            fit_correction(data, best, self.smoothing), n_evaluations=1 + self.n_folds * len(trials), trials=trials
+        n_knots, trials = (
+            choose_n_knots(data, tried, self.smoothing, self.n_folds) if len(tried) > 1 else (tried[0], ())
         )
+        return FittedBinaryMap(
+            fit_correction(data, n_knots, self.smoothing), n_evaluations=1 + self.n_folds * len(trials), trials=trials
+        )
+
+
+def choose_n_knots(
+    data: Outcomes, tried: Sequence[int], smoothing: float, n_folds: int
+) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """The number of knots with the lowest held-out Brier score (less the mean square of the rate), and the evidence."""
+    rows = np.arange(len(data.score))
+    folds = Folds.from_codes(
+        rows % n_folds, data.weight / data.total, rows
+    )  # every fold has every level of probability
+    if not folds:
+        return tried[0], ()
+
+    def fit(n_knots: int, fold: Fold, _: Correction | None) -> Correction:
+        return fit_correction(data.take(fold.inside), n_knots, smoothing)
+
+    def score(_: int, model: Correction, fold: Fold) -> HeldOut:
+        outside = data.take(fold.outside)
+        p = model(outside.score)
+        return HeldOut(float(outside.weight @ (p * (p - 2 * outside.rate))) / outside.total)
+
+    choice = CrossValidation(folds, fit, score).choose(tried, LOWEST, "n_knots")
+    return choice.candidate, choice.trials
 
 
 def fit_correction(data: Outcomes, n_knots: int, smoothing: float) -> Correction:

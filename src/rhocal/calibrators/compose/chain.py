@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.compose.folds import fold_models, out_of_fold
+from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import chained
 from rhocal.calibrators.options import Fitted, option
@@ -54,17 +54,17 @@ class Chain(Calibrator):
 
     def _fit(self, data: Predictions) -> Solution:
         self.first_ = unfitted(self.first).fit_checked(data, "logits")
-        folds, models = fold_models(self.first, data, self.n_folds, self.first_)
-        outputs = out_of_fold(folds, models, data.logits) if models else self.first_.transform_checked(data.logits)
+        parts = CrossFit.from_predictions(self.first, data, self.n_folds, self.first_)
+        outputs = parts.outputs(data.logits) if parts.models else self.first_.transform_checked(data.logits)
         self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
-        one, two = self.first_.solution_, self.second_.solution_
+        first, second = self.first_.solution_, self.second_.solution_
         return Solution(
-            f"{one.objective}, then {two.objective}",
-            two.value,
-            one.converged and two.converged,
-            one.n_evaluations + two.n_evaluations,
-            "; ".join(filter(None, (one.at_bound, two.at_bound))),
-            (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
+            f"{first.objective}, then {second.objective}",
+            second.value,
+            first.converged and second.converged,
+            first.n_evaluations + second.n_evaluations,
+            "; ".join(filter(None, (first.at_bound, second.at_bound))),
+            (*({"stage": 1, **row} for row in first.trials), *({"stage": 2, **row} for row in second.trials)),
         )
 
     def _transform(self, logits: Floats) -> Floats:

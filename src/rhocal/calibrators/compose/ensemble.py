@@ -10,7 +10,7 @@ import numpy as np
 
 from rhocal.calibrators import map as maps
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.compose.folds import fold_models
+from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.options import Fitted, option
 from rhocal.data.predictions import SMALLEST_PROB
@@ -52,9 +52,9 @@ class CrossFitted(Calibrator):
     members_ = Fitted[list[Calibrator]]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        _, self.members_ = fold_models(self.calibrator, data, self.n_folds)
-        if not self.members_:  # the tune set has only one fold
-            self.members_ = [unfitted(self.calibrator).fit_checked(data, "logits")]
+        models = CrossFit.from_predictions(self.calibrator, data, self.n_folds).models
+        # Samples that cannot be divided into folds are fitted together.
+        self.members_ = list(models) or [unfitted(self.calibrator).fit_checked(data, "logits")]
         return _evidence(self.members_)
 
     def _transform(self, logits: Floats) -> Floats:
@@ -87,7 +87,7 @@ class Average(Calibrator):
     members_ = Fitted[list[Calibrator]]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        self.members_ = [unfitted(one).fit_checked(data, "logits") for one in self.calibrators]
+        self.members_ = [unfitted(member).fit_checked(data, "logits") for member in self.calibrators]
         return _evidence(self.members_)
 
     def _transform(self, logits: Floats) -> Floats:
@@ -109,11 +109,11 @@ def log_mean(members: Sequence[Calibrator], logits: Floats) -> Floats:
 
 def _evidence(members: Sequence[Calibrator]) -> Solution:
     """The mean of what the members came down to; converged if all did."""
-    each = [member.solution_ for member in members]
+    solutions = [member.solution_ for member in members]
     return Solution(
-        f"mean of {', '.join(dict.fromkeys(one.objective for one in each))}",
-        float(np.mean([one.value for one in each])),
-        all(one.converged for one in each),
-        sum(one.n_evaluations for one in each),
-        "; ".join(dict.fromkeys(one.at_bound for one in each if one.at_bound)),
+        f"mean of {', '.join(dict.fromkeys(solution.objective for solution in solutions))}",
+        float(np.mean([solution.value for solution in solutions])),
+        all(solution.converged for solution in solutions),
+        sum(solution.n_evaluations for solution in solutions),
+        "; ".join(dict.fromkeys(solution.at_bound for solution in solutions if solution.at_bound)),
     )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rhocal.calibrators.compose.chain import Chain
-from rhocal.calibrators.estimator import unfitted
-from rhocal.calibrators.scale.ridge import stratified_folds
-from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.calibrators.compose.cross_fit import fit_inside
+from rhocal.calibrators.cross_validation import (
+    MAX_ERRORS_BEHIND,
+    CrossValidation,
+    HeldOut,
+    paired_over_samples,
+    passes_guard,
+)
+from rhocal.calibrators.folds import Fold, Folds
+from rhocal.errors import InputError
 from rhocal.numerics.bins import BinSums, perfect_error
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
 from rhocal.profile.profile import Profile
@@ -29,16 +34,6 @@ if TYPE_CHECKING:
 N_BINS = 10
 """Of the ECE that breaks ties."""
 
-DROPPED = 2.0
-"""A method this many standard errors behind the best after a fold is not tried on further folds."""
-
-GUARD = 0.006
-"""By how much the held-out NLL of the choice, and ``SURENESS`` standard errors, may exceed that of the first method."""
-
-SURENESS = 1.0
-"""Standard errors of the paired difference that the guard adds: the best of many looks better than it is, the more so the
-fewer samples there are."""
-
 OUT_OF_TIME = "out of time"
 
 Stages = tuple[str, str]
@@ -46,167 +41,169 @@ Stages = tuple[str, str]
 
 
 class Race:
-    """Methods against each other, fold by fold; who falls behind does not start again.
+    """Methods against each other, fold by fold; a method that falls behind is not fitted on further folds.
 
-    The first method is always in: the guard compares with it. A chain is raced after its first stage: its second stage is
-    cross-validated on what the first stage said about samples it had not seen, so that no fit of it is done twice.
-    When the time is over, the methods are compared on the folds that all of them have been through.
+    The first method always takes part: the guard compares with it. A chain is scored after its first stage: its second stage
+    is cross-validated on the held-out outputs of the first, so that no fit is done twice.
+    When the time is over, the methods are compared on the folds that all of them were scored on.
     """
 
     def __init__(self, data: Predictions, methods: Mapping[str, Calibrator], n_folds: int, budget: float) -> None:
-        self.data, self.n_folds = data, n_folds
+        self.data = data
         self.deadline = time.monotonic() + budget
-        self.profile = Profile.of(data)
+        self.folds = Folds.from_profile(Profile.of(data), n_folds)
         self.first = next(iter(methods))
         self.methods = list(methods)
         self.chains = {name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))}
         self.fitted_by: dict[str, str | Calibrator] = dict(methods)
         self.fitted_by |= {first: first for first, _ in self.chains.values() if first not in methods}
         self.outputs: dict[str, Floats] = {}
-        self.left_out: dict[str, str] = {}
+        """Calibrated logits by each method of samples that it was not fitted on."""
+        self.nll: dict[str, Vector] = {}
+        """NLL of these samples."""
+        self.skipped: dict[str, str] = {}
+        """Why a method is not compared."""
 
     def run(self) -> tuple[str, list[dict[str, Any]]]:
-        """The best method and the figures of all; the first one where there is nothing to compare on."""
-        nothing = self.first, [{"method": self.first}]
-        if len(self.methods) == 1 or not self.profile.spread > 0:
-            return nothing
-        folds = stratified_folds(ScaleSearch.from_profile(self.profile), self.n_folds)
-        present = np.unique(folds[self.profile.weights > 0])
-        if len(present) < 2:
-            return nothing
-        running, n_seen = self._singles(folds, present)
-        seen = np.isin(folds, present[:n_seen])
+        """The best method and the evidence of all; the first one where there is nothing to compare on."""
+        if len(self.methods) == 1 or not self.folds:
+            return self.first, [{"method": self.first}]
+        running, n_seen = self._run_methods()
+        seen = self.folds.first(n_seen)
         for name, (first, second) in self.chains.items():
             if first not in running:
-                self.left_out[name] = self.left_out.get(first, OUT_OF_TIME)
-            elif n_seen < 2 or self._late():
-                self.left_out[name] = OUT_OF_TIME
-            elif self._held_out_chain(name, first, second, folds, present[:n_seen]):
+                self.skipped[name] = self.skipped.get(first, OUT_OF_TIME)
+            elif n_seen < 2 or self._is_late():
+                self.skipped[name] = OUT_OF_TIME
+            elif self._cross_validate_chain(name, first, second, seen):
                 running.append(name)
+        part = self.data.take(seen.rows)
         scores = [
-            HeldOut.of(name, self.outputs[name][seen], self.data.take(np.flatnonzero(seen)))
+            MethodScore.from_logits(name, self.outputs[name][seen.rows], self.nll[name][seen.rows], part)
             for name in self.methods
             if name in running
         ]
-        best, rows = _best(scores)
-        skipped = [{"method": name, "skipped": why} for name, why in self.left_out.items() if name in self.methods]
+        best, rows = choose_method(scores)
+        skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
 
-    def _singles(self, folds: Vector, present: Vector) -> tuple[list[str], int]:
-        """The methods that are no chains, and first stages of chains: those still in, and the folds all have been through."""
+    def _run_methods(self) -> tuple[list[str], int]:
+        """Methods that are no chains, and first stages of chains: those still running, and the folds they were scored on."""
+        validation = self._cross_validation(self.data, self.folds, self.fitted_by)
         running = [name for name in self.fitted_by if name not in self.chains]
-        n_seen = 0
-        for n_seen, fold in enumerate(present):
-            through = []
+        for n_seen in range(len(self.folds)):
+            scored: list[str] = []
             for name in running:
-                if self._late() and not (n_seen == 0 and name == self.first):
-                    break
-                if self._held_out(name, folds, fold):
-                    through.append(name)
-            else:
-                if not through:
-                    raise InputError(
-                        f"none of the methods can be fitted; the first, {self.first}: {self.left_out[self.first]}"
-                    )
-                running = self._still_in(through, np.isin(folds, present[: n_seen + 1]))
-                continue
-            if n_seen == 0:  # not one fold is whole: who has been through it is compared
-                self.left_out |= dict.fromkeys((name for name in running if name not in through), OUT_OF_TIME)
-                return through, 1
-            return [name for name in running if name not in self.left_out], n_seen
-        return running, n_seen + 1
+                if self._is_late() and not (n_seen == 0 and name == self.first):
+                    if n_seen == 0:  # not one fold is whole: the methods scored on it are compared
+                        self.skipped |= dict.fromkeys((late for late in running if late not in scored), OUT_OF_TIME)
+                        return scored, 1
+                    return [name for name in running if name not in self.skipped], n_seen
+                if self._advance(validation, name):
+                    scored.append(name)
+            if not scored:
+                reason = self.skipped[self.first]
+                raise InputError(f"none of the methods can be fitted; the first, {self.first}: {reason}")
+            running = self._drop_behind(scored, self.folds.first(n_seen + 1).rows)
+        return running, len(self.folds)
 
-    def _late(self) -> bool:
+    def _cross_validate_chain(self, name: str, first: str, second: str, folds: Folds) -> bool:
+        """Cross-validate the second stage on the held-out outputs of the first; False if it cannot be fitted."""
+        between = replace(self.data, kind="logits", scores=self.outputs[first])
+        validation = self._cross_validation(between, folds, {name: second})
+        return all(self._advance(validation, name) for _ in folds)
+
+    def _cross_validation(
+        self, data: Predictions, folds: Folds, methods: Mapping[str, str | Calibrator]
+    ) -> CrossValidation[str, Calibrator]:
+        """Fits of methods by name, whose outputs on the fold held out are kept."""
+        labels = cast("NDArray[np.intp]", data.labels)
+
+        def fit(name: str, fold: Fold, _: Calibrator | None) -> Calibrator:
+            return fit_inside(methods[name], data, fold)
+
+        def score(name: str, model: Calibrator, fold: Fold) -> HeldOut:
+            outside = fold.outside
+            logits = model.transform_checked(data.logits[outside])
+            nll = _nll(logits, labels[outside])
+            self.outputs.setdefault(name, np.zeros_like(data.logits))[outside] = logits
+            self.nll.setdefault(name, np.zeros(data.n_samples))[outside] = nll
+            return HeldOut(float(fold.held_out_weights[outside] @ nll) / fold.share)
+
+        return CrossValidation(folds, fit, score)
+
+    def _advance(self, validation: CrossValidation[str, Calibrator], name: str) -> bool:
+        """Fit a method without its next fold; False if it cannot be fitted."""
+        try:
+            validation.advance(name)
+        except InputError as error:
+            self.skipped[name] = str(error)
+            return False
+        return True
+
+    def _is_late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def _fit(self, method: str | Calibrator, data: Predictions) -> Calibrator:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RhocalWarning)  # the final fit speaks for itself
-            return unfitted(method).fit_checked(data, "logits")
-
-    def _held_out(self, name: str, folds: Vector, fold: float) -> bool:
-        """Fit a method without one fold and keep what it says there; False if it cannot."""
-        outside = folds == fold
-        try:
-            cal = self._fit(self.fitted_by[name], self.data.take(np.flatnonzero(~outside)))
-        except InputError as error:
-            self.left_out[name] = str(error)
-            return False
-        held_out = self.outputs.setdefault(name, np.zeros_like(self.data.logits))
-        held_out[outside] = cal.transform_checked(self.data.logits[outside])
-        return True
-
-    def _held_out_chain(self, name: str, first: str, second: str, folds: Vector, present: Vector) -> bool:
-        """Cross-validate the second stage on the held-out outputs of the first."""
-        outputs = self.outputs[first]
-        held_out = self.outputs[name] = np.zeros_like(outputs)
-        between = replace(self.data, kind="logits", scores=outputs)
-        for fold in present:
-            inside = np.flatnonzero(np.isin(folds, present) & (folds != fold))
-            try:
-                cal = self._fit(second, between.take(inside))
-            except InputError as error:
-                self.left_out[name] = str(error)
-                return False
-            held_out[folds == fold] = cal.transform_checked(outputs[folds == fold])
-        return True
-
-    def _still_in(self, running: list[str], seen: NDArray[np.bool_]) -> list[str]:
-        """Without those that are clearly behind on the samples seen so far; first stages of chains stay."""
-        weights = self.profile.weights[seen] / max(self.profile.weights[seen].sum(), 1e-300)
-        labels = cast("NDArray[np.intp]", self.data.labels)[seen]
-        nll = {name: _nll(self.outputs[name][seen], labels) for name in running}
+    def _drop_behind(self, running: list[str], rows: NDArray[np.intp]) -> list[str]:
+        """The methods that are not clearly behind on the samples seen so far; first stages of chains stay."""
+        counts = _counts(self.data)[rows]
+        weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
+        nll = {name: self.nll[name][rows] for name in running}
         lowest = min(running, key=lambda name: float(weights @ nll[name]))
         needed = {self.first, *(first for first, _ in self.chains.values())}
         kept = []
         for name in running:
-            mean, error = _difference(nll[name], nll[lowest], weights, self.profile.total_weight * seen.mean())
-            if mean <= DROPPED * error or name in needed:
+            above, error = paired_over_samples(nll[name], nll[lowest], weights, total)
+            if above <= MAX_ERRORS_BEHIND * error or name in needed:
                 kept.append(name)
             else:
-                self.left_out[name] = f"held-out nll {mean:.4f} above {lowest}'s after a part of the folds"
+                self.skipped[name] = f"held-out nll {above:.4f} above {lowest}'s after a part of the folds"
         return kept
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class MethodScore:
     """What a method scored on samples it was not fitted on."""
 
     method: str
     nll: Vector
     """Of every sample."""
     weights: Vector
+    """They sum to 1."""
     total_weight: float
     ece: float
     floor: float
 
     @classmethod
-    def of(cls, method: str, logits: Floats, data: Predictions) -> HeldOut:
-        """Measure calibrated logits."""
+    def from_logits(cls, method: str, logits: Floats, nll: Vector, data: Predictions) -> MethodScore:
+        """Measure calibrated logits whose NLL is known."""
         assert data.labels is not None
-        counts = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, dtype=np.float64)
+        counts = _counts(data)
         total = float(counts.sum())
         confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
         ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / total).error(1)
-        floor = perfect_error(confidence, counts, N_BINS)
-        return cls(method, _nll(logits, data.labels), counts / total, total, ece, floor)
+        return cls(method, nll, counts / total, total, ece, perfect_error(confidence, counts, N_BINS))
 
     @property
     def mean_nll(self) -> float:
         """Of all samples."""
         return float(self.weights @ self.nll)
 
+    def difference(self, other: MethodScore) -> tuple[float, float]:
+        """How far NLL is above that of another method, and the standard error."""
+        return paired_over_samples(self.nll, other.nll, self.weights, self.total_weight)
 
-def _best(scores: Sequence[HeldOut]) -> tuple[str, list[dict[str, Any]]]:
-    """The winner, and a row of evidence for every method. The first is the one that the guard compares with."""
+
+def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, Any]]]:
+    """The best method, and a row of evidence for each. The first is the one that the guard compares with."""
     first = scores[0]
-    passed = [score for score in scores if _passes(score, first)]
+    passed = [score for score in scores if passes_guard(*score.difference(first), first.mean_nll)]
     lowest = min(passed, key=lambda score: score.mean_nll)
     tied = []
     for score in passed:
-        mean, error = _difference(score.nll, lowest.nll, score.weights, score.total_weight)
-        if mean <= error:
+        above, error = score.difference(lowest)
+        if above <= error:
             tied.append(score)
     best = min(tied, key=lambda score: score.ece - score.floor)
     rows = [
@@ -223,17 +220,8 @@ def _best(scores: Sequence[HeldOut]) -> tuple[str, list[dict[str, Any]]]:
     return best.method, rows
 
 
-def _passes(score: HeldOut, first: HeldOut) -> bool:
-    """Whether the guard lets a method through: it is hardly above the first, as far as the samples show."""
-    above, unsure = _difference(score.nll, first.nll, score.weights, score.total_weight)
-    return above + SURENESS * unsure <= GUARD * abs(first.mean_nll)
-
-
-def _difference(nll: Vector, other: Vector, weights: Vector, total_weight: float) -> tuple[float, float]:
-    """Mean of the paired differences, and its standard error."""
-    difference = nll - other
-    mean = float(weights @ difference)
-    return mean, float(np.sqrt(weights @ (difference - mean) ** 2 / total_weight))
+def _counts(data: Predictions) -> Vector:
+    return np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, dtype=np.float64)
 
 
 def _nll(logits: Floats, labels: NDArray[np.intp]) -> Vector:

@@ -72,8 +72,8 @@ class MatrixScaling(LinearCalibrator):
         profile = Profile.of(data)
         scale = linear.nll_scale(profile)
         part = Part(scale * self._features(data.logits.astype(np.float64)), data, profile)
-        off_diagonal, intercept, start, trials = odir.chosen(part, objective(self.objective))
-        problem = odir.problem(part, objective(self.objective), off_diagonal, intercept)
+        strengths, start, trials = odir.choose(part, objective(self.objective))
+        problem = odir.problem(part, objective(self.objective), *strengths)
         weight, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "matrix scaling")
         self.weight_ = scale * weight
         return replace(evidence, trials=trials)

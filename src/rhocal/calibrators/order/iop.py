@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.held_out import cautious, folds_of, thinned
+from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
+from rhocal.calibrators.folds import Fold, Folds, thinned_rows
 from rhocal.calibrators.map import Portable
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
@@ -37,7 +39,7 @@ RIDGES = (np.inf, 300.0, 30.0, 3.0)
 SLOPES = (0.02, 20.0)
 """No piece is flatter or steeper than this times temperature scaling: strictly increasing, and nothing explodes."""
 
-CHOOSING, FITTING = 300_000, 5_000_000
+MAX_CHOOSING_ENTRIES, MAX_FITTING_ENTRIES = 300_000, 5_000_000
 """Entries of the logits used to choose the ridge and to fit; of more, rows at regular ranks of confidence are taken."""
 
 
@@ -88,23 +90,23 @@ class IntraOrderPreserving(OrderCalibrator):
         if not profile.spread > 0:
             self.unit_, self.ridge_ = 1.0, np.inf
             return nothing_to_read(target)
-        fit = ScaleSearch.from_profile(profile)
-        self.unit_ = float(np.exp(fit.log_scale))
-        target = fit.prepared(target)
-        at_bound = bound_reached(fit.log_scale, fit.bounds)
+        search = ScaleSearch.from_profile(profile)
+        self.unit_ = float(np.exp(search.log_scale))
+        target = search.prepared(target)
+        at_bound = bound_reached(search.log_scale, search.bounds)
         start: Vector | None = None
         trials: tuple[dict[str, Any], ...] = ()
         if at_bound:  # the slopes would run away just as the temperature does
             self.ridge_ = np.inf
         elif isinstance(self.ridge, str):
-            self.ridge_, start, trials = choose(data, fit, target, self.n_folds)
+            self.ridge_, start, trials = choose_ridge(data, search, target, self.n_folds)
         else:
             self.ridge_ = float(self.ridge)
-        pieces = Pieces(data, fit, target, thinned(fit, FITTING))
-        found = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
-        self.slopes_ = found.x
-        warn_unless(converged=found.converged, what="intra order-preserving map")
-        return optimize.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound, trials)
+        pieces = Pieces(data, search, target, thinned_rows(search, MAX_FITTING_ENTRIES))
+        minimum = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
+        self.slopes_ = minimum.x
+        warn_unless(converged=minimum.converged, what="intra order-preserving map")
+        return optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, trials)
 
     def _rows(self, z: Vector) -> Vector:
         gap = self.unit_ * (z.max(axis=1, keepdims=True) - z)
@@ -142,18 +144,18 @@ def height(piece: NDArray[np.intp], inside: Vector, knots: Vector, slopes: Vecto
 class Pieces:
     """The objective, on some rows of a tune set, as a function of the slopes, with the ridge."""
 
-    def __init__(self, data: Predictions, fit: ScaleSearch, target: Objective, rows: NDArray[np.intp]) -> None:
+    def __init__(self, data: Predictions, search: ScaleSearch, target: Objective, rows: NDArray[np.intp]) -> None:
         assert data.labels is not None
         z = data.logits[rows].astype(np.float64)
-        gap = np.exp(fit.log_scale) * (z.max(axis=1, keepdims=True) - z)
+        gap = np.exp(search.log_scale) * (z.max(axis=1, keepdims=True) - z)
         self.knots = np.array(KNOTS)
         self.piece, self.inside = pieces_of(gap, self.knots)
         self.base = log_softmax(z).astype(np.float64, copy=False) if needs_base(target) else z
         self.target, self.labels = target, data.labels[rows]
-        weights = fit.profile.weights[rows]
+        weights = search.profile.weights[rows]
         self.share = float(weights.sum())
-        self.total_weight = fit.profile.total_weight * self.share
-        self.facts = Facts(fit.profile.correct[rows], weights / self.share, data.n_classes)
+        self.total_weight = search.profile.total_weight * self.share
+        self.facts = Facts(search.profile.correct[rows], weights / self.share, data.n_classes)
 
     def evaluate(self, slopes: Vector) -> tuple[float, Vector]:
         """The objective without the ridge."""
@@ -166,19 +168,19 @@ class Pieces:
         beyond = np.cumsum(on[::-1])[::-1] - on  # an entry further down has passed the whole piece
         return value, -(within + beyond * np.diff(self.knots, append=0.0))
 
-    def minimum(self, ridge: float, centre: Vector, start: Vector | None, tolerance: float = 1e-11) -> optimize.Minimum:
-        """The minimum of objective + ridge/(2n)·‖slopes − centre‖²."""
+    def minimum(self, ridge: float, center: Vector, start: Vector | None, tolerance: float = 1e-11) -> optimize.Minimum:
+        """The minimum of objective + ridge/(2n)·‖slopes − center‖²."""
         if ridge == np.inf:
-            return optimize.Minimum(centre, self.evaluate(centre)[0], converged=True, n_evaluations=1)
+            return optimize.Minimum(center, self.evaluate(center)[0], converged=True, n_evaluations=1)
         strength = ridge / self.total_weight
 
         def fun(slopes: Vector) -> tuple[float, Vector]:
             value, slope = self.evaluate(slopes)
-            away = slopes - centre
+            away = slopes - center
             return value + strength * float(away @ away) / 2, slope + strength * away
 
-        first = centre if start is None else start
-        return optimize.lbfgs(fun, first, [SLOPES] * len(centre), max_steps=300, tolerance=tolerance)
+        first = center if start is None else start
+        return optimize.lbfgs(fun, first, [SLOPES] * len(center), max_steps=300, tolerance=tolerance)
 
 
 def needs_base(target: Objective) -> bool:
@@ -186,28 +188,32 @@ def needs_base(target: Objective) -> bool:
     return bool(target.needs & {"kl_to_base", "kl_from_base"})
 
 
-def choose(
-    data: Predictions, fit: ScaleSearch, target: Objective, n_folds: int
+def choose_ridge(
+    data: Predictions, search: ScaleSearch, target: Objective, n_folds: int
 ) -> tuple[float, Vector | None, tuple[dict[str, Any], ...]]:
-    """The ridge by cross-validation, where its last fit ended, and the figures of all.
+    """The ridge by cross-validation, the mean of its fits as a start, and the evidence.
 
     In each fold the ridge pulls to that fold's own temperature.
     """
-    folds = folds_of(fit, n_folds, CHOOSING)
+    folds = Folds.stratified(search, n_folds, MAX_CHOOSING_ENTRIES)
     if not folds:
         return np.inf, None, ()
-    held_out, shares = np.zeros((len(folds), len(RIDGES))), np.zeros(len(folds))
-    ends = np.zeros((len(folds), len(RIDGES), len(KNOTS)))
-    for k, (inside, outside) in enumerate(folds):
-        tune, test = Pieces(data, fit, target, inside), Pieces(data, fit, target, outside)
-        weights = np.zeros_like(fit.profile.weights)
-        weights[inside] = tune.facts.weights
-        anchor = float(fit.weighted(weights).single(objective("nll")).x[0]) - fit.log_scale
-        centre = np.clip(np.full(len(KNOTS), np.exp(anchor)), *SLOPES)
-        start = None
-        for i, ridge in enumerate(RIDGES):  # each starts where the one before it ended
-            start = ends[k, i] = tune.minimum(ridge, centre, start, tolerance=1e-7).x
-            held_out[k, i] = test.evaluate(start)[0]
-        shares[k] = test.share
-    best, trials = cautious(held_out, shares, [{"ridge": ridge} for ridge in RIDGES])
-    return RIDGES[best], ends[:, best].mean(axis=0), trials
+
+    @lru_cache(maxsize=1)  # all ridges are tried on one fold before the next
+    def parts(fold: Fold) -> tuple[Pieces, Vector, Pieces]:
+        inner = Pieces(data, search, target, fold.inside)
+        weights = np.zeros_like(search.profile.weights)
+        weights[fold.inside] = inner.facts.weights
+        anchor = float(search.weighted(weights).single(objective("nll")).x[0]) - search.log_scale
+        center = np.clip(np.full(len(KNOTS), np.exp(anchor)), *SLOPES)
+        return inner, center, Pieces(data, search, target, fold.outside)
+
+    def fit(ridge: float, fold: Fold, start: Vector | None) -> Vector:
+        inner, center, _ = parts(fold)
+        return inner.minimum(ridge, center, start, tolerance=1e-7).x
+
+    def score(_: float, slopes: Vector, fold: Fold) -> HeldOut:
+        return HeldOut(parts(fold)[2].evaluate(slopes)[0])
+
+    choice = CrossValidation(folds, fit, score).choose(RIDGES, Rule(), "ridge")
+    return choice.candidate, np.mean(choice.models, axis=0), choice.trials

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.held_out import cautious, folds_of
+from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
+from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Portable
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator, keep_order
@@ -31,9 +33,6 @@ DEGREES = (1, 2, 3, 5, 8)
 
 STRICTLY = 0.02
 """Smallest increment of a coefficient, in units of the straight line's: the slope is nowhere 0, so the order stays."""
-
-EVERYTHING = 1 << 62
-"""Cross-validation costs two passes over the logits; no row is left out."""
 
 
 @dataclass(eq=False, repr=False)
@@ -77,9 +76,9 @@ class PolynomialScaling(OrderCalibrator):
         what = "squared error of membership"
         if not profile.spread > 0:
             return nothing_to_read(what)
-        fit = ScaleSearch.from_profile(profile)
-        self.unit_ = float(np.exp(fit.log_scale))
-        at_bound = bound_reached(fit.log_scale, fit.bounds)
+        search = ScaleSearch.from_profile(profile)
+        self.unit_ = float(np.exp(search.log_scale))
+        at_bound = bound_reached(search.log_scale, search.bounds)
         if at_bound:  # nothing to regress on
             return optimize.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
         top = DEGREES[-1] if isinstance(self.degree, str) else self.degree
@@ -87,31 +86,12 @@ class PolynomialScaling(OrderCalibrator):
         trials: tuple[dict[str, Any], ...] = ()
         degree = self.degree
         if isinstance(degree, str):
-            degree, trials = self._choose(moments, fit)
+            degree, trials = choose_degree(moments, search, self.ridge, self.n_folds)
         strength = self.ridge / profile.total_weight
         gram, linear = moments.of(np.arange(profile.n_samples))
         self.coefficients_ = regress(gram, linear, degree, strength)
         c = elevation(len(self.coefficients_) - 1, top) @ self.coefficients_
         return optimize.Solution(what, float(c @ gram @ c - 2 * c @ linear + 1), True, 2, "", trials)  # noqa: FBT003
-
-    def _choose(self, moments: Moments, fit: ScaleSearch) -> tuple[int, tuple[dict[str, Any], ...]]:
-        """The degree with the lowest held-out NLL; 0 stands for the straight line."""
-        candidates = (0, *DEGREES)
-        folds = folds_of(fit, self.n_folds, EVERYTHING)
-        if not folds:
-            return 0, ()
-        profile = fit.profile
-        sums = [moments.of(outside) for _, outside in folds]
-        gram, linear = sum(g for g, _ in sums), sum(b for _, b in sums)
-        held_out, shares = np.zeros((len(folds), len(candidates))), np.zeros(len(folds))
-        for k, (_, outside) in enumerate(folds):
-            shares[k] = profile.weights[outside].sum()
-            strength = self.ridge / (profile.total_weight * (1 - shares[k]))
-            rest = (gram - sums[k][0]) / (1 - shares[k]), (linear - sums[k][1]) / (1 - shares[k])
-            tried = [elevation(max(d, 1), moments.degree) @ regress(*rest, d, strength) for d in candidates]
-            held_out[k] = moments.nll(outside, np.array(tried)) / shares[k]
-        best, trials = cautious(held_out, shares, [{"degree": d} for d in candidates])
-        return candidates[best], trials
 
     def _rows(self, z: Vector) -> Vector:
         scores = softmax(self.unit_ * (z - z.max(axis=1, keepdims=True)))
@@ -168,6 +148,36 @@ class Moments:
         z = self.logits[rows].astype(np.float64)
         scores = softmax(self.unit * (z - z.max(axis=1, keepdims=True)))
         return bernstein(scores, self.degree), self.labels[rows], self.weights[rows]
+
+
+def choose_degree(
+    moments: Moments, search: ScaleSearch, ridge: float, n_folds: int
+) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """The degree with the lowest held-out NLL, and the evidence; 0 stands for the straight line."""
+    degrees = (0, *DEGREES)
+    folds = Folds.stratified(search, n_folds)
+    if not folds:
+        return 0, ()
+    sums = [moments.of(fold.outside) for fold in folds]
+    gram, linear = sum(g for g, _ in sums), sum(b for _, b in sums)
+
+    @lru_cache(maxsize=1)  # one pass over a fold scores all degrees
+    def fits(fold: Fold) -> tuple[Vector, Vector]:
+        inside = 1 - fold.share
+        own_gram, own_linear = sums[fold.number]
+        rest = (gram - own_gram) / inside, (linear - own_linear) / inside
+        strength = ridge / (search.profile.total_weight * inside)
+        coefficients = [elevation(max(d, 1), moments.degree) @ regress(*rest, d, strength) for d in degrees]
+        return np.array(coefficients), moments.nll(fold.outside, np.array(coefficients)) / fold.share
+
+    def fit(degree: int, fold: Fold, _: Vector | None) -> Vector:
+        return np.asarray(fits(fold)[0][degrees.index(degree)])
+
+    def score(degree: int, _: Vector, fold: Fold) -> HeldOut:
+        return HeldOut(float(fits(fold)[1][degrees.index(degree)]))
+
+    choice = CrossValidation(folds, fit, score).choose(degrees, Rule(), "degree")
+    return choice.candidate, choice.trials
 
 
 def bernstein(s: Floats, degree: int) -> Vector:

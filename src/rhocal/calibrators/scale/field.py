@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.cross_validation import CAUTION, GUARD
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import (
@@ -71,8 +72,8 @@ class FieldScaling(ScaleCalibrator):
     _: KW_ONLY
     features: Sequence[str] = ("log-norm", "margin-spline")
     ridge: float | Literal["cv"] = option("cv", minimum=0)
-    guard: float = option(ridges.GUARD, minimum=0)
-    caution: float = option(ridges.CAUTION, minimum=0)
+    guard: float = option(GUARD, minimum=0)
+    caution: float = option(CAUTION, minimum=0)
     n_folds: int = option(5, minimum=2)
 
     unit_ = Fitted[float]()
@@ -86,7 +87,7 @@ class FieldScaling(ScaleCalibrator):
 
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
-        hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
+        options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
         ground = StandardizedFeatures.of(
             profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features)
         )
@@ -95,7 +96,7 @@ class FieldScaling(ScaleCalibrator):
         if ground.fit is None:
             self.bias_, self.weights_, self.ridge_ = 0.0, field.start(0.0)[1:], np.inf
             return nothing_to_read(target)
-        x, self.ridge_, solution = ridges.fitted(ground.fit, field, target, RIDGES, hold, "field scaling")
+        x, self.ridge_, solution = ridges.fit_scale_map(ground.fit, field, target, RIDGES, options, "field scaling")
         self.bias_, self.weights_ = float(x[0]), x[1:]
         return solution
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.held_out import cautious
+from rhocal.calibrators.cross_validation import CAUTION, GUARD, CrossValidation, HeldOut, Rule
+from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import Shape, Standardization, raw_features
@@ -35,7 +36,7 @@ FEATURES = ("log-norm", "margin", "log-margin")
 PENALTIES = (np.inf, 1.0, 0.1, 0.01)
 """Ridges of that prediction, in units of the features' variance; infinite is the common temperature for all."""
 
-MOST_FOLDS = 10
+MAX_DOMAIN_FOLDS = 10
 """Domains are left out one at a time, or in so many parts if there are more of them."""
 
 
@@ -93,23 +94,30 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)
-        hold = ridges.HoldBack(self.ridge, ridges.GUARD, ridges.CAUTION, self.n_folds)
+        options = ridges.RidgeOptions(self.ridge, GUARD, CAUTION, self.n_folds)
         profile = Profile.of(data)
         if data.groups is None or not profile.spread > 0:
             return self._one_domain(data)
-        fit = ScaleSearch.from_profile(profile)
-        unit = self.unit_ = float(np.exp(fit.log_scale))
+        search = ScaleSearch.from_profile(profile)
+        unit = self.unit_ = float(np.exp(search.log_scale))
         self.domains_ = np.unique(data.groups[profile.weights > 0])
         codes = _codes(data.groups, self.domains_)
-        x, self.ridge_, solution = ridges.fitted(
-            fit, Domains(codes, len(self.domains_), unit), target, RIDGES, hold, "multi-domain temperature scaling"
+        x, self.ridge_, solution = ridges.fit_scale_map(
+            search,
+            Domains(codes, len(self.domains_), unit),
+            target,
+            RIDGES,
+            options,
+            "multi-domain temperature scaling",
         )
-        each = ridges.bounded_scale(x[0] + x[1:], unit)[0]
-        self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / each
+        scales = ridges.bounded_scale(x[0] + x[1:], unit)[0]
+        self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / scales
         raw = raw_features(Shape.of_profile(profile, unit), FEATURES)
         standard = Standardization.from_features(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
-        self.weights_ = predict_log_scale(fit, fit.prepared(target), codes, np.log(each), standard(raw), float(x[0]))
+        self.weights_ = predict_log_scale(
+            search, search.prepared(target), codes, np.log(scales), standard(raw), float(x[0])
+        )
         return solution
 
     def _one_domain(self, data: Predictions) -> optimize.Solution:
@@ -191,14 +199,14 @@ def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def predict_log_scale(
-    fit: ScaleSearch, target: Objective, codes: NDArray[np.intp], log_scales: Vector, features: Vector, common: float
+    search: ScaleSearch, target: Objective, codes: NDArray[np.intp], log_scales: Vector, features: Vector, common: float
 ) -> Vector:
     """Bias and weights of a ridge regression of the domains' log scale on the features of their samples.
 
     The penalty is the one with the lowest objective on domains left out of the regression; (common, 0, …) where that is
     the common temperature, or where there are too few domains to tell.
     """
-    n_domains, weights = len(log_scales), fit.profile.weights
+    n_domains, weights = len(log_scales), search.profile.weights
     nothing = np.r_[common, np.zeros(features.shape[1])]
     if n_domains < 3:
         return nothing
@@ -211,14 +219,14 @@ def predict_log_scale(
         ridge = np.diag(np.r_[0.0, np.full(features.shape[1], penalty * w.sum())])
         return np.linalg.solve(design.T @ (w[:, None] * design) + ridge, design.T @ (w * y))
 
-    parts = np.arange(n_domains) % min(n_domains, MOST_FOLDS)
-    held_out, shares = np.zeros((parts.max() + 1, len(PENALTIES))), np.zeros(parts.max() + 1)
-    for k in range(len(shares)):
-        outside = (parts[codes] == k) & (codes >= 0)
-        shares[k] = weights[outside].sum()
-        test = fit.weighted(np.where(outside, weights, 0) / shares[k])
-        for i, penalty in enumerate(PENALTIES):
-            x = regression(np.where(outside, 0, weights), penalty)
-            held_out[k, i] = test.evaluate(target, np.exp(design @ x))[0]
-    best, _ = cautious(held_out, shares, [{"penalty": penalty} for penalty in PENALTIES])
-    return regression(weights, PENALTIES[best])
+    rows = np.flatnonzero(codes >= 0)
+    folds = Folds.from_codes(codes[rows] % min(n_domains, MAX_DOMAIN_FOLDS), weights, rows)
+
+    def fit(penalty: float, fold: Fold, _: Vector | None) -> Vector:
+        return regression(weights - fold.held_out_weights, penalty)
+
+    def score(_: float, x: Vector, fold: Fold) -> HeldOut:
+        return HeldOut(search.weighted(fold.held_out_weights / fold.share).evaluate(target, np.exp(design @ x))[0])
+
+    choice = CrossValidation(folds, fit, score).choose(PENALTIES, Rule(), "penalty")
+    return regression(weights, choice.candidate)

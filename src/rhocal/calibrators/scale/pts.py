@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.cross_validation import CAUTION, GUARD
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import STANDARD, portable_standard, top_logits
@@ -64,8 +65,8 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     top_k: int = option(10, minimum=1, maximum=TOP_K)
     n_hidden: int | Literal["cv"] = option("cv", minimum=1)
     ridge: float | Literal["cv"] = option("cv", minimum=0)
-    guard: float = option(ridges.GUARD, minimum=0)
-    caution: float = option(ridges.CAUTION, minimum=0)
+    guard: float = option(GUARD, minimum=0)
+    caution: float = option(CAUTION, minimum=0)
     n_folds: int = option(5, minimum=2)
     random_state: int = option(0, minimum=0)
 
@@ -79,7 +80,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
 
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
-        hold = ridges.HoldBack(self.ridge, self.guard, self.caution, self.n_folds)
+        options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
         ground = StandardizedFeatures.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
         ground.left_to(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
@@ -88,10 +89,10 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
             self.network_, self.ridge_ = networks[0].start(0.0), np.inf
             return nothing_to_read(target)
         prepared = ground.fit.prepared(target)
-        choices = [ridges.settled(ground.fit, network, prepared, RIDGES, hold) for network in networks]
+        choices = [ridges.choose_ridge(ground.fit, network, prepared, RIDGES, options) for network in networks]
         best = min(range(len(widths)), key=lambda i: choices[i].score)
-        self.network_, self.ridge_, solution = ridges.fitted(
-            ground.fit, networks[best], target, RIDGES, hold, "parameterised temperature scaling", choices[best]
+        self.network_, self.ridge_, solution = ridges.fit_scale_map(
+            ground.fit, networks[best], target, RIDGES, options, "parameterised temperature scaling", choices[best]
         )
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return replace(solution, trials=tuple(rows))

@@ -1,0 +1,61 @@
+"""Cross-fitting: calibrators fitted on all folds but one, and their outputs on the fold they were not fitted on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.cross_validation import CrossValidation
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.folds import Fold, Folds
+from rhocal.errors import RhocalWarning
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """The calibrators of the folds; none where samples cannot be divided into folds."""
+
+    folds: Folds
+    models: tuple[Calibrator, ...]
+
+    @classmethod
+    def from_predictions(
+        cls, method: str | Calibrator, data: Predictions, n_folds: int, start: Calibrator | None = None
+    ) -> CrossFit:
+        """Fit a method without each fold, from the calibrator given; without one, from the first fold's on."""
+        folds = Folds.from_profile(Profile.of(data), n_folds)
+
+        def fit(method: str | Calibrator, fold: Fold, start: Calibrator | None) -> Calibrator:
+            return fit_inside(method, data, fold, start)
+
+        validation: CrossValidation[str | Calibrator, Calibrator] = CrossValidation(folds, fit)
+        for _ in folds:
+            model = validation.advance(method, start)
+            start = start or model
+        return cls(folds, tuple(validation.models.get(method, ())))
+
+    def outputs(self, logits: Floats) -> Floats:
+        """Calibrated logits of every sample by the calibrator that was not fitted on it."""
+        outputs = np.empty_like(logits)
+        for fold, model in zip(self.folds, self.models, strict=True):
+            outputs[fold.outside] = model.transform_checked(logits[fold.outside])
+        return outputs
+
+
+def fit_inside(method: str | Calibrator, data: Predictions, fold: Fold, start: Calibrator | None = None) -> Calibrator:
+    """Fit a method without a fold. Its warnings are left out: the fit on all samples gives its own."""
+    calibrator = unfitted(method)
+    if start is not None:
+        calibrator.begin_near(start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        return calibrator.fit_checked(data.take(fold.inside), "logits")

@@ -1,0 +1,123 @@
+"""Folds of a calibration set: which samples a candidate is fitted on, and which it is scored on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.special import Vector
+    from rhocal.profile.profile import Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """A division of a calibration set. Each fold is held out once. Empty if there is only one fold: nothing can be compared."""
+
+    rows: NDArray[np.intp]
+    """Samples that take part."""
+    codes: NDArray[np.intp]
+    """The number of the fold of each of them."""
+    weights: Vector
+    """Of all samples; they sum to 1."""
+    n_folds: int
+
+    @classmethod
+    def from_codes(cls, codes: NDArray[np.intp], weights: Vector, rows: NDArray[np.intp]) -> Folds:
+        """Number the folds that have weight. A sample of weight 0 in another fold joins one of them: any will do."""
+        present = np.unique(codes[weights[rows] > 0])
+        numbers = np.searchsorted(present, codes).clip(max=max(len(present) - 1, 0))
+        return cls(rows, numbers, weights, len(present) if len(present) > 1 else 0)
+
+    @classmethod
+    def from_profile(cls, profile: Profile, n_folds: int) -> Folds:
+        """Stratified folds; none where every logit of every sample is equal."""
+        if profile.spread > 0:
+            return cls.stratified(ScaleSearch.from_profile(profile), n_folds)
+        return cls(np.arange(profile.n_samples), np.zeros(profile.n_samples, np.intp), profile.weights, 0)
+
+    @classmethod
+    def stratified(cls, search: ScaleSearch, n_folds: int, max_entries: int | None = None) -> Folds:
+        """Divide by rank in confidence, so that every fold has every level of confidence.
+
+        With ``max_entries`` only rows at regular ranks take part, such that they hold about so many entries.
+        """
+        weights = search.profile.weights
+        if max_entries is None:
+            return cls.from_codes(stratified_codes(search, n_folds), weights, np.arange(len(weights)))
+        every, rows = ranks_apart(search, max_entries), thinned_rows(search, max_entries)
+        return cls.from_codes(stratified_codes(search, n_folds * every)[rows] // every, weights, rows)
+
+    def first(self, n_folds: int) -> Folds:
+        """The first few folds, as a division of their own samples."""
+        chosen = self.codes < n_folds
+        return Folds(self.rows[chosen], self.codes[chosen], self.weights, n_folds)
+
+    def __len__(self) -> int:
+        return self.n_folds
+
+    def __iter__(self) -> Iterator[Fold]:
+        return (Fold(k, self) for k in range(self.n_folds))
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Samples to fit on (``inside``) and samples to score on (``outside``)."""
+
+    number: int
+    folds: Folds
+
+    @property
+    def inside(self) -> NDArray[np.intp]:
+        """Rows of the other folds."""
+        return self.folds.rows[self.folds.codes != self.number]
+
+    @property
+    def outside(self) -> NDArray[np.intp]:
+        """Rows that are held out."""
+        return self.folds.rows[self.folds.codes == self.number]
+
+    @property
+    def held_out_weights(self) -> Vector:
+        """The weights of all samples, 0 for those that are not held out."""
+        weights = np.zeros_like(self.folds.weights)
+        weights[self.outside] = self.folds.weights[self.outside]
+        return weights
+
+    @property
+    def share(self) -> float:
+        """The weight of the samples held out."""
+        return float(self.held_out_weights.sum())
+
+
+def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
+    """The fold of every sample: its rank by confidence, counted round.
+
+    Neither the order of the samples nor repeating one (both copies share a rank) changes anything. Where logits are no better
+    than chance, NLL has its minimum at scale 0; a scale that distinguishes samples is taken then.
+    """
+    profile = search.profile
+    scale = np.full(profile.n_samples, max(np.exp(search.log_scale), 1 / max(profile.spread, 1e-300)))
+    key = np.round(search.confidence(scale), 9) + 2 * profile.correct
+    ranks = np.searchsorted(np.unique(key[profile.weights > 0]), key)
+    return np.asarray(ranks % n_folds)
+
+
+def thinned_rows(search: ScaleSearch, max_entries: int) -> NDArray[np.intp]:
+    """Rows with weight at regular ranks in confidence, such that they hold about ``max_entries`` entries."""
+    chosen = stratified_codes(search, ranks_apart(search, max_entries)) == 0
+    return np.flatnonzero(chosen & (search.profile.weights > 0))
+
+
+def ranks_apart(search: ScaleSearch, max_entries: int) -> int:
+    """The distance in rank of the rows that ``thinned_rows`` takes."""
+    n_present = int((search.profile.weights > 0).sum())
+    return max(1, -(-n_present * search.profile.n_classes // max_entries))
