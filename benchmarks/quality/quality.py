@@ -27,9 +27,8 @@ from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
 from rhocal.evaluation.compare import Row, TunedOn, compare, read_rows, splits, write_rows
 from rhocal.metrics import measure_all
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import perfect_error
+from rhocal.numerics.bins import N_BINS, perfect_error
 
 HERE = Path(__file__).parent
 OURS = ("identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field")

@@ -17,13 +17,12 @@ import numpy as np
 from models import HELD_BACK, MODELS, OTHERS, Model
 
 from rhocal.evaluation.compare import write_rows
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import bootstrap
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, TITLES, outcomes
 from rhocal.metrics.inference.ece_interval import bin_moments, ece_interval, tail_probabilities
 from rhocal.metrics.inference.intervals import wilson
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
-from rhocal.numerics.bins import equal_mass, equal_width
+from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

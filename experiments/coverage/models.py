@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import PER_SAMPLE
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import equal_mass, equal_width
+from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable

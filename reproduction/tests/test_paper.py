@@ -15,7 +15,7 @@ from rhocal.data.files import read
 from rhocal.errors import FileError
 from rhocal.evaluation.compare import FAILED, Row, read_rows
 from rhocal.evaluation.parallel_comparison import network_name
-from rhocal.metrics.binned import N_BINS
+from rhocal.numerics.bins import N_BINS
 from rhocal.profile.statistics import Facts
 from rhocal_paper.grid import ADA, ECE, KL, MCE, Level, Means, overall
 from rhocal_paper.measure import draws, measure, moved, old_rows

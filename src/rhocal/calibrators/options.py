@@ -7,10 +7,10 @@ the limits. ``validate_options`` checks both at the start of a fit, and ``rhocal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from numbers import Integral, Real
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Generic, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
@@ -19,6 +19,7 @@ import numpy as np
 from rhocal.errors import InputError, not_fitted
 
 T = TypeVar("T")
+Check = Callable[[Any], bool]
 
 
 def option(
@@ -50,11 +51,11 @@ class Limits:
 
     def __contains__(self, value: float) -> bool:
         return (
-            not np.isnan(value)
+            not math.isnan(value)
             and (self.minimum is None or value >= self.minimum)
             and (self.above is None or value > self.above)
             and (self.maximum is None or value <= self.maximum)
-            and not (self.finite and np.isinf(value))
+            and not (self.finite and math.isinf(value))
         )
 
     def describe(self, noun: str) -> str:
@@ -75,35 +76,24 @@ class Option:
     """An option as its family declares it."""
 
     name: str
-    type: Any
     default: Any
-    limits: Limits
     is_stage: bool
-
-    def accepts(self, value: Any) -> bool:
-        """Whether a value has the type and lies within the limits."""
-        return _accepts(self.type, value, self.limits)
-
-    @property
-    def values(self) -> str:
-        """The values it accepts, in words."""
-        return _describe(self.type, self.limits)
+    accepts: Check
+    """Whether a value has the type and lies within the limits."""
+    values: str
+    """The values it accepts, in words."""
 
 
 @cache
 def options_of(family: type) -> tuple[Option, ...]:
     """The options of a family, in the order of its declaration."""
-    declared = [item for item in fields(family) if item.init]
-    return tuple(
-        Option(
-            item.name,
-            _type_of(family, item.name),
-            item.default,
-            item.metadata.get("limits", Limits()),
-            bool(item.metadata.get("stage")),
-        )
-        for item in declared
-    )
+    declared = []
+    for item in fields(family):
+        if item.init:
+            hint, limits = _type_of(family, item.name), item.metadata.get("limits", Limits())
+            is_stage = bool(item.metadata.get("stage"))
+            declared.append(Option(item.name, item.default, is_stage, _check(hint, limits), _describe(hint, limits)))
+    return tuple(declared)
 
 
 def validate_options(calibrator: Any) -> None:
@@ -161,23 +151,33 @@ def _alternatives(hint: Any) -> Sequence[Any]:
     return sorted(members, key=lambda member: (member is NoneType, get_origin(member) is not literal))
 
 
-def _accepts(hint: Any, value: Any, limits: Limits) -> bool:
-    return any(_accepts_alternative(part, value, limits) for part in _alternatives(hint))
+def _check(hint: Any, limits: Limits) -> Check:
+    """Whether a value has the type and lies within the limits, as a function: types are taken apart once."""
+    checks = [_check_alternative(part, limits) for part in _alternatives(hint)]
+    return lambda value: any(check(value) for check in checks)
 
 
-def _accepts_alternative(hint: Any, value: Any, limits: Limits) -> bool:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return isinstance(value, str) and value in get_args(hint)
-    if origin is Sequence:
-        is_sequence = hasattr(value, "__len__") and not isinstance(value, str | Mapping)
-        return is_sequence and len(value) > 0 and all(_accepts(get_args(hint)[0], item, limits) for item in value)
+def _check_alternative(hint: Any, limits: Limits) -> Check:
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return lambda value: isinstance(value, str) and value in choices
+    if get_origin(hint) is Sequence:
+        check_item = _check(get_args(hint)[0], limits)
+        return lambda value: _is_sequence(value) and len(value) > 0 and all(map(check_item, value))
     if hint is bool:
-        return isinstance(value, bool | np.bool_)
+        return _is_bool
     if hint in {int, float}:
-        number: type = Integral if hint is int else Real
-        return isinstance(value, number) and not isinstance(value, bool | np.bool_) and float(value) in limits  # type: ignore[arg-type]
-    return isinstance(value, hint)
+        kinds = (int, np.integer) if hint is int else (int, float, np.integer, np.floating)
+        return lambda value: isinstance(value, kinds) and not _is_bool(value) and float(value) in limits
+    return lambda value: isinstance(value, hint)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_sequence(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | Mapping)
 
 
 def _describe(hint: Any, limits: Limits) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.scale.rho_norm import GRID
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.container import class_list, read_tensors, write_tensors
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
+from rhocal.numerics.kernels import GRID
 from rhocal.profile.curve_table import Table
 from rhocal.profile.passes import FEW_CLASSES, ArrayPasses
 from rhocal.profile.profile import Profile

@@ -10,7 +10,7 @@ import typer
 
 from rhocal.cli.options import KindOption, LabelsName, LabelsOption, LogitsName, kind_of, read, with_labels
 from rhocal.errors import FileError, InputError
-from rhocal.metrics.binned import N_BINS
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

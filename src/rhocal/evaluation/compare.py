@@ -16,9 +16,8 @@ from rhocal.data.atomic import writing
 from rhocal.data.predictions import Predictions, predictions
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import CORE, METRICS, measure_all
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import perfect_error
+from rhocal.numerics.bins import N_BINS, perfect_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,8 +15,7 @@ from rhocal.data.sampling import check_columns
 from rhocal.data.streams import with_block_context
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import CORE, METRICS, Scored
-from rhocal.metrics.binned import N_BINS
-from rhocal.numerics.bins import PerfectSums
+from rhocal.numerics.bins import N_BINS, PerfectSums
 from rhocal.numerics.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:

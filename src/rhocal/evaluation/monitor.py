@@ -21,7 +21,7 @@ import numpy as np
 
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
-from rhocal.numerics.bins import BinSums
+from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 STAKES = (-0.9, -0.5, -0.25, -0.1, -0.04, 0.04, 0.1, 0.25, 0.5, 0.9)
 """Negative stakes win when the model is over-confident. All smaller than 1: no single sample can ruin the gambler."""
 
-N_BINS = 10
 SCHEMA = 1
 PARTS = 10
 """A rolling window is forgotten in so many steps."""

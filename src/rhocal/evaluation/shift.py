@@ -19,13 +19,13 @@ from rhocal.calibrators.scale.features import SEEN, Shape
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
+from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.numerics.special import softmax
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Vector
 
-N_REPLICATES = 1000
 TOO_MANY = 0.05
 """Share of production samples outside the tuned range from which on a warning is given (1 % is what none would show)."""
 

@@ -35,6 +35,7 @@ from rhocal.metrics.decompositions import Murphy, MurphySums
 from rhocal.metrics.metric import RANKS, Metric, mean_metric, ranked_metric, sums_metric, validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import WeightedMean
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,7 +155,7 @@ def measure_all(data: Predictions, names: Iterable[str] = tuple(CORE)) -> dict[s
 
 
 def class_errors(
-    probs: Any, labels: Any, *, n_bins: int = binned.N_BINS, power: float = 1, threshold: float = 0.0,
+    probs: Any, labels: Any, *, n_bins: int = N_BINS, power: float = 1, threshold: float = 0.0,
     min_labels: float = 0.0, sample_weight: Any = None, kind: Kind = "probs",
 ) -> Vector:  # fmt: skip
     """The ECE of every class against the rest, in the order of the columns; ``classwise_ece`` is their mean.
@@ -166,9 +167,7 @@ def class_errors(
     return classwise.class_errors(sums, power=power, min_labels=min_labels)
 
 
-def murphy(
-    probs: Any, labels: Any, *, n_bins: int = binned.N_BINS, sample_weight: Any = None, kind: Kind = "probs"
-) -> Murphy:
+def murphy(probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs") -> Murphy:
     """Murphy's terms of the top-label Brier score: reliability − resolution + uncertainty, and the variation inside bins."""
     validate_options({"n_bins": n_bins})
     return MurphySums.of(Scored.from_arrays(probs, labels, sample_weight, kind), n_bins).terms

@@ -11,14 +11,11 @@ from rhocal.data.predictions import SUM_TOLERANCE
 from rhocal.errors import InputError
 from rhocal.metrics.sums import MetricSums
 from rhocal.numerics import kernels
-from rhocal.numerics.bins import ON_THE_EDGE, BinSums, bin_totals, tie_blocks
+from rhocal.numerics.bins import N_BINS, ON_THE_EDGE, BinSums, bin_totals, tie_blocks
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.metrics.sums import Sketch
-
-N_BINS = 10
-"""As in the paper."""
 
 MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""

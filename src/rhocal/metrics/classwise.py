@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS, adaptive_ece
+from rhocal.metrics.binned import adaptive_ece
 from rhocal.metrics.sums import MetricSums
-from rhocal.numerics.bins import BinSums, bin_totals, equal_width
+from rhocal.numerics.bins import N_BINS, BinSums, bin_totals, equal_width
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored

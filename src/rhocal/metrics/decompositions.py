@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.metrics.binned import N_BINS, equal_width_sums
+from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.scores import nll_per_sample, top_brier_per_sample
 from rhocal.metrics.sums import MetricSums, WeightedMean
+from rhocal.numerics.bins import N_BINS
 from rhocal.profile.profile import Profile
 from rhocal.profile.statistics import nll_by_scale
 

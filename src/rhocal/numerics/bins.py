@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 
+N_BINS = 10
+"""Bins of a calibration error unless a caller says otherwise, as in the paper."""
+
 ON_THE_EDGE = 1e-7
 """How far above an edge a value still counts as lying on it: the rounding of single precision."""
 

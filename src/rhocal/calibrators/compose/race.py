@@ -19,7 +19,7 @@ from rhocal.calibrators.cross_validation import (
 )
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.errors import InputError
-from rhocal.numerics.bins import BinSums, perfect_error
+from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
 from rhocal.profile.profile import Profile
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
-
-N_BINS = 10
-"""Of the ECE that breaks ties."""
 
 OUT_OF_TIME = "out of time"
 

@@ -16,6 +16,8 @@ from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
 from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, NormSearch
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.errors import InputError
+from rhocal.numerics.bins import N_BINS
+from rhocal.numerics.kernels import GRID
 from rhocal.numerics.special import Floats, Vector, rho_norms
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
 
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
     from rhocal.numerics.portable.ops import Value
     from rhocal.profile.profile import Profile
 
-
-GRID = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
-"""The paper's grid of ρ."""
 
 ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The weights of the KL term that ``alpha="auto"`` tries."""
@@ -93,7 +92,7 @@ class RhoNormScaling(ScaleCalibrator):
     center: bool = True
     solver: Literal["expected", "sgd"] = "expected"
     selection: Literal["ece", "objective"] = "ece"
-    n_bins: int = option(10, minimum=1)
+    n_bins: int = option(N_BINS, minimum=1)
     n_steps: int = option(4000, minimum=1)
     learning_rate: float = option(5.0, above=0)
     random_state: int | None = option(0, minimum=0)

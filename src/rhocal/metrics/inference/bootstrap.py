@@ -14,11 +14,10 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
 from rhocal.metrics.inference.ece_interval import Interval
 from rhocal.metrics.inference.units import take_units, unit_rows
-from rhocal.numerics.bins import equal_mass, equal_width
+from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, PER_SAMPLE, bootstrap
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
 from rhocal.metrics.inference.ece_interval import Interval, ece_interval
 from rhocal.metrics.inference.floor import check_names
 from rhocal.metrics.inference.units import expand
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.units import are_counts, expand
-from rhocal.numerics.bins import equal_mass, equal_width
+from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
-from rhocal.numerics.bins import equal_width
+from rhocal.numerics.bins import N_BINS, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,8 @@ import numpy as np
 
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.metric import validate_options
-from rhocal.numerics.bins import equal_width
+from rhocal.numerics.bins import N_BINS, equal_width
 from rhocal.numerics.special import log_softmax, row_max
 
 if TYPE_CHECKING:

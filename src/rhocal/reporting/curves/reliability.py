@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
 from rhocal.metrics.inference.null import CumulativeDifferences
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import BinSums, equal_width
+from rhocal.numerics.bins import N_BINS, BinSums, equal_width
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Kind

@@ -9,11 +9,10 @@ import numpy as np
 
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.classwise import class_errors, class_sums
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import BinSums
+from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

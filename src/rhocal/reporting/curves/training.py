@@ -9,8 +9,8 @@ import numpy as np
 
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.spread import amplitudes as per_sample
+from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.special import log_softmax, row_max
 
 if TYPE_CHECKING:

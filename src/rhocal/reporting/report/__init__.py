@@ -13,10 +13,10 @@ import numpy as np
 from rhocal.calibrators.scale.identity import Identity
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.binned import N_BINS
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS
 from rhocal.reporting.curves.fine import FEWEST, MOST, edges
 from rhocal.reporting.report.cautions import cautions
 from rhocal.reporting.report.method import METRICS_SHOWN, Measured, calibrated, measure
