@@ -26,10 +26,10 @@ from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_bloc
 from rhocal.calibrators.fitting import summarize_block
 from rhocal.dask import cluster, engine
 from rhocal.data.files import write_text
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions, predictions
 from rhocal.data.stored import Chunk
 from rhocal.evaluation.compare import write_rows
-from rhocal.evaluation.measure import block_sums
+from rhocal.evaluation.measure import BlockSums, Measurement, block_sums
 from rhocal.metrics import CORE
 
 if TYPE_CHECKING:
@@ -99,15 +99,18 @@ def constants(m: int) -> list[dict[str, Any]]:
             }
         )
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    spec = {"kind": "logits", "classes": None, "ignore_index": None}
     n_block = max(1, int(BLOCK_BYTES / (2 * m)))
-    sums = block_sums(logits, labels, {"": cal}, spec, CORE)
+
+    def validated_sums() -> BlockSums:
+        return block_sums(Predictions.from_arrays(logits, labels), [Measurement({"": cal})], CORE)
+
+    sums = validated_sums()
     rows.append(
         {
             "classes": m,
             "task": "evaluate, seven metrics",
             "bytes_read": 2 * m,
-            "seconds": best(lambda: block_sums(logits, labels, {"": cal}, spec, CORE)) / n,
+            "seconds": best(validated_sums) / n,
             "bytes_sent": len(pickle.dumps(sums)) / n_block,
             "driver_bytes_in": 0.0,  # the workers merge: one sum arrives, however many blocks there are
             "driver_bytes": 0.0,

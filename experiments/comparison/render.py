@@ -266,7 +266,7 @@ def named(methods: Sequence[str]) -> str:
 
 
 def main() -> None:
-    rows = [Row.of_flat(row) for row in read_rows(HERE / "rows.csv")]
+    rows = [Row.from_flat(row) for row in read_rows(HERE / "rows.csv")]
     used = whole(rows)
     shared = complete(used)
     lines = summary(used)

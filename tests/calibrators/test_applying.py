@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import rhocal
@@ -27,8 +28,8 @@ from rhocal.data import stored
 from rhocal.calibrators.applying import apply
 stored.CHUNK_ENTRIES = 2_000
 source, artifact, output, pause = sys.argv[1:]
-stream = rhocal.stream(source)
-apply(rhocal.load(artifact), stream, Path(output), step=lambda chunk: (print("block", flush=True), time.sleep(float(pause))))
+stream = rhocal.stream(source).as_source().with_progress(lambda n: (print("block", flush=True), time.sleep(float(pause))))
+apply(rhocal.load(artifact), stream, Path(output))
 """
 
 
@@ -80,13 +81,15 @@ def test_what_is_written(folder, monkeypatch):
     with np.load(folder / "z.npz") as file:
         logits, labels = file["logits"], file["labels"]
     done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "o.safetensors")
-    assert done == {"rows": 1000, "resumed_at": 0, "blocks": 10}
+    assert done == {
+        "rows": 1000, "resumed_at": 0, "blocks": 10, "arrays": ["probs", "predicted", "confidence", "labels"]
+    }  # fmt: skip
     written = load_file(folder / "o.safetensors")
     np.testing.assert_array_equal(written["probs"], cal.predict_proba(logits))
     np.testing.assert_array_equal(written["predicted"], logits.argmax(1))
     np.testing.assert_array_equal(written["confidence"], cal.predict_proba(logits).max(1))
     np.testing.assert_array_equal(written["labels"], labels)
-    apply(cal, rhocal.stream(folder / "z.npz"), folder / "o.npy", what="logits")
+    apply(cal, rhocal.stream(folder / "z.npz"), folder / "o.npy", write="logits")
     np.testing.assert_array_equal(np.load(folder / "o.npy"), cal.transform(logits))
 
 
@@ -102,10 +105,10 @@ def test_another_calibrator_does_not_continue(folder, monkeypatch):
         logits, labels = file["logits"], file["labels"]
     cal = rhocal.TemperatureScaling().fit(logits, labels)
     left = (folder / ".other.npy.part").read_bytes()
-    for other in ({"calibrator": cal}, {"what": "logits"}):
-        said = {"calibrator": rhocal.load(folder / "cal.safetensors"), "output": folder / "other.npy"} | other
+    for other in ({"calibrator": cal}, {"write": "logits"}):
+        arguments = {"calibrator": rhocal.load(folder / "cal.safetensors"), "output": folder / "other.npy"} | other
         with pytest.raises(FileError, match="left by an interrupted run with another calibrator"):
-            apply(stream=rhocal.stream(folder / "z.npz"), **said)
+            apply(scores=rhocal.stream(folder / "z.npz"), **arguments)
     assert (folder / ".other.npy.part").read_bytes() == left  # nothing of it is lost
     done = apply(cal, rhocal.stream(folder / "z.npz"), folder / "other.npy", restart=True)
     assert done["resumed_at"] == 0
@@ -122,7 +125,7 @@ def test_calibrators_made_of_others_are_told_apart(folder):
             for k in range(2)
         ]
     stream = rhocal.stream(folder / "z.npz")
-    marks = {applying._fingerprint(cal, stream, "probs", None) for cal in halves}
+    marks = {applying._fingerprint(cal, stream.as_source(), "probs") for cal in halves}
     assert len(marks) == 2
     apply(halves[0], stream, folder / "average.npy")
 
@@ -180,3 +183,57 @@ def test_command_line(folder):
     assert said["rows"] == 1000
     run("apply", folder / "cal.safetensors", folder / "z.npz", "-o", folder / "m.npy")
     np.testing.assert_array_equal(np.load(folder / "c.npy"), np.load(folder / "m.npy"))
+
+
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+def test_the_same_file_however_it_was_read(tmp_path, ending):
+    """Text classes too: names and types of the arrays, and every byte."""
+    logits, labels = synthetic(600, 3, dtype=np.float32)
+    names = np.array(["ant", "bee", "cow"])
+    np.savez(tmp_path / "z.npz", logits=logits, labels=names[labels], classes=names)
+    rhocal.TemperatureScaling().fit(logits, names[labels], classes=names).save(tmp_path / "cal.safetensors")
+    for how in ("--stream", "--no-stream"):
+        output = tmp_path / f"{how}.{ending}"
+        run("apply", tmp_path / "cal.safetensors", tmp_path / "z.npz", how, "-o", output)
+    assert (tmp_path / f"--stream.{ending}").read_bytes() == (tmp_path / f"--no-stream.{ending}").read_bytes()
+    if ending == "safetensors":
+        written = load_file(tmp_path / "--stream.safetensors")
+        np.testing.assert_array_equal(written["labels"], labels)
+        np.testing.assert_array_equal(written["predicted"], logits.argmax(1))
+        with safe_open(tmp_path / "--stream.safetensors", "numpy") as file:
+            assert json.loads(file.metadata()["classes"]) == names.tolist()
+        again = json.loads(
+            run(
+                "evaluate", tmp_path / "--stream.safetensors", "--logits-name", "probs", "--kind", "probs", "--json"
+            ).stdout
+        )
+        assert again["n_samples"] == 600
+
+
+def test_labels_are_copied_and_not_validated(folder, tmp_path):
+    """Rows that a fit would ignore are calibrated like others."""
+    cal = rhocal.load(folder / "cal.safetensors")
+    with np.load(folder / "z.npz") as file:
+        logits, labels = file["logits"], file["labels"].copy()
+    labels[:7] = -100
+    np.savez(tmp_path / "z.npz", logits=logits, labels=labels.astype(np.int16))
+    for scores, output in ((rhocal.stream(tmp_path / "z.npz"), "s.safetensors"), (logits, "m.safetensors")):
+        apply(cal, scores, tmp_path / output)
+    written = load_file(tmp_path / "s.safetensors")
+    np.testing.assert_array_equal(written["labels"], labels)
+    assert written["labels"].dtype == np.int64
+    assert list(load_file(tmp_path / "m.safetensors")) == ["probs", "predicted", "confidence"]
+
+
+def test_images_keep_their_shape(tmp_path):
+    logits, labels = synthetic(4 * 6, 3, dtype=np.float32)
+    cal = rhocal.TemperatureScaling().fit(logits, labels)
+    images = np.moveaxis(logits.reshape(2, 3, 4, 3), -1, 1)
+    np.savez(tmp_path / "z.npz", logits=images, labels=labels.reshape(2, 3, 4))
+    cal.save(tmp_path / "cal.safetensors")
+    run("apply", tmp_path / "cal.safetensors", tmp_path / "z.npz", "--class-axis", "1", "-o", tmp_path / "o.npz")
+    with np.load(tmp_path / "o.npz") as file:
+        np.testing.assert_array_equal(file["probs"], cal.predict_proba(images, class_axis=1))
+        np.testing.assert_array_equal(file["predicted"], cal.predict(images, class_axis=1))
+        np.testing.assert_array_equal(file["confidence"], file["probs"].max(1))
+        np.testing.assert_array_equal(file["labels"], labels.reshape(2, 3, 4))

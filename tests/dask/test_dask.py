@@ -117,19 +117,19 @@ def slow(k, chunk, *arguments):
     return LEAVE_BEHIND(k, chunk, *arguments)
 
 
-def slow_sums(k, chunk, *arguments):
+def slow_sums(data, **arguments):
     time.sleep(0.4)
-    return SUMS(k, chunk, *arguments)
+    return SUMS(data, **arguments)
 
 
-LEAVE_BEHIND, SUMS = out_of_core.summarize_block, measure.chunk_sums
+LEAVE_BEHIND, SUMS = out_of_core.summarize_block, measure.block_sums
 
 
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
     monkeypatch.setattr(out_of_core, "summarize_block", slow)
-    monkeypatch.setattr(measure, "chunk_sums", slow_sums)
+    monkeypatch.setattr(measure, "block_sums", slow_sums)
     with many.cluster(None, 2) as client:
 
         def kill_one():
@@ -145,7 +145,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
         victim, killer = kill_one()
-        (there,) = measure.figures_on(many.Blocks.of(rhocal.stream(folder)), [measure.Job({"": alone})])[0].values()
+        there = rhocal.measure(rhocal.stream(folder).as_source().on(many.DaskExecutor()), calibrator=alone)
         killer.join()
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
@@ -190,7 +190,7 @@ def test_what_travels_does_not_grow_with_the_classes():
 
 def test_sums_are_merged_by_the_workers(folder, monkeypatch):
     """What arrives is one sum, however many blocks there are."""
-    blocks = many.Blocks.of(rhocal.stream(sorted(folder.iterdir()) * 12))  # more than one group of groups
+    source = rhocal.stream(sorted(folder.iterdir()) * 12).as_source()  # more than one group of groups
     monkeypatch.setattr(many, "FAN", 4)
     arrived = []
     compute = many.engine.compute
@@ -201,7 +201,7 @@ def test_sums_are_merged_by_the_workers(folder, monkeypatch):
         return found
 
     monkeypatch.setattr(many.engine, "compute", counted)
-    there = measure.figures_on(blocks, [measure.Job({"": None})])[0][""]
+    there = rhocal.measure(source.on(many.DaskExecutor()))
     assert arrived == [1]
     here = rhocal.measure(rhocal.stream(folder))  # twelve times the same
     assert there == pytest.approx(here, rel=1e-12)

@@ -192,14 +192,18 @@ def test_metrics_of_a_stream(data, tmp_path):
     whole = rhocal.metrics.measure_all(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
-    values, bounds = measure.figures(rhocal.stream(tmp_path / "z.npz"), {"raw": None})
+    source = rhocal.stream(tmp_path / "z.npz").as_source()
+    found = measure.measure_source(source, [measure.Measurement({"raw": None})])
+    values, bounds = found.values, found.error_bounds
     exact = rhocal.metrics.measure_all(predictions(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
     with pytest.raises(InputError, match="cannot be added up"):
         rhocal.measure(rhocal.stream(tmp_path / "z.npz"), metrics=["mmce"])
-    with pytest.raises(InputError, match=r"rhocal\.stream or Dask"):
-        rhocal.measure(logits, labels)
+    assert rhocal.measure(logits, labels) == exact
+    assert rhocal.measure(logits, labels, metrics=["mmce"])["mmce"] == rhocal.metrics.mmce(
+        logits, labels, kind="logits"
+    )
 
 
 def test_an_evaluation_of_a_stream_is_the_one_in_memory(data, tmp_path):

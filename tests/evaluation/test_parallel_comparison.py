@@ -105,4 +105,4 @@ def test_the_processor_time_of_a_fit_is_kept(files):
     run("compare", files / "few.npz", "--methods", "rho-norm", "--seeds", "1", "-o", output)
     (row,) = read_rows(output)
     assert 0 < row["cpu_seconds"] < 60
-    assert Row.of_flat(row).cpu_seconds == row["cpu_seconds"]
+    assert Row.from_flat(row).cpu_seconds == row["cpu_seconds"]

@@ -82,7 +82,7 @@ def tasks(grid: Grid, paths: Sequence[Path], n_seeds: int, done: Sequence[Row] =
 
 def old_rows(output: Path | None) -> list[Row]:
     """What an earlier run wrote."""
-    return [Row.of_flat(row) for row in read_rows(output)] if output is not None and output.is_file() else []
+    return [Row.from_flat(row) for row in read_rows(output)] if output is not None and output.is_file() else []
 
 
 def measure(

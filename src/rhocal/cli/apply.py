@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rhocal.cli.options import (
+    BLOCKS,
+    TEST,
     Arrays,
     ClassAxis,
+    ExecutionOptions,
     GroupsOption,
     Json,
     SourceFile,
+    StreamOption,
     grouped,
-    groups_of,
-    kind_of,
+    input_spec,
     print_json,
 )
-from rhocal.cli.streaming import BLOCKS, TEST, ExecutionOptions, StreamOption, bar, opened
 from rhocal.errors import InputError
 
 
@@ -29,8 +31,8 @@ def apply_(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The file to write: .npz, .npy, .csv or .safetensors.")
     ],
-    what: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
-    kind: Annotated[str | None, typer.Option("--kind", help="What the numbers are, if not as in the fit.")] = None,
+    write: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
+    kind: Annotated[str | None, typer.Option("--kind", help="What the scores are, if not as in the fit.")] = None,
     *,
     arrays: Arrays,
     class_axis: ClassAxis = -1,
@@ -38,53 +40,31 @@ def apply_(
     stream: StreamOption = None,
     restart: Annotated[
         bool,
-        typer.Option("--restart", help="Begin anew, whatever an interrupted run left.", rich_help_panel=BLOCKS),
+        typer.Option("--restart", help="Discard what an interrupted run has written.", rich_help_panel=BLOCKS),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Calibrate a file of logits: probabilities, predicted class and confidence of every sample.
+    """Apply a calibrator to a file of logits.
 
-    If the file has a tune and a test split, the test split is used. Files larger than a quarter of the memory are read and
-    written block by block (.npy or .safetensors); interrupted, the same command goes on where it stopped.
+    The output holds the probabilities (or logits), the predicted class and the confidence of every sample, and the labels
+    if the file has them; a .npy file holds the first of these. The test split is used if the file has one. Files that are
+    read block by block are written block by block (.npy or .safetensors); the same command continues an interrupted run.
     """
-    import numpy as np
-
-    from rhocal.calibrators import applying
+    from rhocal.calibrators.applying import WRITE, apply_source
     from rhocal.calibrators.artifact import load
-    from rhocal.data import files
     from rhocal.data.atomic import check_output
 
-    if what not in {"probs", "logits"}:
-        raise InputError(f"--write is probs or logits; got {what!r}")
+    if write not in WRITE:
+        raise InputError(f"--write is {' or '.join(WRITE)}; got {write!r}")
     check_output(output, [source, artifact])
-    cal = load(artifact)
-    how = ExecutionOptions(stream)
-    if how.wanted(source):
-        how.refuse({"--groups": groups is not None, "--class-axis": class_axis != -1})
-        blocks = opened(source, arrays, TEST, how)
-        with bar("applying", blocks) as step:
-            done = applying.apply(cal, blocks, output, what=what, kind=kind, step=step, restart=restart)
-        if as_json:
-            print_json({"output": str(output), "method": cal.name, **done})
-        else:
-            resumed = f" (from row {done['resumed_at']:,} on)" if done["resumed_at"] else ""
-            typer.echo(f"{done['rows']:,} rows of {what}, calibrated with {cal.name}{resumed}: {output}")
-        return
-    split = arrays.read(source, groups).for_testing()
-    spec: dict[str, Any] = {
-        "kind": None if kind is None else kind_of(kind),
-        "class_axis": class_axis,
-        "groups": groups_of(groups, source, split),
-    }
-    probs = cal.predict_proba(split.logits, **spec)
-    written = {what: probs if what == "probs" else cal.transform(split.logits, **spec)}
-    written["predicted"] = cal.predict(split.logits, **spec)
-    written["confidence"] = probs.max(axis=class_axis)
-    if split.labels is not None:
-        written["labels"] = np.asarray(split.labels)
-    files.write_arrays(output, written)
-    document = {"output": str(output), "shape": list(probs.shape), "arrays": list(written), "method": cal.name}
+    calibrator = load(artifact)
+    execution = ExecutionOptions(stream)
+    spec = input_spec(kind or calibrator.kind_, class_axis=class_axis)
+    scores = execution.open(source, arrays, spec, TEST, groups)
+    with execution.progress("applying", scores) as blocks:
+        document = apply_source(calibrator, blocks, output, write=write, restart=restart)
     if as_json:
-        print_json(document)
-    else:
-        typer.echo(f"{' × '.join(f'{n:,}' for n in probs.shape)} {what}, calibrated with {cal.name}: {output}")
+        print_json({"output": str(output), "method": calibrator.name, **document})
+        return
+    resumed = f" (from row {document['resumed_at']:,} on)" if document["resumed_at"] else ""
+    typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.name}{resumed}: {output}")

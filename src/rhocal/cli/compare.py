@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.options import Arrays, Json, KindOption, grouped, kind_of, print_json
+from rhocal.cli import options
+from rhocal.cli.options import Arrays, Json, KindOption, grouped, input_spec, kind_of, print_json
 from rhocal.cli.report import ReportOption, headline, origin, write
 from rhocal.cli.streaming import ExecutionOptions, opened_pair, reading, skipped
 from rhocal.errors import InputError, RhocalWarning
@@ -101,7 +102,7 @@ class Ledger:
 
         before = read_rows(output) if resume and output is not None and output.is_file() else []
         self.output, self.names = output, names
-        self.rows = [Row.of_flat(row) for row in before]
+        self.rows = [Row.from_flat(row) for row in before]
         self.done = {(row.network, row.split, row.method) for row in self.rows}
         self.written = time.monotonic()
 
@@ -139,14 +140,16 @@ def stream_rows(
     source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: ExecutionOptions, done: Collection[Key]
 ) -> list[Row]:
     """The rows of a source that is read block by block."""
-    from rhocal.evaluation.compare_streams import fit_all, measure_all, splits
+    from rhocal.data.sources import as_source
+    from rhocal.evaluation.compare import split_names
+    from rhocal.evaluation.compare_streams import fit_all, measure_all
     from rhocal.evaluation.parallel_comparison import network_name
 
     network = network_name(source)
     tune, test = opened_pair(source, arrays, how)
     todo = {
         split: [name for name in names if (network, split, name) not in done]
-        for split in splits(seeds if test is None else None)
+        for split in split_names(seeds, has_test=test is not None)
     }
     if not any(todo.values()):
         return []
@@ -154,8 +157,10 @@ def stream_rows(
     with how.cluster():
         with reading(f"{network}, fitting", tune, how) as blocks:
             fitted = fit_all(blocks, todo, spec)
-        with reading(f"{network}, measuring", test or tune, how) as blocks:
-            found = measure_all(network, fitted, blocks, spec)
+        execution = options.ExecutionOptions(how.stream, how.skip_bad, how.workers, how.scheduler)
+        measured = as_source(test or tune, spec=input_spec(kind))
+        with execution.progress(f"{network}, measuring", measured) as source_blocks:
+            found = measure_all(network, fitted, source_blocks)
     for stream in (tune, test):
         if stream is not None:
             skipped(stream)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Arrays, GroupsOption, InputSpec, Json, SourceFile, grouped, groups_of, print_json
+from rhocal.cli.options import Arrays, GroupsOption, Json, SourceFile, SpecOptions, grouped, groups_of, print_json
 from rhocal.cli.report import ReportOption, origin, write
 from rhocal.cli.streaming import TUNE, ExecutionOptions, fitted, opened
 from rhocal.errors import InputError
@@ -29,7 +29,7 @@ def fit(
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
     arrays: Arrays,
-    spec: InputSpec,
+    spec: SpecOptions,
     groups: GroupsOption = None,
     report: ReportOption = None,
     how: ExecutionOptions,
@@ -59,13 +59,15 @@ def fit(
         how.refuse(
             {"--groups": groups is not None, "--class-axis": spec.class_axis != -1, "--report": report is not None}
         )
-        about = fitted(cal, opened(tune, arrays, TUNE, how), spec.of_blocks(), how)
+        about = fitted(
+            cal, opened(tune, arrays, TUNE, how), {"kind": spec.kind, "ignore_index": spec.ignore_index}, how
+        )
         cal.save(output)
         _show(cal, method, output, about, as_json=as_json)
         return
     contents = arrays.read(tune, groups)
     split = contents.for_tuning()
-    arguments = {**spec.of_arrays(), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
+    arguments = {**vars(spec), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
     cal.fit(split.logits, split.labels, **arguments)
     cal.save(output)
     data = predictions(split.logits, split.labels, **arguments)

@@ -1,23 +1,32 @@
-"""What every command shares: the options they have in common, and the small steps between arguments and library."""
+"""Options that commands share, and the steps from options to a source."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import math
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+import os
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from rhocal.errors import FileError
+from rhocal.errors import FileError, InputError, MissingArrayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from rhocal.data.files import Contents, Split
-    from rhocal.data.predictions import Kind
+    from rhocal.data.sources import Source
+    from rhocal.data.spec import InputSpec, Kind
+
+LARGE_SHARE = 0.25
+"""Share of the machine's memory: files larger than this are read block by block."""
+
+CALIBRATION, TEST = ("_val", "_cal", "_tune"), ("_test",)
+"""Suffixes of the arrays of a split."""
 
 InputFile = Annotated[Path, typer.Argument(metavar="FILE", help="A file of logits and labels.", show_default=False)]
 SourceFile = Annotated[
@@ -61,7 +70,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 
 @dataclass(frozen=True)
 class Arrays:
-    """Which arrays of a file are meant."""
+    """Which arrays of a file hold scores and labels."""
 
     labels: LabelsOption = None
     logits_name: LogitsName = "logits"
@@ -73,29 +82,178 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class InputSpec:
-    """What is said of the numbers."""
+class SpecOptions:
+    """What the user states about the scores."""
 
     kind: KindOption = "logits"
     ignore_index: IgnoreIndex = None
     class_axis: ClassAxis = -1
 
-    def of_arrays(self) -> dict[str, Any]:
-        """As ``rhocal.data.predictions`` takes it."""
-        return {**self.of_blocks(), "class_axis": self.class_axis}
+    def spec(self, classes: Any = None) -> InputSpec:
+        """The same as the library takes it."""
+        return input_spec(self.kind, classes, self.ignore_index, self.class_axis)
 
-    def of_blocks(self) -> dict[str, Any]:
-        """As streams take it."""
-        return {"kind": kind_of(self.kind), "ignore_index": self.ignore_index}
+
+BLOCKS = "Block by block, and on many processes"
+StreamOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--no-stream",
+        help="Read block by block, or read the whole file. Default: folders, patterns and files larger than a quarter of "
+        "the memory are read block by block.",
+        rich_help_panel=BLOCKS,
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Leave out blocks that cannot be read, and count them.", rich_help_panel=BLOCKS),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Number of local processes that read and compute.", rich_help_panel=BLOCKS),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Address of a Dask scheduler (tcp://host:port).", rich_help_panel=BLOCKS),
+]
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """Where blocks are read and processed."""
+
+    stream: StreamOption = None
+    skip_bad: SkipBad = False
+    workers: Workers = None
+    scheduler: Scheduler = None
+
+    def open(
+        self, path: Path, arrays: Arrays, spec: InputSpec, suffixes: tuple[str, ...], groups: str | None = None
+    ) -> Source:
+        """Open a file as a source, resident or streamed; of a file with two splits the one with one of the suffixes."""
+        if not self.streams(path):
+            return resident_source(path, arrays, spec, suffixes, groups)
+        from rhocal.data.sources import as_source
+        from rhocal.data.streams import stream
+
+        self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
+        names: dict[str, Any] = {
+            "labels": arrays.labels,
+            "logits_name": arrays.logits_name,
+            "labels_name": arrays.labels_name,
+        }
+        missing: MissingArrayError | None = None
+        for suffix in ("", *suffixes):
+            try:
+                return as_source(stream(str(path), **names, split=suffix, skip_bad=self.skip_bad), spec=spec)
+            except MissingArrayError as error:
+                missing = missing or error
+        assert missing is not None
+        raise missing
+
+    def open_splits(self, path: Path, arrays: Arrays, spec: InputSpec) -> tuple[Source, Source | None]:
+        """The calibration and the test source of a file; None for a file with a single set."""
+        if not self.streams(path):
+            contents = arrays.read(path)
+            if contents.tune is None or contents.test is None:
+                return resident_source(path, arrays, spec, CALIBRATION, contents=contents), None
+            first, second = (
+                resident_source(path, arrays, spec, suffixes, contents=contents) for suffixes in (CALIBRATION, TEST)
+            )
+            return first, second
+        try:
+            return self.open(path, arrays, spec, ()), None
+        except MissingArrayError:
+            return self.open(path, arrays, spec, CALIBRATION), self.open(path, arrays, spec, TEST)
+
+    def streams(self, path: Path) -> bool:
+        """Whether a file is read block by block."""
+        if self.stream is False:
+            if self._uses_workers or self.skip_bad:
+                raise InputError("--no-stream cannot be combined with --workers, --scheduler or --skip-bad")
+            return False
+        is_many = path.is_dir() or any(sign in str(path) for sign in "*?[")
+        if self.stream or self._uses_workers or self.skip_bad or is_many:
+            return True
+        return path.is_file() and path.stat().st_size > LARGE_SHARE * _memory()
+
+    def refuse(self, used: Mapping[str, bool]) -> None:
+        """Raise an error for options that need the whole file in memory."""
+        options = [option for option, is_used in used.items() if is_used]
+        if options:
+            raise InputError(
+                f"{' and '.join(options)} need{'s' if len(options) == 1 else ''} the file in memory, but it is read block by "
+                "block; --no-stream reads it whole"
+            )
+
+    def cluster(self) -> AbstractContextManager[Any]:
+        """The processes that the options name; nothing if this process does the work."""
+        if not self._uses_workers:
+            return nullcontext()
+        from rhocal.dask import cluster
+
+        return cluster(self.scheduler, self.workers)
+
+    @contextmanager
+    def progress(self, task: str, source: Source) -> Iterator[Source]:
+        """The source with a progress bar, processed on the cluster if there is one."""
+        from rhocal.reporting import tables
+
+        if source.resident:
+            yield source
+            return
+        with tables.row_progress(task, source.n_rows) as step:
+            shown = source.with_progress(step)
+            if self._uses_workers:
+                from rhocal.dask import DaskExecutor
+
+                shown = shown.on(DaskExecutor())
+            yield shown
+
+    @property
+    def _uses_workers(self) -> bool:
+        return self.workers is not None or self.scheduler is not None
+
+
+def resident_source(
+    path: Path,
+    arrays: Arrays,
+    spec: InputSpec,
+    suffixes: tuple[str, ...],
+    groups: str | None = None,
+    contents: Contents | None = None,
+) -> Source:
+    """A file as a source of one block that stays in memory."""
+    from rhocal.data.blocks import Block
+    from rhocal.data.sources import Source
+
+    contents = contents or arrays.read(path, groups)
+    part = contents.for_testing() if suffixes == TEST else contents.for_tuning()
+    block = Block(part.logits, part.labels, str(path), None, groups_of(groups, path, part))
+    return Source((block,), replace(spec, classes=contents.classes) if spec.classes is None else spec, resident=True)
+
+
+def skipped(source: Source) -> dict[str, Any]:
+    """Report the blocks that were left out."""
+    for line in source.skipped:
+        typer.echo(f"skipped: {line}", err=True)
+    return {"n_skipped": len(source.skipped), "skipped": source.skipped} if source.log.skip_bad else {}
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 8 << 30
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with groups of options among its parameters (dataclasses such as ``Arrays``), as Typer wants it: one by one."""
-    asked = inspect.signature(command).parameters
+    """Turn groups of options among the parameters of a command (dataclasses such as ``Arrays``) into single options."""
+    parameters = inspect.signature(command).parameters
     types = get_type_hints(command, include_extras=True)
-    groups = {name: types[name] for name in asked if is_dataclass(types[name])}
+    groups = {name: types[name] for name in parameters if is_dataclass(types[name])}
     shown: dict[str, inspect.Parameter] = {}
-    for name, parameter in asked.items():
+    for name, parameter in parameters.items():
         if name not in groups:
             shown[name] = parameter.replace(annotation=types[name], kind=parameter.KEYWORD_ONLY)
             continue
@@ -106,11 +264,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
                 option.name, parameter.KEYWORD_ONLY, default=option.default, annotation=inside[option.name]
             )
 
-    def run(**given: Any) -> None:
-        whole = {
-            name: kind(**{part.name: given.pop(part.name) for part in fields(kind)}) for name, kind in groups.items()
+    def run(**options: Any) -> None:
+        values = {
+            name: group(**{option.name: options.pop(option.name) for option in fields(group)})
+            for name, group in groups.items()
         }
-        command(**given, **whole)
+        command(**options, **values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
@@ -147,9 +306,16 @@ def with_labels(contents: Contents) -> Split:
     return split
 
 
+def input_spec(kind: str, classes: Any = None, ignore_index: int | None = None, class_axis: int = -1) -> InputSpec:
+    """What is stated about the scores, as the library takes it."""
+    from rhocal.data.spec import InputSpec
+
+    return InputSpec(kind_of(kind), classes, ignore_index, class_axis)
+
+
 def kind_of(kind: str) -> Kind:
     """The text as a kind."""
-    return kind  # type: ignore[return-value]  # the border checks it and says what is allowed
+    return kind  # type: ignore[return-value]  # validated with the scores
 
 
 def print_json(document: dict[str, Any]) -> None:

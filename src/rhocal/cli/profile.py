@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import Arrays, InputSpec, Json, SourceFile, grouped, print_json
+from rhocal.cli.options import Arrays, Json, SourceFile, SpecOptions, grouped, print_json
 from rhocal.cli.streaming import TUNE, ExecutionOptions, opened, reading, skipped
 
 
@@ -17,7 +17,7 @@ def profile(
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
     arrays: Arrays,
-    spec: InputSpec,
+    spec: SpecOptions,
     how: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
@@ -35,12 +35,12 @@ def profile(
         how.refuse({"--class-axis": spec.class_axis != -1})
         source = opened(tune, arrays, TUNE, how)
         with how.cluster(), reading("profiling", source, how) as blocks:
-            made = out_of_core.profile_on(blocks, spec.of_blocks())
+            made = out_of_core.profile_on(blocks, {"kind": spec.kind, "ignore_index": spec.ignore_index})
         n_bytes, about = source.bytes_read, skipped(source)
     else:
         contents = arrays.read(tune)
         split = contents.for_tuning()
-        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **spec.of_arrays())
+        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **vars(spec))
         n_bytes, about = split.logits.nbytes, {}
     saved_profile.save_profile(made, output)
     document = {

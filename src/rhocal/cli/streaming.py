@@ -13,15 +13,13 @@ import typer
 from rhocal.errors import InputError, MissingArrayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.options import Arrays
     from rhocal.data.reader import BlockReader as Source
     from rhocal.data.stored import Chunk
     from rhocal.data.streams import Stream
-    from rhocal.evaluation.evaluation import Evaluation
-    from rhocal.metrics.inference.paired import Difference
 
 SHARE = 0.25
 """Of the memory of the machine: files larger than this are read block by block."""
@@ -160,57 +158,6 @@ def fitted(cal: Calibrator, source: Stream, spec: dict[str, Any], how: Execution
         profile = fit_on(cal, blocks, spec)
     found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
     return found | _about(source)
-
-
-def measured(
-    source: Stream,
-    calibrators: dict[str, Calibrator | None],
-    spec: dict[str, Any],
-    names: Sequence[str],
-    how: ExecutionOptions,
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Metrics of a stream, here or on workers, and bounds of their errors."""
-    from rhocal.evaluation.measure import Job, check_names, figures_on
-
-    check_names(names)  # before processes are started
-    with how.cluster(), reading("measuring", source, how) as blocks:
-        return figures_on(blocks, [Job(calibrators)], spec, names)
-
-
-KEPT_ROWS = 20_000_000
-"""Up to here eight numbers of every row are kept (1.3 GB), so that figures come with intervals and tests."""
-
-
-def keeps_numbers(source: Stream, names: Sequence[str]) -> bool:
-    """Whether a stream is evaluated, or only measured."""
-    from rhocal.evaluation.evaluate_streams import ABLE
-
-    return source.n_rows is not None and source.n_rows <= KEPT_ROWS and all(name in ABLE for name in names)
-
-
-def evaluated(
-    source: Stream,
-    calibrators: dict[str, Calibrator | None],
-    spec: dict[str, Any],
-    names: Sequence[str],
-    shown: Sequence[str],
-    seed: int,
-    how: ExecutionOptions,
-) -> tuple[dict[str, Evaluation], dict[str, Difference], dict[str, dict[str, float]]]:
-    """Evaluations of a stream, here or on workers, the difference that the last calibrator makes, and plain figures."""
-    from rhocal.evaluation.evaluate_streams import samples_on
-    from rhocal.metrics import METRICS, inference
-    from rhocal.metrics.inference.defaults import N_REPLICATES
-
-    with how.cluster(), reading("measuring", source, how) as blocks:
-        samples = samples_on(blocks, calibrators, spec, [*names, *shown])
-    found = {who: kept.evaluation(shown, n_replicates=N_REPLICATES, seed=seed) for who, kept in samples.items()}
-    figures = {who: {name: METRICS[name].value(kept.scored) for name in names} for who, kept in samples.items()}
-    differences: dict[str, Difference] = {}
-    if len(samples) > 1:
-        before, after = (kept.scored for kept in samples.values())
-        differences = inference.differences(after, before, ["ece", "nll", "brier"], seed=seed)
-    return found, differences, figures
 
 
 def _about(source: Stream) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Predictions:
     """The number of the block in its source."""
     rows: NDArray[np.intp] | None = None
     """The rows of the block that these are; None for all of them."""
+    stored_labels: Any = None
+    """Labels that are copied to the output and not validated, where the work needs none."""
 
     @classmethod
     def from_arrays(

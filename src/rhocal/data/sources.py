@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ from rhocal.data.executors import Executor, LocalExecutor
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows, pilot_size
 from rhocal.data.spec import InputSpec
-from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns
+from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns, validate
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ class Source:
 
     def map(self, work: Callable[[Predictions], R]) -> Iterator[R]:
         """Read and validate every block and run a function on it; results in the order of the blocks."""
+        if self.resident:
+            yield self._on_resident(work)
+            return
         n_blocks, n_values, columns = 0, 0, None
         for outcome in self.executor.map(self._task(work), self._numbered()):
             self._count(outcome)
@@ -83,6 +86,8 @@ class Source:
 
     def reduce(self, work: Callable[[Predictions], R], merge: Callable[[R, R], R]) -> R:
         """The same, with the results merged in the order of the blocks."""
+        if self.resident:
+            return self._on_resident(work)
         total = self.executor.reduce(
             self._task(work), partial(merge_outcomes, merge=merge), self._numbered(), self._step
         )
@@ -185,14 +190,25 @@ class Source:
         """The source with a function that is called with a number of rows when they are done."""
         return replace(self, progress=progress)
 
+    @cached_property
+    def predictions(self) -> Predictions:
+        """The rows of a resident source: validated once, however many functions run on them."""
+        (block,) = self.blocks
+        with with_block_context(block.location):
+            return validate(block.read(), self.spec, needs_labels=self.needs_labels)
+
+    def _on_resident(self, work: Callable[[Predictions], R]) -> R:
+        (block,) = self.blocks
+        data = self.predictions
+        with with_block_context(block.location):
+            return work(data)
+
     def _task(self, work: Callable[[Predictions], R]) -> BlockTask[R]:
         pilot = self.pilot_of_all if isinstance(self.executor, LocalExecutor) else None
         n_blocks = len(self.blocks) if isinstance(self.blocks, Sequence) else 1
-        return BlockTask(work, self.spec, self.needs_labels, self.log.skip_bad, self.resident, pilot, n_blocks)
+        return BlockTask(work, self.spec, self.needs_labels, self.log.skip_bad, pilot, n_blocks)
 
     def _numbered(self) -> Iterable[BlockRef]:
-        if self.resident:
-            return self.blocks
         numbered = (NumberedBlock(k, block) for k, block in enumerate(self.blocks, start=self.n_skipped))
         return list(numbered) if self.is_rereadable else numbered
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -43,7 +43,6 @@ class BlockTask(Generic[R]):
     spec: InputSpec
     needs_labels: bool
     skip_bad: bool
-    resident: bool = False
     pilot: dict[int, PilotRows] | None = None
     """Where a few rows of every block are kept, for a second plan if the first one is misleading; None on workers."""
     n_blocks: int = 1
@@ -56,8 +55,6 @@ class BlockTask(Generic[R]):
                 raise
             return Outcome(None, ref.n_rows, skipped=(str(error),))
         with with_block_context(block.location):
-            if self.resident:
-                return Outcome(self.work(validate(block, self.spec, needs_labels=self.needs_labels)))
             data = validate_block(block, self.spec, needs_labels=self.needs_labels)
             value = None if data is None else self.work(data)
             if self.pilot is not None:
@@ -69,9 +66,16 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
     """Turn a block into ``Predictions``."""
     if needs_labels and block.labels is None:
         raise missing_labels() if block.location else InputError("labels are missing; pass one label for each sample")
-    return Predictions.from_arrays(
-        block.scores, block.labels, weights=block.weights, groups=block.groups, spec=spec, block=block.number
+    data = Predictions.from_arrays(
+        block.scores,
+        block.labels if needs_labels else None,
+        weights=block.weights,
+        groups=block.groups,
+        spec=spec,
+        block=block.number,
+        name=spec.kind,
     )
+    return data if needs_labels else replace(data, stored_labels=block.labels)
 
 
 def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:

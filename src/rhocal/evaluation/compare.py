@@ -1,4 +1,4 @@
-"""Many methods over many networks: splits in, tidy rows out."""
+"""Compare methods over networks: every method is fitted on a calibration set and measured on a test set."""
 
 from __future__ import annotations
 
@@ -6,36 +6,41 @@ import csv
 import math
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data.atomic import writing
-from rhocal.data.predictions import Predictions, predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.metrics import CORE, METRICS, measure_all
-from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import N_BINS, perfect_error
+from rhocal.evaluation.measure import FLOOR, Measurement, block_sums
+from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents
     from rhocal.data.predictions import Kind
+    from rhocal.data.sampling import Half
 
 
 COLUMNS = (*CORE, "classwise_ece")
 """The metrics of a row."""
 
+OWN = "own"
+"""The name of the split of a network with a calibration and a test set of its own."""
+
 FAILED = "no result: "
-"""How the note of a row begins whose method could not be fitted."""
+"""The beginning of the note of a row whose method could not be fitted."""
 
 MORE = ("kl_to_base", "kl_from_base")
-"""Figures that some rows have besides: how far calibrated distributions are from the original ones."""
+"""Values that some rows have besides: how far calibrated distributions are from the original ones."""
 
 NUMBERS = ("ece_floor", "seconds", "cpu_seconds", *MORE)
 """Columns of rows that are numbers, besides the metrics."""
@@ -56,7 +61,15 @@ class Row:
     """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
     note: str = ""
     cpu_seconds: float = math.nan
-    """Processor time of the fit, all threads together: on a busy machine it says more than the seconds on the clock."""
+    """Processor time of the fit, all threads together; a busy machine does not change it."""
+
+    @classmethod
+    def from_fit(cls, network: str, fit: FittedMethod, values: Mapping[str, float], n_test: int) -> Row:
+        """The row of a method with its values; what is missing is not a number."""
+        columns = {name: values.get(name, math.nan) for name in COLUMNS}
+        floor = values.get(FLOOR, math.nan)
+        sizes = fit.n_tune, n_test
+        return cls(network, fit.split, fit.method, columns, fit.seconds, *sizes, floor, fit.note, fit.cpu_seconds)
 
     @property
     def failed(self) -> bool:
@@ -77,8 +90,8 @@ class Row:
         return head | self.values | tail
 
     @classmethod
-    def of_flat(cls, row: Mapping[str, Any]) -> Row:
-        """A row that was written and read again; what is empty there is not a number."""
+    def from_flat(cls, row: Mapping[str, Any]) -> Row:
+        """A row from the columns of a file; an empty cell is not a number."""
         values = {
             name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
         }
@@ -91,7 +104,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TunedOn:
-    """A pair of sets, and what their split is called."""
+    """A calibration set and a test set, with the name of the split."""
 
     name: str
     tune: Predictions
@@ -99,45 +112,83 @@ class TunedOn:
 
 
 def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[TunedOn]:
-    """The file's own tune and test split; for a single set, one random halving for each seed."""
-    if contents.tune is not None and contents.test is not None:
-        tune, test = (
-            predictions(part.logits, part.labels, classes=contents.classes, kind=kind)
-            for part in (contents.tune, contents.test)
-        )
-        return [TunedOn("own", tune, test)]
-    one = contents.for_tuning()
-    whole = predictions(one.logits, one.labels, classes=contents.classes, kind=kind)
-    return [halves(whole, seed) for seed in range(n_seeds)]
+    """The file's own calibration and test split; for a single set, one random halving for each seed."""
+    sets = validated_sets(contents, kind)
+    return [split_of(*sets, seed) for seed in range(len(split_names(n_seeds, has_test=sets[1] is not None)))]
+
+
+def split_names(n_seeds: int, *, has_test: bool) -> list[str]:
+    """The names of the splits: one for a network with a calibration and a test set, else one for each seed."""
+    return [OWN] if has_test else [f"seed {seed}" for seed in range(n_seeds)]
+
+
+def validated_sets(contents: Contents, kind: Kind = "logits") -> tuple[Predictions, Predictions | None]:
+    """The calibration and the test set of a file, or its single set."""
+    spec = InputSpec(kind, contents.classes)
+    has_splits = contents.tune is not None and contents.test is not None
+    parts = [contents.for_tuning(), *([contents.for_testing()] if has_splits else [])]
+    sets = [Predictions.from_arrays(part.logits, part.labels, spec=spec) for part in parts]
+    return sets[0], sets[1] if has_splits else None
+
+
+def split_of(first: Predictions, test: Predictions | None, seed: int) -> TunedOn:
+    """The two sets of a file, or the halves of its single set that a seed gives."""
+    return halves(first, seed) if test is None else TunedOn(OWN, first, test)
 
 
 def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> TunedOn:
-    """A random half (or ``n_tune`` samples) to tune on and the others to test on."""
+    """A random half (or ``n_tune`` samples) as the calibration set, and the others as the test set."""
     order = np.random.default_rng(seed).permutation(whole.n_samples)
     middle = whole.n_samples // 2 if n_tune is None else n_tune
     return TunedOn(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
 
 
+@dataclass(frozen=True)
+class FittedMethod:
+    """A method on one split: its calibrator, or why there is none."""
+
+    method: str
+    calibrator: Calibrator | None
+    note: str
+    seconds: float = math.nan
+    cpu_seconds: float = math.nan
+    split: str = ""
+    half: Half | None = None
+    """The rows of a stream that it was fitted on; None for all."""
+    n_tune: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Split and method."""
+        return self.split, self.method
+
+
+def try_fit(method: str, calibrator: Calibrator, fit: Callable[[], Any]) -> FittedMethod:
+    """Run a fit; warnings become its note, and so does the reason of a failure."""
+    start = np.array([time.perf_counter(), time.process_time()])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RhocalWarning)
+        try:
+            fit()
+        except InputError as error:  # too many classes for a full matrix, say: the other methods are still compared
+            return FittedMethod(method, None, f"{FAILED}{error}")
+    seconds, cpu_seconds = (np.array([time.perf_counter(), time.process_time()]) - start).tolist()
+    note = "; ".join(dict.fromkeys(str(warning.message) for warning in caught))
+    return FittedMethod(method, calibrator, note, seconds, cpu_seconds)
+
+
 def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
-    """Fit every method on the tune set and measure it on the test set."""
-    for method, cal in methods.items():
-        start = np.array([time.perf_counter(), time.process_time()])
-        sizes = pair.tune.n_samples, pair.test.n_samples
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", RhocalWarning)
-            try:
-                cal.fit(pair.tune.logits, pair.tune.labels, pair.tune.weights)
-            except InputError as error:  # too many classes for a full matrix, say: the others go on, and the row tells
-                none = dict.fromkeys(COLUMNS, math.nan)
-                yield Row(network, pair.name, method, none, math.nan, *sizes, math.nan, f"{FAILED}{error}")
-                continue
-        seconds, cpu = np.array([time.perf_counter(), time.process_time()]) - start
-        calibrated = predictions(cal.transform(pair.test.logits), pair.test.labels, sample_weight=pair.test.weights)
-        note = "; ".join(dict.fromkeys(str(w.message) for w in caught))
-        scored = Scored.from_predictions(calibrated)
-        floor = perfect_error(scored.confidence, scored.weights, N_BINS)
-        found = measure_all(calibrated, COLUMNS)
-        yield Row(network, pair.name, method, found, float(seconds), *sizes, floor, note, float(cpu))
+    """Fit every method on the calibration set and measure it on the test set."""
+    data = replace(pair.tune, scores=pair.tune.logits, kind="logits")
+    for method, calibrator in methods.items():
+        fit = try_fit(method, calibrator, partial(calibrator.fit_checked, data, "logits"))
+        fit = replace(fit, split=pair.name, n_tune=pair.tune.n_samples)
+        values: dict[str, float] = {}
+        if fit.calibrator is not None:
+            measurement = Measurement({method: fit.calibrator})
+            sums = block_sums(pair.test, [measurement], [*COLUMNS, FLOOR], exact=True)
+            values = {name: state.value for name, state in sums[method].items()}
+        yield Row.from_fit(network, fit, values, pair.test.n_samples)
 
 
 def complete(rows: Sequence[Row]) -> list[str]:
@@ -147,7 +198,7 @@ def complete(rows: Sequence[Row]) -> list[str]:
 
 
 def averaged(rows: Sequence[Row]) -> list[str]:
-    """The networks that means are taken over: the complete ones; without any, all of them, and who failed has no mean."""
+    """The networks that means are taken over: the complete ones; if there are none, all of them."""
     return complete(rows) or list(dict.fromkeys(row.network for row in rows))
 
 
@@ -174,7 +225,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Tidy rows as CSV with six digits, whole or not at all. What a row does not have stays empty."""
+    """Write rows as CSV with six digits. The file appears complete or not at all; missing values stay empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -189,7 +240,7 @@ def _cell(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows that ``write_rows`` wrote, metrics and seconds as numbers; what is empty is left out."""
+    """Read rows that ``write_rows`` wrote, metrics and seconds as numbers; empty cells are left out."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
             {

@@ -1,4 +1,4 @@
-"""From probabilities and labels to an evaluation: metrics, intervals, floors, tests, a verdict; for slices too.
+"""Evaluate calibration: metrics with intervals and floors, tests and a verdict, for all samples and for groups.
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
+from rhocal.evaluation.samples import Samples, score
+from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
-from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
+from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, check_names, floors
 from rhocal.metrics.inference.intervals import intervals
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.paired import holm
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.null import NullDistribution
+
+UNCALIBRATED = "uncalibrated"
+"""How results call the scores before any calibrator."""
 
 SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
 """What an evaluation holds unless other metrics are asked for."""
@@ -51,24 +57,17 @@ def evaluate(
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Evaluation:
-    """Measure calibration, with intervals, floors, tests and a verdict.
+    """Evaluate calibration: metrics with intervals, floors and p-values, tests, and a verdict.
 
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
-    (Not the true class: among samples of one true class even a perfect model is not calibrated.) Dask arrays and a
-    ``rhocal.stream``, which brings its labels, are measured where their blocks are: eight numbers of a sample are kept.
+    (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
+    ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
     """
-    if type(probs).__module__.split(".")[0] == "dask" or type(probs).__module__ == "rhocal.data.streams":
-        from rhocal.evaluation.evaluate_streams import evaluate_blocks  # noqa: PLC0415 - they came, so they are there
-
-        if groups is not None:
-            raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
-        return evaluate_blocks(
-            probs, labels, sample_weight, kind=kind, metrics=metrics, n_replicates=n_replicates, seed=seed
-        )
-    if labels is None:
-        raise InputError("labels are missing; an evaluation needs one label for each sample")
-    data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
-    return evaluate_checked(data, groups=groups, metrics=metrics, n_replicates=n_replicates, seed=seed)
+    source = as_source(probs, labels, sample_weight, spec=InputSpec(kind))
+    if groups is not None and not source.resident:
+        raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
+    samples = score(source, {UNCALIBRATED: None}, metrics)[UNCALIBRATED]
+    return infer(samples, metrics, groups=groups, n_replicates=n_replicates, seed=seed)
 
 
 def evaluate_checked(
@@ -79,65 +78,78 @@ def evaluate_checked(
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Evaluation:
-    """The same for data that has passed the border."""
-    names = list(dict.fromkeys(["ece", *metrics]))
-    scored = Scored.from_predictions(data)
-    walked = dict.fromkeys([*SIMULATED_TESTS, *(name for name in names if name in SIMULATED_METRICS)])
-    drawn = simulate_nulls(CumulativeDifferences.from_scored(scored), list(walked), n_replicates, seed)
-    found = floors(data, names, drawn=drawn, n_replicates=n_replicates, seed=seed)
-    whole = assembled(scored, data.n_classes, metrics, found, drawn, n_replicates=n_replicates, seed=seed)
-    return whole if groups is None else replace(whole, groups=by_group(data, scored, groups, n_replicates, seed))
+    """The same for validated predictions."""
+    check_names(metrics)
+    samples = Samples(Scored.from_predictions(data), data.n_classes)
+    return infer(samples, metrics, groups=groups, n_replicates=n_replicates, seed=seed)
 
 
-def assembled(
-    scored: Scored,
-    n_classes: int,
-    metrics: Sequence[str],
-    found: Mapping[str, Floor],
-    drawn: Mapping[str, NullDistribution],
+def infer(
+    samples: Samples,
+    metrics: Sequence[str] = SHOWN,
     *,
-    n_replicates: int,
-    seed: int,
+    groups: Any = None,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
 ) -> Evaluation:
-    """The evaluation of samples whose floors are known (that of the ECE among them)."""
-    names = list(dict.fromkeys(["ece", *metrics]))
+    """The evaluation of samples: value, interval and floor of each metric, tests and a verdict."""
+    scored, names = samples.scored, list(dict.fromkeys(["ece", *metrics]))
+    simulated = dict.fromkeys([*SIMULATED_TESTS, *(name for name in names if name in SIMULATED_METRICS)])
+    nulls = simulate_nulls(CumulativeDifferences.from_scored(scored), list(simulated), n_replicates, seed)
+    by_metric = _floors(samples, names, nulls, n_replicates, seed)
     ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
-    tested = outcomes(scored, drawn)
+    tests = outcomes(scored, nulls)
     return Evaluation(
         scored.n_samples,
-        n_classes,
+        samples.n_classes,
         *_accuracy_and_confidence(scored),
-        tuple(_metric_value(found[name], ranges[name]) for name in metrics),
-        tested,
-        verdict(scored, found["ece"], ranges["ece"], tested),
-        detect_miscalibration(tested)[0],
-        (),
+        tuple(_metric_value(by_metric[name], ranges[name]) for name in metrics),
+        tests,
+        verdict(scored, by_metric["ece"], ranges["ece"], tests),
+        detect_miscalibration(tests)[0],
+        () if groups is None else by_group(scored.source, scored, groups, n_replicates, seed),
     )
 
 
+def _floors(
+    samples: Samples, names: Sequence[str], nulls: Mapping[str, NullDistribution], n_replicates: int, seed: int
+) -> dict[str, Floor]:
+    """The floor of every metric: from simulated nulls, from moments, or by drawing labels from the probabilities."""
+    values = samples.values(names)
+    by_metric: dict[str, Floor] = {}
+    for name, value in values.items():
+        if name in SIMULATED_METRICS:
+            by_metric[name] = replace(Floor.from_null(name, nulls[name]), value=value)
+        elif name in MEANS:
+            by_metric[name] = Floor.from_moments(name, value, *getattr(samples.moments, name))
+    others = [name for name in names if name not in by_metric]
+    if others:
+        by_metric |= floors(samples.scored.source, others, n_replicates=n_replicates, seed=seed)
+    return by_metric
+
+
 def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple[Group, ...]:
-    """Every group by itself, p-values corrected for having looked at all; worst first."""
-    names = _group_names(data, groups)
-    each, codes = np.unique(names, return_inverse=True)
-    found = []
-    for code, name in enumerate(each):
+    """Evaluate every group by itself, with Holm's correction of the p-values; worst first."""
+    names, codes = np.unique(_group_names(data, groups), return_inverse=True)
+    parts = []
+    for code, name in enumerate(names):
         rows = np.flatnonzero(codes == code)
         if scored.weights[rows].any():
-            found.append((str(name), scored.take(rows), len(rows)))
-    measured = [(name, n, part, _measure(part, len(found), n_replicates, seed)) for name, part, n in found]
-    adjusted = holm([ece.p_value for *_, (ece, _, _) in measured])
-    listed = [
+            parts.append((str(name), scored.take(rows), len(rows)))
+    results = [_evaluate_group(part, len(parts), n_replicates, seed) for _, part, _ in parts]
+    adjusted = holm([ece.p_value for ece, _, _ in results])
+    evaluated = [
         Group(name, n, *_accuracy_and_confidence(part), replace(_metric_value(ece, limits), p_value=p), text)
-        for (name, n, part, (ece, limits, text)), p in zip(measured, adjusted, strict=True)
+        for (name, part, n), (ece, limits, text), p in zip(parts, results, adjusted, strict=True)
     ]
-    return tuple(sorted(listed, key=lambda group: (group.ece.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
+    return tuple(sorted(evaluated, key=lambda group: (group.ece.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
 
 
-def _measure(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[Floor, Interval, str]:
+def _evaluate_group(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[Floor, Interval, str]:
     """The floor, interval and verdict of one group.
 
-    After Holm's correction a p-value below .05 must be below .05 / n_groups before; where a first look says it may be, the
-    floor is drawn as often as that takes.
+    After Holm's correction a p-value below .05 must be below .05 / n_groups before; where the first
+    p-value is small, the floor is drawn as often as that takes.
     """
     walk = CumulativeDifferences.from_scored(part)
     drawn = simulate_nulls(walk, list(SIMULATED_TESTS), n_replicates, seed)

@@ -1,181 +1,75 @@
-"""Figures of streams: sums of every block, under as many calibrators as wanted, from one pass."""
+"""Metric values of a source, for as many calibrators as wanted, from one pass: every block gives sums, and sums add."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators.blocks import SLICE_ENTRIES
-from rhocal.data.predictions import predictions
-from rhocal.data.reader import Reader, told_of
-from rhocal.data.sampling import check_columns
-from rhocal.data.streams import with_block_context
-from rhocal.errors import InputError, SuspiciousInputWarning
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.numerics.bins import N_BINS, PerfectSums
-from rhocal.numerics.threads import in_threads, row_blocks
+from rhocal.numerics.threads import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
-    from rhocal.data.reader import BlockReader as Source
     from rhocal.data.sampling import Half
-    from rhocal.data.stored import Chunk
-    from rhocal.data.streams import Stream
+    from rhocal.data.sources import Source
 
-SumsOf = dict[Any, dict[str, Any]]
-"""Calibrator → metric → state."""
-Figures = tuple[dict[Any, dict[str, float]], dict[str, float]]
-"""Calibrator → metric → value, and bounds of the error of those that are sketched."""
+BlockSums = dict[Any, dict[str, Any]]
+"""Calibrator → metric → state. States of two blocks add."""
 
 
 @dataclass(frozen=True)
-class Count:
-    """How many samples; sums of two batches add, if they have the same classes."""
+class SampleCount:
+    """The number of samples."""
 
     value: int
-    n_classes: int
-    where: str = ""
-    """The first block."""
 
-    def __add__(self, other: Count) -> Count:
-        check_columns([(self.where, self.n_classes), (other.where, other.n_classes)])
-        return replace(self, value=self.value + other.value)
+    def __add__(self, other: SampleCount) -> SampleCount:
+        return SampleCount(self.value + other.value)
+
+
+@dataclass(frozen=True)
+class ExactValue:
+    """The value of a metric on all samples at once; it does not add."""
+
+    value: float
+    error: float = 0.0
 
 
 FLOOR, COUNT = "ece_floor", "n_samples"
 EXTRAS: dict[str, Callable[[Scored], Any]] = {
     FLOOR: lambda samples: PerfectSums.of(samples.confidence, samples.weights, N_BINS),
-    COUNT: lambda samples: Count(len(samples.confidence), samples.source.n_classes),
+    COUNT: lambda samples: SampleCount(samples.n_samples),
 }
-"""Beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
+"""Values beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """Calibrators to measure (None: uncalibrated), on all rows or on a half of them."""
+class Measurement:
+    """Calibrators to measure (None: uncalibrated), on all rows or on one half of them."""
 
     calibrators: Mapping[Any, Calibrator | None]
     half: Half | None = None
 
 
-def figures(
-    stream: Stream,
-    calibrators: Mapping[Any, Calibrator | None],
-    spec: Mapping[str, Any] | None = None,
-    step: Callable[[Chunk], None] | None = None,
-    names: Iterable[str] = tuple(CORE),
-) -> Figures:
-    """Metrics of a stream under several calibrators (None: uncalibrated), and bounds of the error of those sketched."""
-    return figures_on(Reader(stream, step), [Job(calibrators)], spec, names)
+@dataclass(frozen=True)
+class MetricValues:
+    """The values of a source."""
 
-
-def figures_on(
-    source: Source, jobs: Sequence[Job], spec: Mapping[str, Any] | None = None, names: Iterable[str] = tuple(CORE)
-) -> Figures:
-    """The same, whoever reads, for several sets of calibrators at once."""
-    names = tuple(names)
-    check_names(names)
-    total = source.reduce(chunk_sums, added, list(jobs), told_of(source, spec), {*names, COUNT})
-    if not total:
-        raise InputError("the stream has no samples")
-    values = {who: {name: sums[name].value for name in names} for who, sums in total.items()}
-    sketched = [name for name in names if name not in EXTRAS and METRICS[name].streams == "sketch"]
-    return values, {name: max(sums[name].error for sums in total.values()) for name in sketched}
-
-
-def chunk_sums(k: int, chunk: Chunk, jobs: Sequence[Job], spec: Mapping[str, Any], names: Collection[str]) -> SumsOf:
-    """The sums of a block, its samples counted; an error says which block it was."""
-
-    def work(chunk: Chunk) -> SumsOf:
-        total: SumsOf = {}
-        for job in jobs:
-            logits, labels, weight = chunk.logits, chunk.labels, chunk.sample_weight
-            if job.half is not None:
-                rows = job.half(k)
-                logits, labels = np.asarray(logits)[rows], np.asarray(labels)[rows]
-                weight = None if weight is None else np.asarray(weight)[rows]
-            found = block_sums(logits, labels, job.calibrators, spec, names, weight)
-            for states in found.values():
-                states[COUNT] = replace(states[COUNT], where=chunk.where)
-            total = added(total, found)
-        return total
-
-    return with_block_context(chunk, work)
-
-
-def block_sums(
-    logits: Any,
-    labels: Any,
-    calibrators: Mapping[Any, Calibrator | None],
-    spec: Mapping[str, Any],
-    names: Collection[str] = tuple(CORE),
-    sample_weight: Any = None,
-) -> SumsOf:
-    """The sums of one block: calibrator → metric → state. States of blocks add."""
-    ignored = spec.get("ignore_index")
-
-    def part(rows: slice) -> SumsOf:
-        if ignored is not None and (np.asarray(labels[rows]) == ignored).all():
-            return {}
-        weight = None if sample_weight is None else sample_weight[rows]
-        if weight is not None and not np.any(weight):
-            return {}
-        data = predictions(logits[rows], labels[rows], sample_weight=weight, **spec)
-        found = {}
-        for who, cal in calibrators.items():
-            samples = Scored.from_predictions(apply_calibrator(cal, data))
-            found[who] = {name: _state(name, samples) for name in names}
-        return found
-
-    total: SumsOf = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SuspiciousInputWarning)
-        for found in in_threads(part, list(row_blocks(len(labels), np.shape(logits)[-1], SLICE_ENTRIES))):
-            total = added(total, found)
-    return total
-
-
-def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predictions:
-    """Predictions under a calibrator; None leaves them as they are."""
-    if calibrator is None:
-        return data
-    return replace(data, scores=calibrator.transform_checked(data.logits), kind="logits")
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Metrics that exist and can be added up."""
-    for name in names:
-        if name in EXTRAS:
-            continue
-        if name not in METRICS:
-            raise InputError(f"there is no metric {name!r}; `rhocal metrics` lists them")
-        if METRICS[name].streams == "no":
-            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].no_sums_reason}")
-
-
-def _state(name: str, samples: Scored) -> Any:
-    if name in EXTRAS:
-        return EXTRAS[name](samples)
-    metric = METRICS[name]
-    make = metric.sums if metric.sums is not None else metric.sketch
-    assert make is not None
-    return make(samples)
-
-
-def added(mine: SumsOf, more: SumsOf) -> SumsOf:
-    """The sums of both."""
-    total = {who: dict(sums) for who, sums in mine.items()}
-    for who, sums in more.items():
-        old = total.setdefault(who, {})
-        for name, state in sums.items():
-            old[name] = old[name] + state if name in old else state
-    return total
+    values: dict[Any, dict[str, float]]
+    """Calibrator → metric → value."""
+    error_bounds: dict[str, float]
+    """How far sketched metrics can be from their exact values."""
 
 
 def measure(
@@ -184,17 +78,108 @@ def measure(
     *,
     calibrator: Calibrator | None = None,
     metrics: Iterable[str] = tuple(CORE),
+    sample_weight: Any = None,
     **spec: Any,
 ) -> dict[str, float]:
-    """Metrics of a ``rhocal.stream``, or of Dask arrays with their labels, added up block by block.
+    """Metric values of a ``rhocal.stream``, of Dask arrays or of arrays, without intervals; see ``evaluate`` for these.
 
-    ``calibrator`` is applied first, if given; ``spec`` is ``kind``, ``classes`` and ``ignore_index``. Metrics of rank
-    (``adaptive_ece``) come from a sketch in fixed memory.
+    ``calibrator`` is applied first, if given; ``spec`` is ``kind``, ``classes`` and ``ignore_index``. Streams and Dask
+    arrays are measured block by block in fixed memory; metrics of rank (``adaptive_ece``) then come from a sketch.
     """
-    if type(logits).__module__.split(".")[0] == "dask":
-        from rhocal.dask import Blocks  # noqa: PLC0415 - Dask is there if its arrays are
+    source = as_source(logits, labels, sample_weight, spec=InputSpec(**spec))
+    return measure_source(source, [Measurement({"": calibrator})], metrics).values[""]
 
-        return figures_on(Blocks.of(logits, labels), [Job({"": calibrator})], spec, metrics)[0][""]
-    if type(logits).__module__ != "rhocal.data.streams":
-        raise InputError("measure takes a rhocal.stream or Dask arrays; of arrays in memory use rhocal.metrics")
-    return figures(logits, {"": calibrator}, spec, names=metrics)[0][""]
+
+def measure_source(
+    source: Source, measurements: Sequence[Measurement], metrics: Iterable[str] = tuple(CORE)
+) -> MetricValues:
+    """Metric values for several sets of calibrators. Of a resident source they are exact, else they add over blocks."""
+    names = tuple(metrics)
+    check_metrics(names, must_add=not source.resident)
+    work = partial(block_sums, measurements=list(measurements), names={*names, COUNT}, exact=source.resident)
+    total = source.reduce(work, add_sums)
+    if not total:
+        raise InputError("the source has no samples in these rows")
+    values = {key: {name: sums[name].value for name in names} for key, sums in total.items()}
+    bounds = {
+        name: max(sums[name].error for sums in total.values())
+        for name in names
+        if not source.resident and name not in EXTRAS and METRICS[name].streams == "sketch"
+    }
+    return MetricValues(values, bounds)
+
+
+def block_sums(
+    data: Predictions, measurements: Sequence[Measurement], names: Collection[str], *, exact: bool = False
+) -> BlockSums:
+    """The sums of one block; ``exact`` gives values that do not add, for a source of one block."""
+    total: BlockSums = {}
+    for measurement in measurements:
+        part = rows_in_half(data, measurement.half)
+        if part is None:
+            continue
+        sums = partial(_sums, calibrators=measurement.calibrators, names=names, exact=exact)
+        for more in [sums(part)] if exact else in_threads(sums, list(part.row_blocks(SLICE_ENTRIES))):
+            total = add_sums(total, more)
+    return total
+
+
+def rows_in_half(data: Predictions, half: Half | None) -> Predictions | None:
+    """The samples of a block that lie in a half; None if there are none, or all have weight 0."""
+    if half is None:
+        return data
+    chosen = half(data.block)
+    rows = np.flatnonzero(chosen if data.rows is None else chosen[data.rows])
+    part = data.take(rows)
+    return part if len(rows) and (part.weights is None or part.weights.any()) else None
+
+
+def _sums(
+    data: Predictions, calibrators: Mapping[Any, Calibrator | None], names: Collection[str], *, exact: bool
+) -> BlockSums:
+    if data.weights is not None and not data.weights.any():
+        return {}
+    total = {}
+    for key, calibrator in calibrators.items():
+        samples = Scored.from_predictions(apply_calibrator(calibrator, data))
+        total[key] = {name: _state(name, samples, exact=exact) for name in names}
+    return total
+
+
+def _state(name: str, samples: Scored, *, exact: bool) -> Any:
+    if name in EXTRAS:
+        return EXTRAS[name](samples)
+    metric = METRICS[name]
+    if exact:
+        return ExactValue(metric.value(samples))
+    make = metric.sums if metric.sums is not None else metric.sketch
+    assert make is not None
+    return make(samples)
+
+
+def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predictions:
+    """Predictions after a calibrator; None leaves them uncalibrated."""
+    if calibrator is None:
+        return data
+    return replace(data, scores=calibrator._transform_of(data), kind="logits")  # noqa: SLF001 - behind the validation
+
+
+def check_metrics(names: Iterable[str], *, must_add: bool = True) -> None:
+    """Raise an error for metrics that do not exist, or that cannot be added over blocks where they must."""
+    for name in names:
+        if name in EXTRAS:
+            continue
+        if name not in METRICS:
+            raise InputError(f"there is no metric {name!r}; there are {', '.join(METRICS)}")
+        if must_add and METRICS[name].streams == "no":
+            raise InputError(f"{name} cannot be added up over blocks: {METRICS[name].no_sums_reason}")
+
+
+def add_sums(mine: BlockSums, more: BlockSums) -> BlockSums:
+    """The sums of both."""
+    total = {key: dict(sums) for key, sums in mine.items()}
+    for key, sums in more.items():
+        known = total.setdefault(key, {})
+        for name, state in sums.items():
+            known[name] = known[name] + state if name in known else state
+    return total

@@ -1,4 +1,4 @@
-"""A comparison over many files: on several processes, and going on where an earlier run was interrupted."""
+"""Comparisons over many files: on several processes, and without the rows that an earlier run has."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators import calibrator
 from rhocal.data.files import Names, read
-from rhocal.evaluation.compare import Row, compare, splits
+from rhocal.evaluation.compare import Row, compare, split_names, split_of, validated_sets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from rhocal.data.predictions import Kind
+    from rhocal.data.predictions import Kind, Predictions
 
 Key = tuple[str, str, str]
 """Network, split and method: what has a row once."""
@@ -42,13 +43,19 @@ class Task:
     """A file of its own for them."""
 
     def rows(self) -> Iterator[Row]:
-        """Do it."""
-        pair = splits(read(self.path, self.names, self.labels), self.n_seeds, self.kind)[self.split]
+        """Fit and measure the methods."""
+        pair = split_of(*validated_file(self.path, self.names, self.labels, self.kind), self.split)
         yield from compare(network_name(self.path), pair, {name: calibrator(name) for name in self.methods})
 
     def all_rows(self) -> list[Row]:
-        """Do it all: what another process runs."""
+        """The same as a list, which another process returns."""
         return list(self.rows())
+
+
+@lru_cache(maxsize=1)  # the splits of a file are compared one after the other
+def validated_file(path: Path, names: Names, labels: Path | None, kind: Kind) -> tuple[Predictions, Predictions | None]:
+    """Read and validate a file: its calibration and test set, or its single set."""
+    return validated_sets(read(path, names, labels), kind)
 
 
 def tasks(
@@ -61,13 +68,15 @@ def tasks(
     labels: Path | None = None,
 ) -> list[Task]:
     """What is left to do, the largest files first."""
-    found = []
+    remaining = []
     for path in sorted(paths, key=lambda path: -path.stat().st_size):
-        for k, pair in enumerate(splits(read(path, names, labels), n_seeds, kind)):
-            left = tuple(name for name in methods if (network_name(path), pair.name, name) not in done)
-            if left:
-                found.append(Task(path, k, left, n_seeds, names, kind, labels))
-    return found
+        contents = read(path, names, labels)
+        has_test = contents.tune is not None and contents.test is not None
+        for k, split in enumerate(split_names(n_seeds, has_test=has_test)):
+            missing = tuple(name for name in methods if (network_name(path), split, name) not in done)
+            if missing:
+                remaining.append(Task(path, k, missing, n_seeds, names, kind, labels))
+    return remaining
 
 
 def run(todo: Sequence[Task], n_jobs: int) -> Iterator[list[Row]]:

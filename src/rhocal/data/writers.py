@@ -1,0 +1,247 @@
+"""Files of results, written block by block: one writer for ``.npy`` and ``.safetensors``, one for the other formats.
+
+``BlockWriter`` writes rows to their places in a file beside the target (``.NAME.part``), and after each block a journal with
+the number of blocks that are complete. The target gets its name at the end, when everything is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from rhocal.data.atomic import writing
+from rhocal.data.files import WRITERS, write_arrays
+from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+BLOCK_FORMATS = (".npy", ".safetensors")
+"""Formats in which rows have a place that is known before the others are written."""
+
+TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL", "uint8": "U8"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each array of a file begins, and the header before them."""
+
+    header: bytes
+    offsets: dict[str, int]
+    dtypes: dict[str, np.dtype[Any]]
+    row_bytes: dict[str, int]
+    size: int
+
+    @classmethod
+    def from_arrays(cls, suffix: str, arrays: Arrays, n_rows: int | None, metadata: Mapping[str, str]) -> Layout:
+        """The layout of arrays like these, with ``n_rows`` rows (None: as many as these have); ``.npy`` holds the first."""
+        if suffix == ".npy":
+            arrays = dict([next(iter(arrays.items()))])
+        shapes = {name: (len(a) if n_rows is None else n_rows, *a.shape[1:]) for name, a in arrays.items()}
+        dtypes = {name: array.dtype for name, array in arrays.items()}
+        spans, end = {}, 0
+        for name, shape in shapes.items():
+            spans[name] = (end, end + math.prod(shape) * dtypes[name].itemsize)
+            end = spans[name][1]
+        if suffix == ".npy":
+            ((name, shape),) = shapes.items()
+            header = _npy_header(dtypes[name], shape)
+        else:
+            header = _safetensors_header(dtypes, shapes, spans, metadata)
+        return cls(
+            header,
+            {name: len(header) + start for name, (start, _) in spans.items()},
+            dtypes,
+            {name: math.prod(shape[1:]) * dtypes[name].itemsize for name, shape in shapes.items()},
+            len(header) + end,
+        )
+
+
+@dataclass
+class BlockWriter:
+    """Writes ``.npy`` and ``.safetensors`` block by block, and continues after the last complete block."""
+
+    output: Path
+    sizes: tuple[int, ...] | None
+    """Rows of every block; None for a single block of any shape."""
+    fingerprint: str
+    """Changes with everything that changes the output; a run with another one does not continue this one."""
+    classes: NDArray[Any]
+    """Names of the columns. A safetensors file holds numbers: texts are written as column numbers, beside the names."""
+    restart: bool = False
+    n_blocks: int = 0
+    """Blocks that are complete."""
+    layout: Layout | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        if not self.output.parent.is_dir():
+            raise FileError(f"cannot write {self.output}: the folder {self.output.parent} does not exist")
+        names = (self.output.with_name(f".{self.output.name}.{ending}") for ending in ("part", "journal"))
+        self.part, self.journal = names
+        if self.restart:
+            self.journal.unlink(missing_ok=True)
+        self.n_blocks = self._complete_blocks()
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that are written."""
+        return sum((self.sizes or ())[: self.n_blocks])
+
+    def append(self, arrays: Arrays) -> None:
+        """Write the arrays of the next block."""
+        arrays = {name: self._as_numbers(name, array) for name, array in arrays.items()}
+        if self.layout is None:
+            total = None if self.sizes is None else sum(self.sizes)
+            is_text = self.classes.dtype.kind in "USO"
+            metadata = {"classes": json.dumps(self.classes.tolist())} if is_text else {}
+            self.layout = Layout.from_arrays(self.output.suffix, arrays, total, metadata)
+            _reserve_file(self.part, self.layout, is_new=self.n_blocks == 0)
+        self._write(arrays)
+        self.n_blocks += 1
+        with writing(self.journal) as unfinished:
+            text = json.dumps({"fingerprint": self.fingerprint, "n_blocks": self.n_blocks})
+            unfinished.write_text(text, encoding="utf-8")
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if kind is None:
+            self.part.replace(self.output)
+            self.journal.unlink(missing_ok=True)
+
+    def _complete_blocks(self) -> int:
+        """Blocks that an interrupted run of the same work has written."""
+        if not self.journal.is_file() or not self.part.is_file():
+            return 0
+        try:
+            entry = json.loads(self.journal.read_text(encoding="utf-8"))
+            is_same, n_blocks = entry["fingerprint"] == self.fingerprint, int(entry["n_blocks"])
+        except (OSError, ValueError, KeyError, TypeError):
+            is_same, n_blocks = False, 0
+        if not is_same:
+            raise FileError(
+                f"{self.part}: left by an interrupted run with another calibrator, another input or other options. Repeat "
+                "that run to complete it",
+                argument="restart",
+                remedy="discard it",
+            )
+        return n_blocks
+
+    def _as_numbers(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        if self.output.suffix == ".npy" or array.dtype.kind not in "USO":
+            return array
+        order = np.argsort(self.classes)
+        codes = order[np.minimum(np.searchsorted(self.classes[order], array), len(order) - 1)]
+        if np.any(self.classes[codes] != array):
+            raise InputError(f"{name} hold values that are not in the classes of the calibrator; write .npz or .csv")
+        return codes.astype(np.int64)
+
+    def _write(self, arrays: Arrays) -> None:
+        assert self.layout is not None
+        first_row = self.n_rows
+        try:
+            with self.part.open("rb+") as file:
+                for name, offset in self.layout.offsets.items():
+                    if name not in arrays or arrays[name].dtype != self.layout.dtypes[name]:
+                        raise FileError(
+                            f"block {self.n_blocks}: its {name} differ in type from those of the first block"
+                        )
+                    file.seek(offset + first_row * self.layout.row_bytes[name])
+                    file.write(np.ascontiguousarray(arrays[name]).data)
+                file.flush()
+                os.fsync(file.fileno())  # the journal must never be ahead of the rows, even if the power fails
+        except OSError as error:
+            raise FileError(f"cannot write {self.part}: {error.strerror}") from error
+
+
+@dataclass
+class ArrayWriter:
+    """Writes a single block in any format of ``rhocal.data.files``."""
+
+    output: Path
+    n_blocks = n_rows = 0
+    arrays: Arrays = field(default_factory=dict, repr=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def append(self, arrays: Arrays) -> None:
+        """Keep the arrays until the end."""
+        self.arrays = arrays
+        self.n_blocks = 1
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if kind is None:
+            write_arrays(self.output, self.arrays)
+
+
+def open_writer(
+    output: Path, sizes: tuple[int, ...] | None, fingerprint: str, classes: NDArray[Any], *, restart: bool = False
+) -> BlockWriter | ArrayWriter:
+    """The writer for the format that the name ends in; ``sizes`` are the rows of every block, None for a single block."""
+    if output.suffix in BLOCK_FORMATS:
+        return BlockWriter(output, sizes, fingerprint, classes, restart)
+    if sizes is not None:
+        raise FileError(f"{output}: block by block only {' and '.join(BLOCK_FORMATS)} can be written")
+    if output.suffix not in WRITERS:
+        raise FileError(f"{output}: cannot write {output.suffix or 'a file without ending'}; use {', '.join(WRITERS)}")
+    return ArrayWriter(output)
+
+
+def _reserve_file(part: Path, layout: Layout, *, is_new: bool) -> None:
+    """Write the header and reserve the space of all rows, so that a full disk is an error before the work begins."""
+    if not is_new and part.stat().st_size == layout.size:
+        return
+    try:
+        with part.open("wb") as file:
+            file.write(layout.header)
+            file.truncate(layout.size)
+            file.flush()
+            _reserve(file.fileno(), layout.size)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise FileError(f"cannot write {part}: {error.strerror} ({layout.size / 1e6:,.1f} MB are needed)") from error
+
+
+def _reserve(file: int, n_bytes: int) -> None:
+    try:
+        os.posix_fallocate(file, 0, n_bytes)
+    except AttributeError:  # not on this system
+        return
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:  # not on this kind of disk
+            raise
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The header of a .npy file (format 1.0), a multiple of 64 bytes long."""
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    text += " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
+
+
+def _safetensors_header(
+    dtypes: Mapping[str, np.dtype[Any]],
+    shapes: Mapping[str, tuple[int, ...]],
+    spans: Mapping[str, tuple[int, int]],
+    metadata: Mapping[str, str],
+) -> bytes:
+    """The header of a .safetensors file, a multiple of 8 bytes long."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, dtype in dtypes.items():
+        entries[name] = {"dtype": TYPES[dtype.name], "shape": shapes[name], "data_offsets": spans[name]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
