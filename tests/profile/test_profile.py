@@ -70,7 +70,7 @@ def test_the_table_on_a_real_network():
     profile = Profile.of(predictions(logits, labels))
     fit = ScaleSearch.from_profile(profile)
     rng = np.random.default_rng(0)
-    scale = np.exp(fit.rough + rng.uniform(-1.5, 1.5, profile.n_samples))
+    scale = np.exp(fit.rough_log_scale + rng.uniform(-1.5, 1.5, profile.n_samples))
     error = np.abs(fit.fast.curve(scale).value - profile.curve(scale).value)
     assert error.max() < 2e-5
     assert error.mean() < 5e-7

@@ -1,4 +1,4 @@
-"""How a full matrix is held back off its diagonal and in its intercept (ODIR), and how strongly: by cross-validation."""
+"""The ridge of a full matrix off its diagonal and in its intercept (ODIR), with strengths chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rhocal.objectives import Objective
 
 STRENGTHS = (1e5, 1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 1e-2, 1e-3)
-"""What cross-validation may try for λ and for μ: it walks from the middle value either way until the held-out objective
-rises."""
+"""Candidates for λ and for μ: the search goes from the middle value either way until the held-out objective rises."""
 
 OFF_DIAGONAL = 1e3
 """The λ it begins with."""
@@ -58,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Odir:
-    """How a full map is held back, as its options say it."""
+    """The ridge of a full map, as its options state it."""
 
     off_diagonal: float | str
     intercept: float | str

@@ -71,16 +71,16 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         starts = [np.clip([fit.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
         plain = np.array([fit.log_scale, 0.0, 0.0])
         value = mixture(plain)[0]
-        found = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
+        lowest = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
         for start in starts:
             trial = optimize.lbfgs(mixture, start, bounds)
-            found = trial if trial.value < found.value else found
+            lowest = trial if trial.value < lowest.value else lowest
         if not mixture.is_exact:
-            found = optimize.lbfgs(Mixture(data, fit, mixture.target, exact=True), found.x, bounds)
-        self.temperature_, self.weights_ = float(np.exp(-found.x[0])), shares(found.x)
-        at_bound = bound_reached(float(found.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
-        warn_unless(converged=found.converged, what="ensemble temperature scaling")
-        return optimize.Solution(str(target), found.value, found.converged, found.n_evaluations, at_bound)
+            lowest = optimize.lbfgs(Mixture(data, fit, mixture.target, exact=True), lowest.x, bounds)
+        self.temperature_, self.weights_ = float(np.exp(-lowest.x[0])), shares(lowest.x)
+        at_bound = bound_reached(float(lowest.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
+        warn_unless(converged=lowest.converged, what="ensemble temperature scaling")
+        return optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
 
     def _rows(self, z: Vector) -> Vector:
         # Sums of non-decreasing functions of a logit are non-decreasing in floating point too.

@@ -204,7 +204,7 @@ def choose_ridge(
         inner = Pieces(data, search, target, fold.inside)
         weights = np.zeros_like(search.profile.weights)
         weights[fold.inside] = inner.facts.weights
-        anchor = float(search.weighted(weights).single(objective("nll")).x[0]) - search.log_scale
+        anchor = float(search.weighted(weights).single_scale(objective("nll")).x[0]) - search.log_scale
         center = np.clip(np.full(len(KNOTS), np.exp(anchor)), *SLOPES)
         return inner, center, Pieces(data, search, target, fold.outside)
 

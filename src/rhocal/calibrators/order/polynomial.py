@@ -182,11 +182,11 @@ def choose_degree(
 
 def bernstein(s: Floats, degree: int) -> Vector:
     """C(d, k) s^k (1 − s)^(d − k) for k = 0 … d, along a new first axis."""
-    up, down = [np.ones_like(s)], [np.ones_like(s)]
+    powers, rest_powers = [np.ones_like(s)], [np.ones_like(s)]
     for _ in range(degree):
-        up.append(up[-1] * s)
-        down.append(down[-1] * (1 - s))
-    return np.stack([math.comb(degree, k) * up[k] * down[degree - k] for k in range(degree + 1)])
+        powers.append(powers[-1] * s)
+        rest_powers.append(rest_powers[-1] * (1 - s))
+    return np.stack([math.comb(degree, k) * powers[k] * rest_powers[degree - k] for k in range(degree + 1)])
 
 
 def elevation(degree: int, to: int) -> Vector:

@@ -146,10 +146,10 @@ class Standardization:
 
 def _quantiles(raw: Vector, weights: Vector, q: float) -> Vector:
     """Of each column the smallest value at which the weight up to it reaches q."""
-    found = []
+    quantiles = []
     for column in raw.T:
         order = np.argsort(column, kind="stable")
         # a rounding error of the sum must not move the quantile by a sample
         reached = np.searchsorted(np.cumsum(weights[order]), q * (1 - 1e-9))
-        found.append(column[order[min(int(reached), len(order) - 1)]])
-    return np.array(found)
+        quantiles.append(column[order[min(int(reached), len(order) - 1)]])
+    return np.array(quantiles)

@@ -121,7 +121,7 @@ class NormSearch:
     @cached_property
     def temperature(self) -> optimize.Minimum:
         """The best single scale."""
-        return self.fit.near(self.target)
+        return self.fit.single_scale_near_nll(self.target)
 
     def minimum(self, norm: Norm) -> optimize.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.

@@ -1,4 +1,4 @@
-"""How a rich scale map is held back: a ridge toward temperature scaling, and a guard on NLL, both by cross-validation."""
+"""The ridge of a scale map toward temperature scaling, and a guard on its NLL, both by cross-validation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScaleMap(Protocol):
 
 @dataclass(frozen=True)
 class RidgeOptions:
-    """How a map is held back, as its options say it."""
+    """The strength of the ridge, or how it is chosen."""
 
     ridge: float | str
     guard: float
@@ -77,7 +77,7 @@ class RidgeMinimum:
 
 @dataclass(frozen=True)
 class RidgeChoice:
-    """What cross-validation settled on."""
+    """The objective and the ridge that cross-validation chose."""
 
     target: Objective
     ridge: float
@@ -219,7 +219,7 @@ def _cross_validation(
     def parts(fold: Fold) -> tuple[RidgeProblem, float, ScaleSearch]:
         outside, share = fold.held_out_weights, fold.share
         inner = search.weighted((search.profile.weights - outside) / (1 - share))
-        anchor = float(inner.single(NLL()).x[0])
+        anchor = float(inner.single_scale(NLL()).x[0])
         return RidgeProblem(inner, scale_map, target), anchor, search.weighted(outside / share)
 
     def fit(ridge: float, fold: Fold, start: RidgeMinimum | None) -> RidgeMinimum:

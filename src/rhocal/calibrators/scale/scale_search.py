@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 SCALE_RANGE = 1e6
 """Scales are searched from 1/this to this, in units of 1/spread of the logits."""
 
-VERY_FEW_CLASSES = 2
+MAX_CLASSES_WITHOUT_TABLE = 2
 """Up to here a search evaluates curves directly: a pass takes less than one over their table, and norms spread too wide for
 one ring of it."""
 
-TYPICAL = 2.0
+TYPICAL_LOG_DISTANCE = 2.0
 """Where a search begins: log of the scaled distance of the largest logit from the mean, on most networks about that."""
 
-NEIGHBOURHOOD = 1.3
+SCAN_REACH = 1.3
 """How far around the NLL optimum, in log scale, objectives that are not convex are scanned at first."""
 
-SUBSAMPLES = (0.01, 0.1)
-"""Shares of the samples that find the neighbourhood of the optimum, one after the other."""
+SUBSAMPLE_SHARES = (0.01, 0.1)
+"""Shares of the samples that find the neighborhood of the optimum, one after the other."""
 
-MANY_ENTRIES = 30_000
+MIN_SUBSAMPLE_ENTRIES = 30_000
 """Entries that a subsample has at least: fewer would save nothing."""
 
 LAST_STEP = 0.01
@@ -54,7 +54,7 @@ class ScaleSearch:
     """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
 
     profile: Profile
-    rough: float
+    rough_log_scale: float
     """Log of the NLL-optimal single scale, as far as a share of the samples shows it."""
     bounds: tuple[float, float]
     """Bounds on log scale."""
@@ -66,15 +66,15 @@ class ScaleSearch:
 
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
-        """Find the neighbourhood of the NLL-optimal temperature on a share of the samples."""
+        """Find the neighborhood of the NLL-optimal temperature on a share of the samples."""
         bounds = log_scale_bounds(profile)
-        start = min(max(TYPICAL - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
+        start = min(max(TYPICAL_LOG_DISTANCE - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
         n_before = 0
-        for share in SUBSAMPLES:
-            n_few = int(max(profile.n_samples * share, MANY_ENTRIES / profile.n_classes))
+        for share in SUBSAMPLE_SHARES:
+            n_few = int(max(profile.n_samples * share, MIN_SUBSAMPLE_ENTRIES / profile.n_classes))
             if 2 * n_before < n_few < profile.n_samples / 2:
-                few = profile.take(spread_out(profile.weights, n_few))
-                start = float(optimize.newton(nll_by_scale(few), start, *bounds, last_step=0.1).x[0])
+                subsample = profile.take(evenly_spaced_rows(profile.weights, n_few))
+                start = float(optimize.newton(nll_by_scale(subsample), start, *bounds, last_step=0.1).x[0])
                 n_before = n_few
         return cls(profile, start, bounds, kappa)
 
@@ -83,7 +83,7 @@ class ScaleSearch:
         """The NLL-optimal single scale (x = log scale) of all samples, exactly; a part takes it from the whole."""
         if self.whole is not None:
             return self.whole.nll
-        return optimize.newton(nll_by_scale(self.profile), self.rough, *self.bounds, last_step=LAST_STEP)
+        return optimize.newton(nll_by_scale(self.profile), self.rough_log_scale, *self.bounds, last_step=LAST_STEP)
 
     @property
     def log_scale(self) -> float:
@@ -93,15 +93,15 @@ class ScaleSearch:
     @cached_property
     def fast(self) -> HasCurve:
         """What a search evaluates: the profile itself with few classes or a saved table, else a table around the optimum."""
-        if self.profile.n_classes <= VERY_FEW_CLASSES or self.profile.passes is None:
+        if self.profile.n_classes <= MAX_CLASSES_WITHOUT_TABLE or self.profile.passes is None:
             return self.profile
-        return self.table or Table(self.profile, self.rough)
+        return self.table or Table(self.profile, self.rough_log_scale)
 
     @property
     def tabled(self) -> Table | None:
         """The table that a search goes over, be it a saved one; None where it evaluates curves directly."""
-        found = self.profile.table if self.profile.passes is None else self.fast
-        return found if isinstance(found, Table) else None
+        curves = self.profile.table if self.profile.passes is None else self.fast
+        return curves if isinstance(curves, Table) else None
 
     def take(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Some of the samples, with equal weights."""
@@ -140,23 +140,23 @@ class ScaleSearch:
         part = self.take(np.tile(rows, len(scales)))
         stats = of_scale(part.profile, part.fast, scales.ravel(), objective.needs, self.kappa)
         facts = Facts(self.profile.correct[rows], np.full(len(rows), 1 / len(rows)), self.profile.n_classes)
-        found = np.zeros_like(scales)
+        scale_slopes = np.zeros_like(scales)
         for k in range(len(scales)):
-            mine = slice(k * len(rows), (k + 1) * len(rows))
-            _, slopes = objective.evaluate({name: value[mine] for name, value in stats.values.items()}, facts)
+            batch = slice(k * len(rows), (k + 1) * len(rows))
+            _, slopes = objective.evaluate({name: value[batch] for name, value in stats.values.items()}, facts)
             for name, slope in slopes.items():
-                found[k] += slope * stats.slopes[name][mine]
-        return found
+                scale_slopes[k] += slope * stats.slopes[name][batch]
+        return scale_slopes
 
     def confidence(self, scale: Vector) -> Vector:
         """Confidence of every sample at its scale."""
         return of_scale(self.profile, self.fast, scale, {"confidence"}).values["confidence"]
 
-    def single(self, objective: Objective) -> optimize.Minimum:
+    def single_scale(self, objective: Objective) -> optimize.Minimum:
         """The best single scale (x = log scale) under an objective, on the fast profile.
 
-        NLL is convex in the scale. Other objectives are not: the neighbourhood of the NLL optimum is looked at, and what
-        lies beyond it if the best point is at its edge.
+        NLL is convex in the scale. Other objectives are not: the neighborhood of the NLL optimum is scanned, and what lies
+        beyond it if the best point is at its edge.
         """
 
         def fun(log_scale: float) -> tuple[float, float]:
@@ -165,20 +165,20 @@ class ScaleSearch:
 
         if isinstance(objective, NLL):
             return optimize.convex(fun, self.log_scale, *self.bounds)
-        return optimize.scan(fun, self.log_scale, NEIGHBOURHOOD, *self.bounds)
+        return optimize.scan(fun, self.log_scale, SCAN_REACH, *self.bounds)
 
-    def near(self, objective: Objective) -> optimize.Minimum:
+    def single_scale_near_nll(self, objective: Objective) -> optimize.Minimum:
         """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
         if self.sees_gaps(objective):
             gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
-            found = optimize.newton_2d(gaps, (self.rough, 1.0), [self.bounds, (1.0, 1.0)])
-            return replace(found, x=found.x[:1])
+            minimum = optimize.newton_2d(gaps, (self.rough_log_scale, 1.0), [self.bounds, (1.0, 1.0)])
+            return replace(minimum, x=minimum.x[:1])
 
         def fun(x: Vector) -> tuple[float, Vector]:
             value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
             return value, slope.sum(keepdims=True) * np.exp(x)
 
-        return optimize.quasi_newton(fun, np.array([self.rough]), [self.bounds])[0]
+        return optimize.quasi_newton(fun, np.array([self.rough_log_scale]), [self.bounds])[0]
 
     def sees_gaps(self, objective: Objective) -> bool:
         """Whether ``GapObjective`` serves."""
@@ -206,7 +206,7 @@ class ScaleSearch:
         return optimize.polish(function(exact=True), function(exact=False), minimum, bounds)
 
 
-def spread_out(weights: Vector, n: int) -> NDArray[np.intp]:
+def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
     """Some of the samples, as often as their weight says, spread evenly over all: sorted data is no worse than shuffled."""
     reached = np.cumsum(weights)
     return np.minimum(np.searchsorted(reached, (np.arange(n) + 0.5) * (reached[-1] / n)), len(weights) - 1)

@@ -61,7 +61,7 @@ class TemperatureScaling(ScaleCalibrator):
         target = fit.prepared(target)
         if isinstance(target, NLL):  # already exact
             return self._keep(fit, fit.nll)
-        minimum = fit.single(target)
+        minimum = fit.single_scale(target)
 
         def scales(x: Vector) -> tuple[Vector, Vector]:
             scale = np.full(profile.n_samples, np.exp(x[0]))
