@@ -16,8 +16,9 @@ from rhocal import metrics
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
-from rhocal.reporting.page import embedded, page
-from rhocal.reporting.report import BEFORE, about, document, to_json
+from rhocal.reporting.document import UNCALIBRATED, build_document, to_json
+from rhocal.reporting.page import embed_json, render_page
+from rhocal.reporting.sections.provenance import Provenance
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_the_document_says_what_the_library_computes(quiet):
     assert found["format"] == "rhocal-report"
     assert found["schema"] == 1
     assert found["headline"] == "rho-norm"
-    assert [m["name"] for m in found["methods"]] == [BEFORE, *cals]
+    assert [m["name"] for m in found["methods"]] == [UNCALIBRATED, *cals]
     for method in found["methods"]:
         cal = cals.get(method["name"], rhocal.Identity().fit(data.logits, data.labels))
         logits = cal.transform(data.logits)
@@ -61,13 +62,13 @@ def test_differences_are_paired_and_corrected(quiet):
     assert difference["p_value"] == pytest.approx(3 * 2 / 1001)  # the smallest possible, times three methods (Holm)
     assert difference["verdict"] == "better"
     assert entry["differences"]["accuracy"]["value"] == 0
-    assert entry["differences"]["accuracy"]["verdict"] == "same"
+    assert entry["differences"]["accuracy"]["verdict"] == "no difference detected"
 
 
 def test_many_methods_can_still_be_significant():
     logits, labels = synthetic(300, 3, scale=6)
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    found = document(predictions(logits, labels), {f"t{k}": cal for k in range(26)}, about("many"))
+    found = build_document(predictions(logits, labels), {f"t{k}": cal for k in range(26)}, Provenance.now("many"))
     assert found["methods"][-1]["differences"]["ece"]["verdict"] == "better"
 
 
@@ -82,12 +83,12 @@ def test_slices_and_classes(quiet):
     picked = data.logits.argmax(axis=1) == int(part["slice"])
     assert part["n_samples"] == picked.sum()
     value = metrics.ece(data.logits[picked], data.labels[picked], kind="logits")
-    assert part["measured"][BEFORE]["ece"]["value"] == pytest.approx(value, abs=1e-9)
+    assert part["methods"][UNCALIBRATED]["ece"]["value"] == pytest.approx(value, abs=1e-9)
 
 
 def test_many_slices_are_put_together():
     logits, labels = synthetic(900, 60)
-    found = document(predictions(logits, labels), {}, about("x"))["slices"]
+    found = build_document(predictions(logits, labels), {}, Provenance.now("x"))["slices"]
     assert len(found["rows"]) == 40
     assert found["n_slices"] > 40
     assert sum(row["n_samples"] for row in found["rows"]) == 900
@@ -95,14 +96,14 @@ def test_many_slices_are_put_together():
 
 def test_seeing_nothing_with_few_samples_is_not_trust():
     logits, labels = synthetic(150, 3, scale=1)
-    few = document(predictions(logits, labels), {}, about("x"))
+    few = build_document(predictions(logits, labels), {}, Provenance.now("x"))
     assert few["verdict"]["level"] == "unsure"
-    assert "Confidence can be trusted" not in page(few)
+    assert "Well calibrated" not in render_page(few)
     logits, labels = synthetic(5000, 3, scale=1)
     cal = rhocal.TemperatureScaling().fit(logits, labels)
     many = predictions(logits, labels)
-    assert document(many, {"t": cal}, about("x"))["verdict"]["level"] == "good"
-    assert document(many, {"t": cal}, about("x"), same_samples=True)["verdict"]["level"] == "unsure"
+    assert build_document(many, {"t": cal}, Provenance.now("x"))["verdict"]["level"] == "good"
+    assert build_document(many, {"t": cal}, Provenance.now("x"), same_samples=True)["verdict"]["level"] == "unsure"
 
 
 def kinds(found):
@@ -112,50 +113,54 @@ def kinds(found):
 def test_warnings():
     logits, labels = synthetic(400, 4)
     logits -= logits.mean(axis=1, keepdims=True)
-    few = document(predictions(logits, labels), {}, about("x"))
+    few = build_document(predictions(logits, labels), {}, Provenance.now("x"))
     assert kinds(few) == {"few samples"}
-    shifted = document(predictions(logits + 30, labels), {}, about("x"))
+    shifted = build_document(predictions(logits + 30, labels), {}, Provenance.now("x"))
     assert "not zero-mean" in kinds(shifted)
     tune = predictions(*synthetic(1200, 4, seed=1))
     only_three = tune.take(np.flatnonzero(tune.labels < 3))
-    unseen = document(predictions(logits, labels), {}, about("x"), tune=only_three)
+    unseen = build_document(predictions(logits, labels), {}, Provenance.now("x"), calibration=only_three)
     assert "unseen classes" in kinds(unseen)
-    hot = document(predictions(3 * logits, labels), {}, about("x"), tune=tune)
+    hot = build_document(predictions(3 * logits, labels), {}, Provenance.now("x"), calibration=tune)
     assert "shift" in kinds(hot)
-    assert "shift" not in kinds(document(predictions(logits, labels), {}, about("x"), tune=tune))
+    assert "shift" not in kinds(build_document(predictions(logits, labels), {}, Provenance.now("x"), calibration=tune))
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    same = document(predictions(logits, labels), {"t": cal}, about("x"), same_samples=True, notes={"t": "a note"})
+    same = build_document(
+        predictions(logits, labels), {"t": cal}, Provenance.now("x"), same_samples=True, notes={"t": "a note"}
+    )
     assert {"same samples", "fit"} <= kinds(same)
     right = logits.argmax(axis=1)
     with pytest.warns(rhocal.errors.BoundaryWarning):
         bound = rhocal.TemperatureScaling().fit(logits, right)
-    assert "fit" in kinds(document(predictions(logits, labels), {"t": bound}, about("x")))
+    assert "fit" in kinds(build_document(predictions(logits, labels), {"t": bound}, Provenance.now("x")))
 
 
 def test_without_calibrators_and_with_two_classes():
     logits, labels = synthetic(300, 2)
-    found = document(predictions(logits, labels), {"identity": rhocal.Identity().fit(logits, labels)}, about("x"))
-    assert [m["name"] for m in found["methods"]] == [BEFORE]  # identity is the same as uncalibrated
+    found = build_document(
+        predictions(logits, labels), {"identity": rhocal.Identity().fit(logits, labels)}, Provenance.now("x")
+    )
+    assert [m["name"] for m in found["methods"]] == [UNCALIBRATED]  # identity is the same as uncalibrated
     assert found["headline"] is None
-    assert "Before and after" not in page(found)
+    assert "Before and after" not in render_page(found)
 
 
 def test_bad_requests():
     logits, labels = synthetic(100, 3)
     with pytest.raises(InputError, match="labels are missing"):
-        document(predictions(logits), {}, about("x"))
+        build_document(predictions(logits), {}, Provenance.now("x"))
     with pytest.raises(InputError, match="headline is one of"):
-        document(predictions(logits, labels), {}, about("x"), headline="nothing")
+        build_document(predictions(logits, labels), {}, Provenance.now("x"), headline="nothing")
     with pytest.raises(FileError, match="not a report of schema 1"):
-        page({"format": "rhocal-report", "schema": 99})
+        render_page({"format": "rhocal-report", "schema": 99})
 
 
 def test_weights_are_repetitions():
     logits, labels = synthetic(300, 3)
     times = np.random.default_rng(0).integers(1, 4, 300)
     rows = np.repeat(np.arange(300), times)
-    a = document(predictions(logits, labels, sample_weight=times), {}, about("x"))["methods"][0]
-    b = document(predictions(logits[rows], labels[rows]), {}, about("x"))["methods"][0]
+    a = build_document(predictions(logits, labels, sample_weight=times), {}, Provenance.now("x"))["methods"][0]
+    b = build_document(predictions(logits[rows], labels[rows]), {}, Provenance.now("x"))["methods"][0]
     assert a["bins"] == b["bins"]
     assert a["values"]["ece"] == pytest.approx(b["values"]["ece"])
 
@@ -181,7 +186,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_whole_and_asks_for_nothing(quiet):
-    text = page(quiet[0])
+    text = render_page(quiet[0])
     assert len(text.encode()) < 6_000_000
     parsed = Page(text)
     assert set(parsed.links) <= {"#main", "data:,"}
@@ -196,15 +201,15 @@ def test_the_page_is_whole_and_asks_for_nothing(quiet):
 def test_the_page_is_a_pure_function_of_the_json(quiet):
     again = json.loads(to_json(quiet[0]))
     assert again == quiet[0]
-    assert page(again) == page(quiet[0])
+    assert render_page(again) == render_page(quiet[0])
 
 
 def test_embedded_json_cannot_end_its_element():
     hostile = reports.hostile()
-    text = embedded(hostile)
+    text = embed_json(hostile)
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text) == hostile
-    tags = Page(page(hostile)).tags
+    tags = Page(render_page(hostile)).tags
     assert tags.count("img") == 0
     assert tags.count("b") == 0
     assert tags.count("script") == 3  # the document, Plotly, ours
@@ -213,7 +218,7 @@ def test_embedded_json_cannot_end_its_element():
 def test_missing_extra_is_said(quiet, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"rhocal\[report\]"):
-        page(quiet[0])
+        render_page(quiet[0])
 
 
 def luminance(colour):

@@ -6,7 +6,7 @@ import pytest
 
 import reports
 from rhocal import metrics
-from rhocal.reporting.page import page as render
+from rhocal.reporting.page import render_page as render
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium (as .ci/run does)")

@@ -5,8 +5,8 @@ import numpy as np
 import rhocal
 from helpers import synthetic
 from rhocal.data.predictions import predictions
-from rhocal.reporting.report import about, document
-from rhocal.reporting.report.provenance import Input
+from rhocal.reporting.document import build_document
+from rhocal.reporting.sections.provenance import InputFile, Provenance
 
 HOSTILE = [
     "<script>window.hacked=1</script>",
@@ -26,8 +26,8 @@ def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
     tune, test = ((logits - logits.mean(1, keepdims=True), labels) for logits, labels in drawn)
     data = predictions(test[0][::step], test[1][::step])
     cals = {name: rhocal.calibrator(name).fit(*tune) for name in methods}
-    source = about("demo", ["rhocal report demo.npz -o report.html"], [Input("demo.npz", 12, "0" * 64)])
-    return document(data, cals, source, tune=predictions(*tune)), data, cals
+    source = Provenance.now("demo", ["rhocal report demo.npz -o report.html"], [InputFile("demo.npz", 12, "0" * 64)])
+    return build_document(data, cals, source, calibration=predictions(*tune)), data, cals
 
 
 def hostile():
@@ -37,7 +37,7 @@ def hostile():
     names = iter(HOSTILE)
     cals = {next(names): rhocal.calibrator(m).fit(logits, labels) for m in ("rho-norm", "vector", "temperature", "iop")}
     cals |= {f"__proto__ {HOSTILE[5]}": rhocal.TemperatureScaling().fit(logits, labels)}
-    source = about(HOSTILE[1], [HOSTILE[0]], [Input(HOSTILE[2], 1, HOSTILE[1])])
+    source = Provenance.now(HOSTILE[1], [HOSTILE[0]], [InputFile(HOSTILE[2], 1, HOSTILE[1])])
     groups = classes[np.arange(600) % len(classes)]
     data = predictions(logits, labels, classes=classes)
-    return document(data, cals, source, tune=data, groups=groups, notes=dict.fromkeys(cals, HOSTILE[1]))
+    return build_document(data, cals, source, calibration=data, groups=groups, notes=dict.fromkeys(cals, HOSTILE[1]))

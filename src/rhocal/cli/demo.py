@@ -38,7 +38,8 @@ def demo(
     from rhocal.data.demo import NETWORKS, demo_file
     from rhocal.evaluation import compare as comparing
     from rhocal.reporting import tables
-    from rhocal.reporting.report import Input, about, document
+    from rhocal.reporting.document import build_document
+    from rhocal.reporting.sections.provenance import InputFile, Provenance
 
     output.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -46,7 +47,7 @@ def demo(
         for network in reversed(NETWORKS):  # the report below is on the last
             with as_file(demo_file(network)) as path:
                 (pair,) = comparing.splits(read(path, None, "logits", "labels"), 1)
-                shipped = Input.of(path, f"{path.parent.name}/{path.name}, shipped with rhocal")
+                shipped = InputFile.from_path(path, f"{path.parent.name}/{path.name}, shipped with rhocal")
             chosen = {name: calibrator(name) for name in SHOWN}
             for row in comparing.compare(network, pair, chosen):
                 rows.append(row)
@@ -61,8 +62,8 @@ def demo(
         typer.echo(f"one row per network and method: {output / 'comparison.csv'}")
         typer.echo(f"the fitted rho-norm calibrator of cifar10: {output / 'rho-norm.safetensors'}")
     cals = {name: chosen[name] for name in IN_THE_REPORT}
-    source = about("A thin ResNet-18 on CIFAR-10", ["rhocal demo"], [shipped])
-    found = document(pair.test, cals, source, tune=pair.tune, headline=headline(cals))
+    source = Provenance.now("A thin ResNet-18 on CIFAR-10", ["rhocal demo"], [shipped])
+    found = build_document(pair.test, cals, source, calibration=pair.tune, headline=headline(cals))
     try:
         write(found, output / "report.html", output / "report.json", quiet=True)
     except MissingExtraError as error:

@@ -108,15 +108,15 @@ def _report(
 ) -> None:
     """On the test split; where there is none, on the tune samples themselves, which the report says."""
     from rhocal.data.predictions import predictions
-    from rhocal.reporting.report import document
+    from rhocal.reporting.document import build_document
 
     test = contents.test if contents.test is not None and contents.test.labels is not None else None
     data = tune if test is None else predictions(test.logits, test.labels, **{**spec, "groups": test.groups})
-    found = document(
+    found = build_document(
         data,
         {method: cal},
         origin(contents.path.stem, [contents.path]),
-        tune=tune,
+        calibration=tune,
         same_samples=test is None,
         groups=data.groups,
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Split
-    from rhocal.reporting.report import About
+    from rhocal.reporting.sections.provenance import Provenance
 
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Write a report too: one .html page.")]
 
@@ -66,7 +66,7 @@ def report(
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.predictions import predictions
-    from rhocal.reporting.report import document
+    from rhocal.reporting.document import build_document
 
     if source.suffix == ".json":
         write(_read_document(source), output, json_output)
@@ -90,33 +90,33 @@ def report(
 
     test = checked(split, groups_of(groups, source, split))
     has_tune = contents.tune is not None and contents.tune.labels is not None and contents.test is not None
-    found = document(
+    found = build_document(
         test,
         cals,
         origin(title or source.stem, [source, *(artifacts or []), *([labels] if labels else [])]),
-        tune=checked(contents.tune) if has_tune and contents.tune is not None else None,
+        calibration=checked(contents.tune) if has_tune and contents.tune is not None else None,
         groups=test.groups,
         seed=seed,
     )
     write(found, output, json_output)
 
 
-def origin(title: str, paths: Sequence[Path]) -> About:
+def origin(title: str, paths: Sequence[Path]) -> Provenance:
     """The command being run, and the hashes of what it read."""
-    from rhocal.reporting.report import Input, about
+    from rhocal.reporting.sections.provenance import InputFile, Provenance
 
-    return about(title, [shlex.join(["rhocal", *sys.argv[1:]])], [Input.of(path) for path in paths])
+    return Provenance.now(title, [shlex.join(["rhocal", *sys.argv[1:]])], [InputFile.from_path(path) for path in paths])
 
 
 def write(document: Mapping[str, Any], output: Path, json_output: Path | None = None, *, quiet: bool = False) -> None:
     """Write the page, and the document if asked, whole or not at all."""
     from rhocal.data.files import write_text
-    from rhocal.reporting.page import page
-    from rhocal.reporting.report import to_json
+    from rhocal.reporting.document import to_json
+    from rhocal.reporting.page import render_page
 
     if output.suffix not in {".html", ".htm"}:
         raise FileError(f"{output}: a report is a page; let the name end in .html")
-    write_text(output, page(document))
+    write_text(output, render_page(document))
     if json_output is not None:
         write_text(json_output, to_json(document))
     if not quiet:

@@ -1,5 +1,6 @@
 """How results are shown.
 
-Curves are data, plots draw them, a report is one JSON document and its page a pure function of it; terminal tables and the
-model card use the same values. The only importer of matplotlib, plotly and jinja2. No statistic is computed here.
+``curves`` are data and ``plots`` draw them; ``document`` collects a report as one JSON document from ``sections``, and ``page``
+renders it; terminal ``tables`` and the ``model_card`` show the same values. The only importer of matplotlib, plotly, jinja2
+and rich. Statistics belong in ``rhocal.metrics``, questions about a model in ``rhocal.evaluation``.
 """

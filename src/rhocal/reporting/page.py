@@ -1,7 +1,7 @@
-"""The report as one HTML page: a pure function of the document. The only room that knows Jinja2 and Plotly.
+"""The report as one HTML page: a pure function of the document. The only importer of Jinja2 and Plotly.
 
-Everything is inside the page (Plotly compressed to a third), and its policy forbids every request, so that it works from
-the file system and tells nobody that it was opened.
+The page contains everything (Plotly compressed to a third), and its security policy forbids every request, so that it works
+from the file system and sends nothing.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import FileError, MissingExtraError
 from rhocal.evaluation.evaluation import shown_p
-from rhocal.reporting.report import FORMAT, SCHEMA, to_json
+from rhocal.reporting.document import FORMAT, SCHEMA, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PURPOSE = "writing a report page"
-SHOWN_AT_FIRST = 6
-"""Methods whose diagrams are drawn when the page opens; the others are a tick away."""
-LONGEST_CELL = 60
-"""Characters of an option or of a fitted parameter in a table; all of it is in the document."""
+N_METHODS_SHOWN = 6
+"""Methods whose diagrams are drawn when the page opens; the others can be selected."""
+MAX_CELL_CHARACTERS = 180
+"""Characters of an option or of a fitted parameter in a table; the document has all of them."""
 
 MEANINGS = {
-    "ece": "Expected calibration error: how far confidence is from accuracy, on average.",
+    "ece": "Expected calibration error: the mean distance between confidence and accuracy.",
     "adaptive_ece": "The same over bins that hold equally many samples.",
-    "nll": "Negative log-likelihood: how surprised the model is by the true labels.",
-    "brier": "Mean squared distance between the probabilities and the truth.",
+    "nll": "Negative log-likelihood of the true labels.",
+    "brier": "Mean squared distance between the probabilities and the true labels.",
     "accuracy": "Share of samples whose most probable class is the true one.",
 }
 LEVELS = {
-    "good": "Confidence can be trusted",
-    "unsure": "No error can be seen, but little could be",
-    "fair": "Nearly: small errors remain",
-    "bad": "Confidence cannot be trusted yet",
+    "good": "Well calibrated",
+    "unsure": "No error detected, but only large errors could be",
+    "fair": "Nearly calibrated: small errors remain",
+    "bad": "Not calibrated",
 }
 
 
-def page(document: Mapping[str, Any]) -> str:
-    """The page of a document that ``rhocal.reporting.report.document`` made (or its JSON, read again)."""
+def render_page(document: Mapping[str, Any]) -> str:
+    """The page of a document of ``rhocal.reporting.document.build_document``, or of its JSON."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     except ImportError as error:
@@ -65,16 +65,16 @@ def page(document: Mapping[str, Any]) -> str:
         after=by_name.get(document["headline"]),
         meanings=MEANINGS,
         levels=LEVELS,
-        shown_at_first=SHOWN_AT_FIRST,
-        data=embedded(document),
+        shown_at_first=N_METHODS_SHOWN,
+        data=embed_json(document),
         style=_part("report.css"),
         script=_part("report.js"),
         plotly=_plotly(),
     )
 
 
-def embedded(document: Mapping[str, Any]) -> str:
-    """JSON that can stand inside a script element: no text in it can end the element or begin a comment."""
+def embed_json(document: Mapping[str, Any]) -> str:
+    """JSON for a script element: no text in it can end the element or begin a comment."""
     text = to_json(document)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -82,7 +82,7 @@ def embedded(document: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure with a fixed number of decimals."""
+    """A number with a fixed number of decimals."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
@@ -91,18 +91,18 @@ def signed(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
-def tidy(sentence: str) -> str:
-    """A sentence in which no number loses its unit at the end of a line."""
+def keep_units(sentence: str) -> str:
+    """A sentence in which no line break separates a number from its unit."""
     return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def p_value(value: float | None) -> str:
-    """A chance, three digits."""
+    """A p-value with three decimals."""
     return "–" if value is None else shown_p(value)
 
 
 def equals_p(value: float) -> str:
-    """The same after "p"."""
+    """A p-value after "p"."""
     return f"p {'' if value < 0.001 else '= '}{shown_p(value)}"
 
 
@@ -114,9 +114,9 @@ def cell(value: Any) -> str:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, list):
         text = ", ".join(cell(item) for item in value)
-        return text if len(text) <= 3 * LONGEST_CELL else f"{text[: 3 * LONGEST_CELL]}…"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 3 * LONGEST_CELL else f"{text[: 3 * LONGEST_CELL]}…"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_CELL_CHARACTERS else f"{text[:MAX_CELL_CHARACTERS]}…"
 
 
 FILTERS: dict[str, Callable[..., str]] = {
@@ -125,9 +125,9 @@ FILTERS: dict[str, Callable[..., str]] = {
     "p": p_value,
     "equals_p": equals_p,
     "cell": cell,
-    "tidy": tidy,
+    "keep_units": keep_units,
 }
-"""How the template writes values."""
+"""Filters of the template."""
 
 
 def _part(name: str) -> str:
@@ -136,7 +136,7 @@ def _part(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """Plotly's own bundle, compressed, as text; the page unpacks it."""
+    """Plotly's bundle, compressed, as text; the page decompresses it."""
     try:
         from plotly.offline import get_plotlyjs  # type: ignore[import-untyped] # noqa: PLC0415
     except ImportError as error:

@@ -1,4 +1,6 @@
-"""What will be drawn, as values. Every curve is a frozen value; ``rhocal.reporting.plots`` and the report only add ink.
+"""Curves as data. Every curve is a frozen value with arrays; ``rhocal.reporting.plots`` and the report draw it.
+
+A new curve is a dataclass and the function that computes it from predictions; how it looks belongs in ``plots``.
 
 >>> import rhocal
 >>> from rhocal.reporting import curves

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
-FEWEST, MOST = 5, 50
+MIN_BINS, MAX_BINS = 5, 50
 """Numbers of bins that the sums serve."""
 
 
 @cache
 def fractions() -> tuple[Fraction, ...]:
     """All edges, 0 and 1 included, ascending."""
-    return tuple(sorted({Fraction(k, n) for n in range(FEWEST, MOST + 1) for k in range(n + 1)}))
+    return tuple(sorted({Fraction(k, n) for n in range(MIN_BINS, MAX_BINS + 1) for k in range(n + 1)}))
 
 
 def edges() -> Vector:
-    """The same as numbers."""
+    """All edges as floating-point numbers."""
     return np.array([float(edge) for edge in fractions()])
 
 
 @dataclass(frozen=True)
 class FineSums:
-    """Sums between neighbouring edges, those that hold something."""
+    """Sums over the intervals between neighboring edges that hold samples."""
 
     index: NDArray[np.intp]
     """Which interval: from ``edges()[index]`` to ``edges()[index + 1]``."""
@@ -70,7 +70,7 @@ class FineBins:
 
 
 def fine_bins(scored: Scored) -> FineBins:
-    """The fine sums of some samples."""
+    """The fine sums of samples, for both kinds of bins."""
     c, w = scored.confidence, scored.weights
     # (lo, hi] for confidences, [lo, hi) for shares of weight: the rules of ``rhocal.numerics.bins``
     width = np.clip(np.searchsorted(edges(), c - ON_THE_EDGE, side="left") - 1, 0, len(edges()) - 2)
@@ -84,11 +84,11 @@ def fine_bins(scored: Scored) -> FineBins:
     mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)[blocks]
     variance = sums_by_confidence(c, c * (1 - c), w).correct
     return FineBins(
-        _filled(by_width, bin_totals(width, spread, size)),
-        _filled(ranked.rebin(mass, size), bin_totals(mass, variance, size)),
+        _nonempty(by_width, bin_totals(width, spread, size)),
+        _nonempty(ranked.rebin(mass, size), bin_totals(mass, variance, size)),
     )
 
 
-def _filled(sums: BinSums, variance: Vector) -> FineSums:
+def _nonempty(sums: BinSums, variance: Vector) -> FineSums:
     index = np.flatnonzero(sums.weight > 0)
     return FineSums(index, sums.nonempty(), variance[index])

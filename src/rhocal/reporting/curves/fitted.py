@@ -1,4 +1,4 @@
-"""What a fitted calibrator does: its temperature over the sample's logits, its confidence over the raw one, what was tried."""
+"""The map of a fitted calibrator: temperature against logits, calibrated against raw confidence, and its trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Floats, Vector
 
 N_POINTS = 400
-"""Samples shown; they stand evenly in the order of what is on the horizontal axis."""
+"""Samples shown, evenly spaced in the order of the horizontal axis."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,16 @@ class AlphaCurve:
 def temperature_map(cal: Calibrator, logits: Any, *, n_points: int = N_POINTS) -> TemperatureMap:
     """Temperature against amplitude and margin, for calibrators that scale a sample's logits."""
     if not isinstance(cal, ScaleCalibrator):
-        raise InputError(f"{cal.name} has no temperature for each sample; those that scale do: rho-norm, field, …")
-    return temperature_of(cal, predictions(logits, kind=cal.kind_), n_points)
+        raise InputError(f"{cal.name} has no temperature per sample; use one that scales logits: rho-norm, field, …")
+    return temperature_map_from_predictions(cal, predictions(logits, kind=cal.kind_), n_points)
 
 
-def temperature_of(cal: ScaleCalibrator, data: Predictions, n_points: int = N_POINTS) -> TemperatureMap:
-    """The same behind the border."""
+def temperature_map_from_predictions(
+    cal: ScaleCalibrator, data: Predictions, n_points: int = N_POINTS
+) -> TemperatureMap:
+    """The same for validated predictions."""
     shape = Shape.of(data.logits, 1.0)
-    rows = _spread_out(shape.norm, shape.margin, n_points)
+    rows = _evenly_spaced(shape.norm, shape.margin, n_points)
     scale = cal.scale(data.logits[rows], kind="logits")
     return TemperatureMap(shape.norm[rows], shape.margin[rows], 1 / scale)
 
@@ -82,14 +84,16 @@ def temperature_of(cal: ScaleCalibrator, data: Predictions, n_points: int = N_PO
 def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS) -> ConfidenceMap:
     """Calibrated against raw confidence, and whether decisions are kept."""
     data = predictions(logits, kind=cal.kind_, groups=groups)
-    return confidence_map_of(data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points)
+    return confidence_map_from_logits(
+        data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points
+    )
 
 
-def confidence_map_of(before: Floats, after: Floats, n_points: int = N_POINTS) -> ConfidenceMap:
+def confidence_map_from_logits(before: Floats, after: Floats, n_points: int = N_POINTS) -> ConfidenceMap:
     """The same from raw and calibrated logits."""
     kept = row_argmax(before) == row_argmax(after)
     raw, calibrated = (_confidence(z) for z in (before, after))
-    rows = _spread_out(raw, calibrated, n_points)
+    rows = _evenly_spaced(raw, calibrated, n_points)
     return ConfidenceMap(raw[rows], calibrated[rows], kept[rows], float(kept.mean()))
 
 
@@ -97,14 +101,14 @@ def _confidence(logits: Floats) -> Vector:
     return np.exp(row_max(log_softmax(logits)).astype(np.float64))
 
 
-def _spread_out(x: Vector, y: Vector, n_points: int) -> NDArray[np.intp]:
-    """Rows that stand evenly in the order of x; they do not depend on the order of the samples."""
+def _evenly_spaced(x: Vector, y: Vector, n_points: int) -> NDArray[np.intp]:
+    """Rows evenly spaced in the order of x; they do not depend on the order of the samples."""
     order = np.lexsort((y, x))
     return order[np.unique(np.linspace(0, len(order) - 1, min(n_points, len(order))).astype(np.intp))]
 
 
 def rho_grid(cal: Calibrator) -> RhoGrid:
-    """ECE on the tune set over the grid of ρ, at the α that was chosen."""
+    """ECE on the calibration set over the grid of ρ, at the α that was chosen."""
     fitted: Any = cal
     rows = sorted(
         (row for row in _trials(cal, "rho") if row["alpha"] == fitted.alpha_), key=lambda row: float(row["rho"])
@@ -114,7 +118,7 @@ def rho_grid(cal: Calibrator) -> RhoGrid:
 
 
 def alpha_curve(cal: Calibrator) -> AlphaCurve:
-    """ECE on the tune set over α; fit with ``alpha="auto"`` to have more than one."""
+    """ECE on the calibration set over α; fit with ``alpha="auto"`` to have more than one."""
     rows = _trials(cal, "alpha")
     alphas = sorted({row["alpha"] for row in rows})
     best = [min(row["ece"] for row in rows if row["alpha"] == alpha) for alpha in alphas]

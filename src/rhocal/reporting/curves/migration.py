@@ -1,4 +1,4 @@
-"""Where the samples of each original bin go (paper, Fig. 4): the spread of calibrated confidence by raw confidence."""
+"""The distribution of calibrated confidence for each bin of raw confidence (paper, Fig. 4)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Migration:
     quantiles: Vector
     """5, 25, 50, 75 and 95 % of the calibrated confidence; shape (bins, 5)."""
     shares: Vector
-    """Where the samples of a bin are after calibration: shape (bins, n_bins), rows sum to 1."""
+    """Shares of the samples of a bin in the bins after calibration: shape (bins, n_bins), rows sum to 1."""
 
 
 def migration(raw: Any, calibrated: Any, *, n_bins: int = N_BINS, kind: Kind = "probs") -> Migration:

@@ -1,4 +1,4 @@
-"""The reliability diagram: accuracy against confidence in bins, and how far a perfect model would stray."""
+"""The reliability diagram: accuracy against confidence in bins, with the band of a perfectly calibrated model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
-from rhocal.metrics.inference.null import CumulativeDifferences
+from rhocal.metrics.inference.bands import accuracy_interval, consistency_band
+from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, BinSums, equal_width
@@ -30,7 +30,7 @@ class Reliability:
     n_bins: int
     low: Vector
     high: Vector
-    """Where each bin begins and ends: its edges, or for bins of equal mass its smallest and largest confidence."""
+    """The edges of each bin, or for bins of equal mass its smallest and largest confidence."""
     weight: Vector
     """Samples in the bin (the sum of their weights)."""
     confidence: Vector
@@ -62,16 +62,16 @@ def reliability(
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
     samples = Scored.from_arrays(probs, labels, sample_weight, kind)
-    return reliability_of(samples, n_bins=n_bins, scheme=scheme, n_replicates=n_replicates, seed=seed)
+    return reliability_from_scored(samples, n_bins=n_bins, scheme=scheme, n_replicates=n_replicates, seed=seed)
 
 
-def reliability_of(
+def reliability_from_scored(
     scored: Scored, *, n_bins: int = N_BINS, scheme: str = "width", n_replicates: int = N_REPLICATES, seed: int = 0
 ) -> Reliability:
-    """The same behind the border."""
+    """The same for validated samples."""
     sums, low, high = _bins(scored, n_bins, scheme)
-    band = _band(scored, sums, scheme, n_bins, n_replicates, seed)
-    interval = bootstrapped(sums, n_replicates, seed)
+    band = consistency_band(scored, sums, scheme, n_bins, n_replicates, seed)
+    interval = accuracy_interval(sums, n_replicates, seed)
     total = sums.weight.sum()
     return Reliability(
         scheme,
@@ -101,29 +101,3 @@ def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Ve
     last = np.searchsorted(ends, np.cumsum(sums.nonempty().weight) - 1e-9 * ends[-1])
     first = np.r_[0, last[:-1] + 1]
     return sums.nonempty(), ranked.mean[first], ranked.mean[np.minimum(last, len(ends) - 1)]
-
-
-def _band(
-    scored: Scored, sums: BinSums, scheme: str, n_bins: int, n_replicates: int, seed: int
-) -> tuple[Vector, Vector]:
-    walk = CumulativeDifferences.from_scored(scored, n_bins)
-    drawn = np.concatenate([walk.in_bins(walks, scheme) for walks in walk.simulate(n_replicates, seed)])
-    low, high = np.quantile(drawn, TAILS, axis=0) * sums.weight.sum() / sums.weight
-    return np.clip(sums.mean + low, 0, 1), np.clip(sums.mean + high, 0, 1)
-
-
-def bootstrapped(sums: BinSums, n_replicates: int, seed: int) -> tuple[Vector, Vector]:
-    """Intervals of the accuracy of every bin.
-
-    Samples drawn again fall into (bin, right) and (bin, wrong) as a multinomial draw says, so nothing but these sums is
-    needed. A bin that a draw leaves empty says nothing in that draw.
-    """
-    cells = np.stack([sums.correct, np.maximum(sums.weight - sums.correct, 0)])
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(max(1, round(float(cells.sum()))), cells.ravel() / cells.sum(), n_replicates)
-    right, wrong = np.moveaxis(drawn.reshape(n_replicates, *cells.shape), 1, 0)
-    with np.errstate(invalid="ignore"):
-        accuracy = np.where(right + wrong > 0, right / np.maximum(right + wrong, 1), np.nan)
-    accuracy[:, np.isnan(accuracy).all(axis=0)] = 0  # a bin never drawn: no weight to speak of
-    low, high = np.nanquantile(accuracy, TAILS, axis=0)
-    return low, high

@@ -1,4 +1,4 @@
-"""Curves over the tidy rows that comparisons write: methods against each other, and quality over the size of the tune set."""
+"""Curves over the tidy rows of comparisons: methods against each other, and quality over the size of the calibration set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pareto:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """A metric over the number of tune samples, one line for each method."""
+    """A metric over the number of calibration samples, one line for each method."""
 
     metric: str
     methods: tuple[str, ...]
@@ -42,7 +42,7 @@ class LearningCurve:
 
 
 def pareto(rows: Sequence[Mapping[str, Any]], *, x: str = "nll", y: str = "ece") -> Pareto:
-    """Which methods are worth a look: rows of ``rhocal compare -o``."""
+    """The methods that no other beats in both metrics, from the rows of ``rhocal compare -o``."""
     table = _means(rows, [x, y])
     methods = tuple(table)
     points = np.array([table[name] for name in methods])

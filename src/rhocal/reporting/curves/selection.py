@@ -35,11 +35,11 @@ def risk_coverage(
     probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", n_points: int = N_POINTS
 ) -> RiskCoverage:
     """The risk–coverage curve at up to ``n_points`` coverages."""
-    return risk_coverage_of(Scored.from_arrays(probs, labels, sample_weight, kind), n_points)
+    return risk_coverage_from_scored(Scored.from_arrays(probs, labels, sample_weight, kind), n_points)
 
 
-def risk_coverage_of(scored: Scored, n_points: int = N_POINTS) -> RiskCoverage:
-    """The same behind the border."""
+def risk_coverage_from_scored(scored: Scored, n_points: int = N_POINTS) -> RiskCoverage:
+    """The same for validated samples."""
     curve = rejection_curve(scored.ranked)
     coverage = (1 - curve.rejected)[::-1]
     picked = np.unique(np.searchsorted(coverage, np.linspace(0, 1, n_points + 1)[1:] - 1e-12))

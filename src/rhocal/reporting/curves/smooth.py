@@ -1,4 +1,4 @@
-"""Reliability without bins: a kernel or an ascending curve through right and wrong, with a bootstrap band."""
+"""Reliability without bins: a kernel or an isotonic estimate of accuracy over confidence, with a bootstrap band."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.errors import InputError
-from rhocal.metrics.inference.defaults import TAILS
+from rhocal.metrics.inference.bands import curve_band
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.smooth import smooth_ece
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 N_CELLS = 400
-"""Cells of confidence that samples are put into first; a cell of .0025 is finer than any curve worth drawing."""
+"""Cells of confidence into which samples are put first; a cell of 0.0025 is finer than the eye sees."""
 N_POINTS = 201
 N_REPLICATES = 200
 SMOOTHERS = ("kernel", "isotonic")
-NARROWEST = 0.02
+MIN_BANDWIDTH = 0.02
 """Bandwidth of the kernel, at least; where the smooth ECE is larger, that is the bandwidth."""
-LEAST_SHARE = 1e-3
+TAIL_SHARE = 1e-3
 """The curve is drawn between the confidences that leave this share of samples outside on each side."""
 
 
@@ -45,7 +45,7 @@ class SmoothReliability:
     density: Vector
     """Share of samples, per unit of confidence."""
     error: float
-    """Smooth ECE for the kernel; mean |curve − confidence| for the ascending curve."""
+    """Smooth ECE for the kernel; mean |curve − confidence| for the isotonic curve."""
 
 
 def smooth_reliability(
@@ -64,22 +64,16 @@ def smooth_reliability(
         raise InputError(f"smoother is one of {', '.join(SMOOTHERS)}; got {smoother!r}")
     if bandwidth is not None:
         validate_options({"bandwidth": bandwidth})
-    return smooth_of(Scored.from_arrays(probs, labels, sample_weight, kind), smoother, bandwidth, n_replicates, seed)
-
-
-def smooth_of(
-    scored: Scored, smoother: str, bandwidth: float | None, n_replicates: int, seed: int
-) -> SmoothReliability:
-    """The same behind the border."""
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind)
     cells = BinSums.of(scored.confidence, scored.correct, n_bins=N_CELLS, weights=scored.weights).nonempty()
     x, total = cells.mean, float(cells.weight.sum())
-    reached = np.cumsum(cells.weight) / total
-    first = int(np.searchsorted(reached, LEAST_SHARE))
-    last = int(np.searchsorted(reached, 1 - LEAST_SHARE))
+    cumulative = np.cumsum(cells.weight) / total
+    first = int(np.searchsorted(cumulative, TAIL_SHARE))
+    last = int(np.searchsorted(cumulative, 1 - TAIL_SHARE))
     at = np.linspace(x[first], x[min(last, len(x) - 1)], N_POINTS)
     error = smooth_ece(scored).value
-    width = max(error, NARROWEST) if bandwidth is None else bandwidth
-    kernel = reflected(at, x, width)
+    width = max(error, MIN_BANDWIDTH) if bandwidth is None else bandwidth
+    kernel = reflected_kernel(at, x, width)
     curve: Callable[[Vector, Vector], Vector]
     if smoother == "kernel":
 
@@ -89,32 +83,19 @@ def smooth_of(
     else:
 
         def curve(right: Vector, weight: Vector) -> Vector:
-            seen = weight > 0
-            return np.interp(at, x[seen], optimize.isotonic(right[seen] / weight[seen], weight[seen])[0])
+            held = weight > 0
+            return np.interp(at, x[held], optimize.isotonic(right[held] / weight[held], weight[held])[0])
 
     accuracy = curve(cells.correct, cells.weight)
     if smoother == "isotonic":
         fitted = np.interp(x, at, accuracy)
         error = float(cells.weight @ np.abs(fitted - x) / total)
-    low, high = _band(cells, curve, n_replicates, seed)
+    low, high = curve_band(cells, curve, n_replicates, seed)
     return SmoothReliability(smoother, at, accuracy, low, high, kernel @ cells.weight / total, error)
 
 
-def reflected(at: Vector, x: Vector, width: float) -> Vector:
-    """The density at ``at`` of normal numbers around each ``x`` that turn back at 0 and 1; shape (points, cells)."""
+def reflected_kernel(at: Vector, x: Vector, width: float) -> Vector:
+    """The density at ``at`` of normal distributions around each ``x``, reflected at 0 and 1; shape (points, cells)."""
     images = (x, -x, 2 - x)
-    away = [np.exp(-0.5 * ((at[:, None] - image) / width) ** 2) for image in images]
-    return np.asarray(sum(away)) / (width * np.sqrt(2 * np.pi))
-
-
-def _band(
-    cells: BinSums, curve: Callable[[Vector, Vector], Vector], n_replicates: int, seed: int
-) -> tuple[Vector, Vector]:
-    """Resampled samples fall into (cell, right) and (cell, wrong) as a multinomial draw says."""
-    both = np.r_[cells.correct, np.maximum(cells.weight - cells.correct, 0)]
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(max(1, round(float(both.sum()))), both / both.sum(), n_replicates).astype(np.float64)
-    n = len(cells.weight)
-    curves = np.array([curve(row[:n], row[:n] + row[n:]) for row in drawn])
-    low, high = np.quantile(curves, TAILS, axis=0)
-    return low, high
+    densities = [np.exp(-0.5 * ((at[:, None] - image) / width) ** 2) for image in images]
+    return np.asarray(sum(densities)) / (width * np.sqrt(2 * np.pi))

@@ -1,4 +1,4 @@
-"""How confidence is spread, and how each class fares."""
+"""The distribution of confidence, and the calibration of each class."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-MOST_CLASSES = 30
-"""Rows of a heat-map that can be read."""
+MAX_CLASSES = 30
+"""Rows of a heat map that can be read."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ def histogram(
 
 @dataclass(frozen=True)
 class ClassHeat:
-    """For some classes and every bin of a class's probability, how often it is right minus what is said."""
+    """For some classes and every bin of a class's probability, the frequency of the class minus its mean probability."""
 
     classes: NDArray[Any]
     """Names, the worst class first."""
     edges: Vector
     gap: Vector
-    """Frequency − mean probability, shape (classes, bins); NaN where nothing is in the bin."""
+    """Frequency − mean probability, shape (classes, bins); NaN in empty bins."""
     weight: Vector
     error: Vector
     """ECE of each class against the rest."""
     n_labels: Vector
     n_classes: int
-    """Of all, shown or not."""
+    """Number of all classes, shown or not."""
 
 
 def class_heat(
@@ -75,26 +75,26 @@ def class_heat(
     *,
     classes: Any = None,
     n_bins: int = N_BINS,
-    most: int = MOST_CLASSES,
+    most: int = MAX_CLASSES,
     sample_weight: Any = None,
     kind: Kind = "probs",
 ) -> ClassHeat:
-    """The classwise heat-map of the ``most`` worst classes."""
+    """The classwise heat map of the ``most`` worst classes."""
     validate_options({"n_bins": n_bins})
     if labels is None:
         raise InputError("labels are missing; a metric needs one label for each sample")
     data = predictions(probs, labels, sample_weight=sample_weight, classes=classes, kind=kind, name=kind)
-    return class_heat_of(Scored.from_predictions(data), n_bins=n_bins, most=most)
+    return class_heat_from_scored(Scored.from_predictions(data), n_bins=n_bins, most=most)
 
 
-def class_heat_of(scored: Scored, *, n_bins: int = N_BINS, most: int = MOST_CLASSES) -> ClassHeat:
-    """The same behind the border."""
+def class_heat_from_scored(scored: Scored, *, n_bins: int = N_BINS, most: int = MAX_CLASSES) -> ClassHeat:
+    """The same for validated samples."""
     state = class_sums(scored, n_bins, 0.0)
     error = class_errors(state, power=1, min_labels=0)
     worst = np.argsort(-np.nan_to_num(error, nan=-1), kind="stable")[:most]
     bins = state.bins
-    nonempty = bins.weight > 0
-    gap = np.where(nonempty, (bins.correct - bins.confidence) / np.where(nonempty, bins.weight, 1), np.nan)
+    held = bins.weight > 0
+    gap = np.where(held, (bins.correct - bins.confidence) / np.where(held, bins.weight, 1), np.nan)
     return ClassHeat(
         np.asarray(scored.source.classes)[worst],
         np.arange(n_bins + 1) / n_bins,

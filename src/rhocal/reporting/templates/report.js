@@ -1,5 +1,5 @@
 "use strict";
-// The page computes nothing but bins: joined from the fine sums of the document, as rhocal.curves.fine does in Python.
+// The page computes only bins, as unions of the fine sums of the document, as rhocal.reporting.curves.fine does in Python.
 (async () => {
   const doc = JSON.parse(document.getElementById("report").textContent);
   const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
@@ -15,15 +15,15 @@
     const cut = letters.length > 28 ? letters.slice(0, 27).join("") + "…" : text;
     return cut.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   };
-  // Okabe and Ito's colours, told apart by colour-blind readers; dashes and symbols tell them apart in grey.
-  const COLOURS = ["#8a8f98", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800"];
+  // Okabe and Ito's colors, distinct for color-blind readers; dashes and symbols are distinct in gray.
+  const COLORS = ["#8a8f98", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800"];
   const DASHES = ["dot", "solid", "dash", "dashdot", "longdash", "longdashdot", "solid", "dash"];
   const SYMBOLS = ["circle-open", "circle", "square", "diamond", "triangle-up", "cross", "x", "star"];
-  const state = { bins: doc.bins.first, scheme: "width" };
+  const state = { bins: doc.bins.default, scheme: "width" };
 
   // Bins ---------------------------------------------------------------------------------------------------------
   const edges = doc.bins.edges;
-  function joined(fine, n) {
+  function rebin(fine, n) {
     const bins = Array.from({ length: n }, (_, b) => ({ low: b / n, high: (b + 1) / n, weight: 0, confidence: 0, correct: 0, variance: 0 }));
     fine.index.forEach((at, k) => {
       const bin = bins[Math.min(n - 1, Math.floor(((edges[at] + edges[at + 1]) / 2) * n))];
@@ -37,20 +37,20 @@
   const total = (bins, key) => bins.reduce((sum, bin) => sum + bin[key], 0);
   const error = (bins) => bins.reduce((sum, bin) => sum + Math.abs(bin.correct - bin.confidence), 0) / total(bins, "weight");
   const floor = (bins) => bins.reduce((sum, bin) => sum + Math.sqrt((2 / Math.PI) * bin.variance), 0) / total(bins, "weight");
-  function described(bins) {
+  function describeBins(bins) {
     const n = total(bins, "weight");
     return bins.filter((bin) => bin.weight > 0).map((bin) => {
-      const said = bin.confidence / bin.weight, right = bin.correct / bin.weight;
+      const mean = bin.confidence / bin.weight, accuracy = bin.correct / bin.weight;
       const reach = (1.96 * Math.sqrt(bin.variance)) / bin.weight;
       const z2 = 1.96 ** 2 / bin.weight; // Wilson's interval of the accuracy
-      const middle = (right + z2 / 2) / (1 + z2);
-      const half = (1.96 / (1 + z2)) * Math.sqrt((right * (1 - right)) / bin.weight + z2 / (4 * bin.weight));
-      return { ...bin, said, right, share: bin.weight / n, bandLow: Math.max(0, said - reach), bandHigh: Math.min(1, said + reach),
+      const middle = (accuracy + z2 / 2) / (1 + z2);
+      const half = (1.96 / (1 + z2)) * Math.sqrt((accuracy * (1 - accuracy)) / bin.weight + z2 / (4 * bin.weight));
+      return { ...bin, mean, accuracy, share: bin.weight / n, bandLow: Math.max(0, mean - reach), bandHigh: Math.min(1, mean + reach),
         low95: Math.max(0, middle - half), high95: Math.min(1, middle + half) };
     });
   }
 
-  // Ink ----------------------------------------------------------------------------------------------------------
+  // Plots --------------------------------------------------------------------------------------------------------
   const config = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
   function layout(x, y, more = {}) {
     const axis = (title) => ({ title: { text: title, standoff: 6 }, gridcolor: css("--line"), zeroline: false, linecolor: css("--line"), fixedrange: true, automargin: true });
@@ -61,34 +61,34 @@
   }
   const shown = () => all("input[name=method]").filter((box) => box.checked).map((box) => Number(box.value));
 
-  function sayError(at) {
+  function showError(at) {
     const method = doc.methods[at], panel = one(`.panel[data-method="${at}"]`);
-    const whole = joined(method.bins[state.scheme], state.bins), bins = described(whole);
+    const whole = rebin(method.bins[state.scheme], state.bins), bins = describeBins(whole);
     const value = error(whole), perfect = floor(whole);
-    const figure = one(".ece", panel);
-    figure.textContent = fixed(value);
-    figure.dataset.value = String(value);
+    const shownValue = one(".ece", panel);
+    shownValue.textContent = fixed(value);
+    shownValue.dataset.value = String(value);
     one(".scheme-name", panel).textContent = state.scheme === "width" ? "ECE" : "AdaECE";
     one(".floor", panel).textContent = fixed(perfect);
-    one(".chart", panel).setAttribute("aria-label", `Reliability diagram of ${method.name}: ${bins.length} bins of equal ${state.scheme}, calibration error ${fixed(value)}, a perfect model scores ${fixed(perfect)}; mean confidence ${percent(method.mean_confidence)}, accuracy ${percent(method.mean_accuracy)}.`);
+    one(".chart", panel).setAttribute("aria-label", `Reliability diagram of ${method.name}: ${bins.length} bins of equal ${state.scheme}, calibration error ${fixed(value)}, floor ${fixed(perfect)}; mean confidence ${percent(method.mean_confidence)}, accuracy ${percent(method.mean_accuracy)}.`);
     fillTable(one("table.bins tbody", panel), bins);
   }
   function drawReliability(at) {
     const method = doc.methods[at], chart = one(`.panel[data-method="${at}"] .chart`);
-    const bins = described(joined(method.bins[state.scheme], state.bins));
-    const ink = css("--ink"), colour = dark() ? "#6cb6ff" : "#0b5cad";
-    const text = bins.map((bin) => `says ${percent(bin.said)}, right ${percent(bin.right)}<br>${bin.weight.toLocaleString("en")} samples (${percent(bin.share)})<br>perfect model: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
-    const histogram = described(joined(method.bins.width, state.bins));
+    const bins = describeBins(rebin(method.bins[state.scheme], state.bins));
+    const ink = css("--ink"), color = dark() ? "#6cb6ff" : "#0b5cad";
+    const text = bins.map((bin) => `confidence ${percent(bin.mean)}, accuracy ${percent(bin.accuracy)}<br>${bin.weight.toLocaleString("en")} samples (${percent(bin.share)})<br>perfect model: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
+    const histogram = describeBins(rebin(method.bins.width, state.bins));
     Plotly.react(chart, [
-      { x: [...bins.map((b) => b.said), ...bins.map((b) => b.said).reverse()], y: [...bins.map((b) => b.bandHigh), ...bins.map((b) => b.bandLow).reverse()],
+      { x: [...bins.map((b) => b.mean), ...bins.map((b) => b.mean).reverse()], y: [...bins.map((b) => b.bandHigh), ...bins.map((b) => b.bandLow).reverse()],
         type: "scatter", mode: "lines", fill: "toself", fillcolor: css("--band"), line: { width: 0 }, hoverinfo: "skip" },
       { x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1.5 }, hoverinfo: "skip" },
-      { x: bins.flatMap((b) => [b.said, b.said, null]), y: bins.flatMap((b) => [b.said, b.right, null]), mode: "lines", line: { color: dark() ? "#ff9a85" : "#d55e00", width: 3 }, hoverinfo: "skip" },
-      { x: bins.map((b) => b.said), y: bins.map((b) => b.right), mode: "lines+markers", line: { color: colour, width: 1.5 }, marker: { color: colour, size: 8, line: { color: css("--card"), width: 1 } },
-        error_y: { type: "data", symmetric: false, array: bins.map((b) => b.high95 - b.right), arrayminus: bins.map((b) => b.right - b.low95), color: colour, thickness: 1, width: 0 },
+      { x: bins.flatMap((b) => [b.mean, b.mean, null]), y: bins.flatMap((b) => [b.mean, b.accuracy, null]), mode: "lines", line: { color: dark() ? "#ff9a85" : "#d55e00", width: 3 }, hoverinfo: "skip" },
+      { x: bins.map((b) => b.mean), y: bins.map((b) => b.accuracy), mode: "lines+markers", line: { color: color, width: 1.5 }, marker: { color: color, size: 8, line: { color: css("--card"), width: 1 } },
+        error_y: { type: "data", symmetric: false, array: bins.map((b) => b.high95 - b.accuracy), arrayminus: bins.map((b) => b.accuracy - b.low95), color: color, thickness: 1, width: 0 },
         text, hovertemplate: "%{text}<extra></extra>" },
       { x: histogram.map((b) => (b.low + b.high) / 2), y: histogram.map((b) => b.share), width: histogram.map((b) => b.high - b.low), type: "bar", yaxis: "y2",
-        marker: { color: css("--bar"), line: { color: colour, width: 0.6 } }, text: histogram.map((b) => `${percent(b.share)} of samples`), textposition: "none", hovertemplate: "%{text}<extra></extra>" },
+        marker: { color: css("--bar"), line: { color: color, width: 0.6 } }, text: histogram.map((b) => `${percent(b.share)} of samples`), textposition: "none", hovertemplate: "%{text}<extra></extra>" },
     ], layout("confidence", "accuracy", {
       xaxis: { ...layout("confidence", "").xaxis, range: [0, 1], tickformat: ".0%", nticks: 6, anchor: "y2" },
       yaxis: { ...layout("", "accuracy").yaxis, range: [-0.01, 1.02], domain: [0.26, 1], tickformat: ".0%", nticks: 6 },
@@ -100,7 +100,7 @@
   function fillTable(body, bins) {
     body.replaceChildren(...bins.map((bin) => {
       const row = document.createElement("tr");
-      for (const text of [percent(bin.said), percent(bin.right), bin.weight.toLocaleString("en"), `${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`]) {
+      for (const text of [percent(bin.mean), percent(bin.accuracy), bin.weight.toLocaleString("en"), `${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`]) {
         row.appendChild(document.createElement("td")).textContent = text;
       }
       return row;
@@ -112,11 +112,11 @@
     const traces = shown().map((at) => line(doc.methods[at], at)).filter(Boolean);
     Plotly.react(chart, [...(more.under || []), ...traces], layout(x, y, { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 12, t: 8, b: 40 }, ...more.layout }), config);
   }
-  const style = (at) => ({ color: COLOURS[at % 8], dash: DASHES[at % 8], width: 2 });
-  const dots = (at) => ({ color: COLOURS[at % 8], symbol: SYMBOLS[at % 8], size: 5, opacity: 0.75 });
+  const style = (at) => ({ color: COLORS[at % 8], dash: DASHES[at % 8], width: 2 });
+  const dots = (at) => ({ color: COLORS[at % 8], symbol: SYMBOLS[at % 8], size: 5, opacity: 0.75 });
   const CURVES = {
-    risk: () => overlay("risk", "share answered, surest first", "error rate", (m, at) => ({ x: m.risk_coverage.coverage, y: m.risk_coverage.risk, name: plain(m.name), mode: "lines", line: style(at), hovertemplate: "%{x:.0%} answered: %{y:.1%} wrong" }),
-      { layout: { xaxis: { ...layout("share answered, surest first", "").xaxis, range: [0, 1.01], tickformat: ".0%" }, yaxis: { ...layout("", "error rate").yaxis, rangemode: "tozero", tickformat: ".0%" } } }),
+    risk: () => overlay("risk", "share answered, most confident first", "error rate", (m, at) => ({ x: m.risk_coverage.coverage, y: m.risk_coverage.risk, name: plain(m.name), mode: "lines", line: style(at), hovertemplate: "%{x:.0%} answered: %{y:.1%} wrong" }),
+      { layout: { xaxis: { ...layout("share answered, most confident first", "").xaxis, range: [0, 1.01], tickformat: ".0%" }, yaxis: { ...layout("", "error rate").yaxis, rangemode: "tozero", tickformat: ".0%" } } }),
     map: () => overlay("map", "confidence before", "confidence after", (m, at) => m.map && { x: m.map.raw, y: m.map.calibrated, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "%{x:.1%} becomes %{y:.1%}" },
       { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: square("confidence before"), yaxis: square("confidence after") } }),
     temperature: () => overlay("temperature", "norm of the logits (rows of mean zero)", "temperature", (m, at) => m.temperature && { x: m.temperature.amplitude, y: m.temperature.temperature, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "norm %{x:.3g}: temperature %{y:.3g}" }),
@@ -124,7 +124,7 @@
   const square = (title) => ({ ...layout(title, "").xaxis, range: [0, 1.02], tickformat: ".0%" });
   function drawGrid(chart) {
     const trials = doc.methods[Number(chart.dataset.method)].fit.trials.filter((row) => row.rho !== undefined && row.ece !== undefined);
-    Plotly.react(chart, [{ x: trials.map((r) => r.rho), y: trials.map((r) => r.ece), mode: "lines+markers", line: { color: COLOURS[1] }, hovertemplate: "ρ = %{x}: ECE %{y:.4f}<extra></extra>" }], layout("ρ", "ECE on the tune set"), config);
+    Plotly.react(chart, [{ x: trials.map((r) => r.rho), y: trials.map((r) => r.ece), mode: "lines+markers", line: { color: COLORS[1] }, hovertemplate: "ρ = %{x}: ECE %{y:.4f}<extra></extra>" }], layout("ρ", "ECE on the calibration set"), config);
   }
 
   // Charts are drawn when they come near the window: a page of many opens as fast as one of few.
@@ -143,7 +143,7 @@
     drawNear();
   }
   const binned = () => {
-    shown().forEach(sayError);
+    shown().forEach(showError);
     redraw(all(".chart.reliability"));
   };
   const chosen = () => {
@@ -152,11 +152,11 @@
     redraw();
   };
 
-  // Hands --------------------------------------------------------------------------------------------------------
+  // Controls ------------------------------------------------------------------------------------------------------
   const button = document.getElementById("theme");
-  const sayTheme = () => button.setAttribute("aria-pressed", String(dark()));
-  button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; sayTheme(); redraw(); });
-  sayTheme();
+  const showTheme = () => button.setAttribute("aria-pressed", String(dark()));
+  button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; showTheme(); redraw(); });
+  showTheme();
   document.getElementById("download").addEventListener("click", () => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([JSON.stringify(doc)], { type: "application/json" }));
@@ -186,8 +186,8 @@
   all("input[name=scheme]").forEach((radio) => radio.addEventListener("change", () => { state.scheme = radio.value; binned(); }));
   all("input[name=method]").forEach((box) => box.addEventListener("change", chosen));
   all("details.fit").forEach((part) => part.addEventListener("toggle", drawNear));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { sayTheme(); redraw(); });
-  shown().forEach(sayError);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showTheme(); redraw(); });
+  shown().forEach(showError);
 
   try {
     const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));

@@ -1,4 +1,4 @@
-"""Where it is worst: single classes, and slices of the samples, before and after."""
+"""Single classes and slices of the samples, before and after calibration, worst first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.evaluation.evaluate import by_group
-from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import row_argmax
-from rhocal.reporting.curves.spread import class_heat_of
+from rhocal.reporting.curves.spread import class_heat_from_scored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,53 +20,55 @@ if TYPE_CHECKING:
 
     from rhocal.data.predictions import Predictions
 
-MOST_CLASSES = 12
-MOST_SLICES = 40
-"""Slices measured, the largest; the others are put together."""
+MAX_CLASSES = 12
+MAX_SLICES = 40
+"""Slices evaluated, the largest; the others are put together."""
 OTHERS = "… all others"
 
 
 def worst_classes(views: Mapping[str, Predictions]) -> dict[str, Any]:
     """The classes with the largest ECE against the rest after calibration, and what it was before."""
-    heats = {name: class_heat_of(Scored.from_predictions(data), most=data.n_classes) for name, data in views.items()}
+    heats = {
+        name: class_heat_from_scored(Scored.from_predictions(data), most=data.n_classes) for name, data in views.items()
+    }
     last = list(heats.values())[-1]
     by_name = {name: dict(zip(heat.classes.tolist(), heat.error.tolist(), strict=True)) for name, heat in heats.items()}
     rows = [
         {"class": str(label), "n_labels": n, "ece": {name: errors[label] for name, errors in by_name.items()}}
-        for label, n in zip(last.classes.tolist()[:MOST_CLASSES], last.n_labels.tolist(), strict=False)
+        for label, n in zip(last.classes.tolist()[:MAX_CLASSES], last.n_labels.tolist(), strict=False)
     ]
     return {"n_classes": last.n_classes, "rows": rows}
 
 
 def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[str, Any]:
-    """Every slice before and after; the p-values are corrected for having looked at all (Holm)."""
+    """Every slice before and after; the p-values are corrected for the number of slices (Holm)."""
     before = next(iter(views.values()))
-    named = "predicted class" if groups is None else "group"
+    kind = "predicted class" if groups is None else "group"
     names = before.classes[row_argmax(before.logits)] if groups is None else np.asarray(groups)
     codes, n_different = _largest(names.astype(str))
-    found: dict[str, dict[str, Any]] = {}
+    lines: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
         for group in by_group(data, Scored.from_predictions(data), codes, N_REPLICATES, seed):
-            line = found.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "measured": {}})
-            line["measured"][name] = {
+            line = lines.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "methods": {}})
+            line["methods"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),
                 "verdict": group.verdict,
             }  # fmt: skip
     last = list(views)[-1]
-    rows = sorted(found.values(), key=lambda row: _badness(row["measured"][last]["ece"]))
-    return {"by": named, "n_slices": n_different, "rows": rows}
+    rows = sorted(lines.values(), key=lambda row: _badness(row["methods"][last]["ece"]))
+    return {"by": kind, "n_slices": n_different, "rows": rows}
 
 
 def _badness(ece: dict[str, Any]) -> tuple[bool, float]:
-    """Certain ones first, then by excess."""
-    return ece["p_value"] > 0.05, -ece["excess"]
+    """Significant errors first, then by excess."""
+    return ece["p_value"] > SIGNIFICANCE_LEVEL, -ece["excess"]
 
 
 def _largest(names: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    each, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
-    if len(each) <= MOST_SLICES:
-        return names, len(each)
-    kept = np.argsort(-counts, kind="stable")[: MOST_SLICES - 1]
-    labels = np.full(len(each), OTHERS, dtype=object)
-    labels[kept] = each[kept]
-    return labels[codes].astype(str), len(each)
+    distinct, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
+    if len(distinct) <= MAX_SLICES:
+        return names, len(distinct)
+    kept = np.argsort(-counts, kind="stable")[: MAX_SLICES - 1]
+    labels = np.full(len(distinct), OTHERS, dtype=object)
+    labels[kept] = distinct[kept]
+    return labels[codes].astype(str), len(distinct)

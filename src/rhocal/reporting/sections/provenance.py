@@ -1,4 +1,4 @@
-"""Where a report comes from: commands, versions, hashes of inputs; and what to cite."""
+"""The provenance of a report: commands, versions, hashes of inputs; and what to cite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("numpy", "scipy")
 
-CITE = [
+CITATIONS = [
     {
         "what": "the method",
         "text": "Siyuan Zhang and Linbo Xie. Parametric ρ-Norm Scaling Calibration. arXiv:2412.15301, 2024.",
@@ -34,43 +34,43 @@ CITE = [
 
 
 @dataclass(frozen=True)
-class Input:
-    """A file that went in."""
+class InputFile:
+    """A file that the report was made from."""
 
     name: str
     n_bytes: int
     sha256: str
 
     @classmethod
-    def of(cls, path: Path, name: str | None = None) -> Input:
-        """Read it once for its hash."""
+    def from_path(cls, path: Path, name: str | None = None) -> InputFile:
+        """Read the file once for its hash."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(str(path) if name is None else name, path.stat().st_size, digest)
 
 
 @dataclass(frozen=True)
-class About:
-    """What a report says of its own origin."""
+class Provenance:
+    """The origin of a report."""
 
     title: str
     created: str
     commands: tuple[str, ...] = ()
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[InputFile, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
-
-def about(title: str, commands: Sequence[str] = (), inputs: Sequence[Input] = ()) -> About:
-    """Made now, with the versions that are installed."""
-    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return About(title, created, tuple(commands), tuple(inputs), _versions())
+    @classmethod
+    def now(cls, title: str, commands: Sequence[str] = (), inputs: Sequence[InputFile] = ()) -> Provenance:
+        """With the current time and the installed versions."""
+        created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return cls(title, created, tuple(commands), tuple(inputs), _versions())
 
 
 def _versions() -> dict[str, str]:
-    found = {"rhocal": __version__, "Python": platform.python_version()}
+    versions = {"rhocal": __version__, "Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

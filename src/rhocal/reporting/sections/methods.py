@@ -1,4 +1,4 @@
-"""One method of a report: its figures, differences, bins, curves, and the fit behind it."""
+"""One method of a report: its metrics, differences, bins, curves, and its fit."""
 
 from __future__ import annotations
 
@@ -13,37 +13,48 @@ from rhocal.metrics.inference.paired import differences
 from rhocal.metrics.scored import Scored
 from rhocal.objectives import Objective
 from rhocal.reporting.curves.fine import FineSums, fine_bins
-from rhocal.reporting.curves.fitted import confidence_map_of, temperature_of
-from rhocal.reporting.curves.selection import risk_coverage_of
-from rhocal.reporting.report.plain import short
+from rhocal.reporting.curves.fitted import confidence_map_from_logits, temperature_map_from_predictions
+from rhocal.reporting.curves.selection import risk_coverage_from_scored
+from rhocal.reporting.sections.numbers import for_plot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.evaluation.evaluation import Evaluation
+    from rhocal.metrics.inference.paired import Difference
 
 METRICS_SHOWN = ("ece", "adaptive_ece", "nll", "brier", "accuracy")
-SMALL = 12
-"""Arrays of up to so many numbers are written out; of larger ones the shape and the range."""
+MAX_NUMBERS = 12
+"""Arrays of up to this many numbers are listed; larger ones are described by shape and range."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A method with its entry in the document."""
+class MethodSection:
+    """A method, and its fields in the document."""
 
     name: str
     calibrator: Calibrator | None
     evaluation: Evaluation
-    entry: dict[str, Any]
+    differences: dict[str, Difference]
+    """To the uncalibrated model, by metric."""
+    fields: dict[str, Any]
+
+    def entry(self, adjusted: Mapping[str, Difference] | None) -> dict[str, Any]:
+        """All fields, with the ``adjusted`` differences; None for the uncalibrated model."""
+        if adjusted is None:
+            return self.fields
+        return self.fields | {"differences": {name: vars(d) | {"verdict": d.verdict} for name, d in adjusted.items()}}
 
 
-def calibrated(cal: Calibrator, data: Predictions) -> Predictions:
+def apply_calibrator(cal: Calibrator, data: Predictions) -> Predictions:
     """The same samples after calibration."""
     groups = data.groups if cal.takes_groups else None
     return replace(data, scores=cal.transform(data.logits, kind="logits", groups=groups), kind="logits")
 
 
-def measure(
+def describe_method(
     name: str,
     cal: Calibrator | None,
     after: Predictions,
@@ -51,36 +62,40 @@ def measure(
     before: Scored,
     n_replicates: int,
     seed: int,
-) -> Measured:
+) -> MethodSection:
     """Everything the report shows of one method; differences to ``before`` from so many resamples."""
     scored = Scored.from_predictions(after)
     evaluation = evaluate_checked(after, metrics=METRICS_SHOWN, seed=seed)
     bins = fine_bins(scored)
-    risk = risk_coverage_of(scored)
-    entry: dict[str, Any] = {
+    risk = risk_coverage_from_scored(scored)
+    fields: dict[str, Any] = {
         "name": name,
-        "fit": None if cal is None else fitted(cal),
+        "fit": None if cal is None else describe_fit(cal),
         "verdict": evaluation.verdict,
         "distinguishable": evaluation.distinguishable,
         "mean_confidence": evaluation.confidence,
         "mean_accuracy": evaluation.accuracy,
-        "values": {figure.metric: asdict(figure) for figure in evaluation.values},
+        "values": {value.metric: asdict(value) for value in evaluation.values},
         "tests": {test: asdict(outcome) for test, outcome in evaluation.tests.items()},
         "differences": None,
         "bins": {"width": _sums(bins.width), "mass": _sums(bins.mass)},
-        "risk_coverage": {"coverage": short(risk.coverage), "risk": short(risk.risk), "area": risk.area},
+        "risk_coverage": {"coverage": for_plot(risk.coverage), "risk": for_plot(risk.risk), "area": risk.area},
         "map": None,
         "temperature": None,
     }
+    to_uncalibrated: dict[str, Difference] = {}
     if cal is not None:
-        found = differences(scored, before, METRICS_SHOWN, n_replicates=n_replicates, seed=seed)
-        entry["differences"] = {metric: vars(d) | {"verdict": d.verdict} for metric, d in found.items()}
-        moved = confidence_map_of(data.logits, after.logits)
-        entry["map"] = {"raw": short(moved.raw), "calibrated": short(moved.calibrated), "share_kept": moved.share_kept}
+        to_uncalibrated = differences(scored, before, METRICS_SHOWN, n_replicates=n_replicates, seed=seed)
+        pairs = confidence_map_from_logits(data.logits, after.logits)
+        fields["map"] = {
+            "raw": for_plot(pairs.raw),
+            "calibrated": for_plot(pairs.calibrated),
+            "share_kept": pairs.share_kept,
+        }
     if isinstance(cal, ScaleCalibrator):
-        hot = temperature_of(cal, data)
-        entry["temperature"] = {"amplitude": short(hot.amplitude), "temperature": short(hot.temperature)}
-    return Measured(name, cal, evaluation, entry)
+        curve = temperature_map_from_predictions(cal, data)
+        fields["temperature"] = {"amplitude": for_plot(curve.amplitude), "temperature": for_plot(curve.temperature)}
+    return MethodSection(name, cal, evaluation, to_uncalibrated, fields)
 
 
 def _sums(fine: FineSums) -> dict[str, Any]:
@@ -90,11 +105,11 @@ def _sums(fine: FineSums) -> dict[str, Any]:
         "weight": sums.weight.tolist(),
         "confidence": sums.confidence.tolist(),
         "correct": sums.correct.tolist(),
-        "variance": short(fine.variance, 6),
+        "variance": for_plot(fine.variance, 6),
     }
 
 
-def fitted(cal: Calibrator) -> dict[str, Any]:
+def describe_fit(cal: Calibrator) -> dict[str, Any]:
     """The fitted numbers and their evidence."""
     solution = cal.solution_
     return {
@@ -102,7 +117,7 @@ def fitted(cal: Calibrator) -> dict[str, Any]:
         "keeps_decision": cal.keeps_decision,
         "options": {name: _option(value) for name, value in cal.get_params().items()},
         "parameters": {name.rstrip("_"): parameter(getattr(cal, name)) for name in cal.parameters},
-        "inside": {name.rstrip("_"): fitted(getattr(cal, name)) for name in cal.children},
+        "children": {name.rstrip("_"): describe_fit(getattr(cal, name)) for name in cal.children},
         "objective": solution.objective,
         "value": solution.value,
         "converged": solution.converged,
@@ -113,10 +128,10 @@ def fitted(cal: Calibrator) -> dict[str, Any]:
 
 
 def parameter(value: Any) -> Any:
-    """A number as it is, a small array written out, a large one described."""
+    """A number, a list of the numbers of a small array, or a description of a large array."""
     if not isinstance(value, np.ndarray):
         return value
-    if value.size <= SMALL:
+    if value.size <= MAX_NUMBERS:
         return value.tolist()
     shape = " × ".join(str(n) for n in value.shape)
     if value.dtype.kind not in "fiub":
