@@ -10,7 +10,7 @@ import pytest
 import threadpoolctl
 
 from rhocal.numerics.threads import in_threads
-from rhocal.optimize.blas import on_one_thread
+from rhocal.optimize.blas import single_threaded_blas
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_blas_has_one_thread_while_any_fit_runs_and_gets_the_others_back():
         before = threads_of_blas()
         assert before
         for first_out in (0, 1):
-            fits = [on_one_thread(), on_one_thread()]
+            fits = [single_threaded_blas(), single_threaded_blas()]
             for fit in fits:
                 fit.__enter__()
             assert set(threads_of_blas()) == {1}
@@ -98,6 +98,6 @@ def test_blas_has_one_thread_while_any_fit_runs_and_gets_the_others_back():
             assert set(threads_of_blas()) == {1}
             fits[1 - first_out].__exit__(None, None, None)
             assert threads_of_blas() == before
-        with pytest.raises(ZeroDivisionError), on_one_thread():
+        with pytest.raises(ZeroDivisionError), single_threaded_blas():
             raise ZeroDivisionError
         assert threads_of_blas() == before

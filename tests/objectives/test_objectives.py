@@ -303,11 +303,11 @@ def test_soft_ece_learns_wide_bins_from_noise_and_narrow_ones_from_structure():
 
     def width(truth):
         correct = (rng.random(len(c)) < truth).astype(float)
-        return SoftECE().prepared({"confidence": c}, Facts(correct, weights, 3)).width
+        return SoftECE().prepare({"confidence": c}, Facts(correct, weights, 3)).width
 
     assert width(c - 0.1) >= 0.15  # the same gap everywhere: the more samples share a bin the better
     assert width(np.clip(c + 0.15 * np.sin(c * 30), 0, 1)) <= 0.05
-    assert SoftECE(width=0.07).prepared({}, None).width == 0.07
+    assert SoftECE(width=0.07).prepare({}, None).width == 0.07
 
 
 def test_what_soft_ece_learns_is_written_down():

@@ -162,7 +162,7 @@ def test_temperature_map_is_the_formula():
     assert len(found.temperature) == 400
     assert found.temperature == pytest.approx(cal.gamma_ * found.amplitude + cal.beta_)
     assert (np.diff(found.amplitude) >= 0).all()
-    with pytest.raises(InputError, match="no temperature for each sample"):
+    with pytest.raises(InputError, match="no temperature per sample"):
         curves.temperature_map(rhocal.VectorScaling().fit(logits, labels), logits)
 
 

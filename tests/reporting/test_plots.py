@@ -14,7 +14,7 @@ from rhocal.cli import app
 from rhocal.cli.plot import KINDS
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.reporting import curves, plots
-from rhocal.reporting.plots.style import COLOURS, LINES, MARKS, plain, style
+from rhocal.reporting.plots.style import COLORS, LINES, MARKS, plain, style
 
 plt = pytest.importorskip("matplotlib.pyplot")
 plt.switch_backend("agg")
@@ -112,7 +112,7 @@ def test_grid_has_two_axes_a_method(data):
 
 
 def test_readable_without_colour():
-    assert len(set(map(str, LINES))) == len(set(MARKS)) == len(set(COLOURS)) == 8
+    assert len(set(map(str, LINES))) == len(set(MARKS)) == len(set(COLORS)) == 8
     assert all(style(k)["linestyle"] != style(k + 1)["linestyle"] for k in range(16))
 
 

@@ -13,7 +13,7 @@ from rhocal.errors import FileError
 from rhocal.metrics.spread import amplitudes as per_sample
 from rhocal.numerics.special import log_softmax, row_max
 from rhocal.reporting import curves, plots
-from rhocal.reporting.plots.style import canvases
+from rhocal.reporting.plots.style import new_axes_grid
 from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED
 from rhocal_paper.networks import MODELS, card_of
 
@@ -122,7 +122,7 @@ def line(network: str, claim: str, verdict: str, reason: str) -> dict[str, str]:
 def draw(found: Sequence[Run]) -> Any:
     """A line of panels for each network: amplitude over epochs, and both histograms at the end."""
     networks = list(dict.fromkeys(run.network for run in found))
-    axes = canvases(None, len(networks), 3, (10.5, 3.1 * len(networks)))
+    axes = new_axes_grid(None, len(networks), 3, (10.5, 3.1 * len(networks)))
     for row, network in zip(axes, networks, strict=True):
         mine = [run.curve for run in found if run.network == network]
         plots.amplitude_over_epochs(mine, ax=row[0]).set_title(network, fontsize=10)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.numerics.special import log_softmax, row_max
 from rhocal.reporting import curves, plots
-from rhocal.reporting.plots.style import canvases
+from rhocal.reporting.plots.style import new_axes_grid
 from rhocal_paper.figure2 import rank_correlation
 from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED
 from rhocal_paper.table3 import FAR, SPOKEN, WAYS, vector
@@ -95,7 +95,7 @@ def verdicts(found: Sequence[Moved], network: str) -> list[dict[str, str]]:
 
 def draw(found: Sequence[Moved]) -> Any:
     """A column for each way: SCE above, SCE + KL below."""
-    axes = canvases(None, len(OBJECTIVES), len(WAYS), (3.5 * len(WAYS), 3.6 * len(OBJECTIVES)))
+    axes = new_axes_grid(None, len(OBJECTIVES), len(WAYS), (3.5 * len(WAYS), 3.6 * len(OBJECTIVES)))
     for moved in found:
         row, column = list(OBJECTIVES).index(moved.objective), list(WAYS).index(moved.way)
         title = f"{OBJECTIVES[moved.objective]}, {SPOKEN[moved.way]}"

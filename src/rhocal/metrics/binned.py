@@ -134,7 +134,7 @@ def debiased_l2(sums: BinSums) -> float:
 
 def ece_sweep(ranked: BinSums) -> float:
     """ECE over as many bins of equal mass as keep the accuracy of the bins ascending (at most 1,000)."""
-    if (np.diff(ranked.accuracy) >= 0).all():  # then every union of neighbours ascends as well
+    if (np.diff(ranked.accuracy) >= 0).all():  # then every union of neighbors ascends as well
         return ranked.error(1)
     best = ranked.equal_mass(1)
     for n_bins in range(2, MAX_SWEEP_BINS + 1):

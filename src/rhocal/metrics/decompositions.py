@@ -86,7 +86,7 @@ def uncertainty(scored: Scored) -> MetricSums:
 
 
 def isotonic_accuracy(ranked: BinSums) -> Vector:
-    """The ascending accuracies nearest to those at each confidence: neighbours that descend are pooled."""
+    """The ascending accuracies nearest to those at each confidence: neighbors that descend are pooled."""
     return optimize.isotonic(ranked.correct / ranked.weight, ranked.weight)[0]
 
 

@@ -1,4 +1,4 @@
-"""The one rule for bin edges, and the sums inside bins. Metrics and calibrators both build on it.
+"""Bin edges, and sums inside bins. Metrics and calibrators use the same rules.
 
 Equal-width bins are (lo, hi]; the first also holds 0 and the last holds exactly 1.0. So two samples, one right with
 confidence .95 and one wrong with confidence 1.0, share the last of ten bins, and their error is |.5 − .975| = .475.
@@ -23,13 +23,13 @@ N_BINS = 10
 """Bins of a calibration error unless a caller says otherwise, as in the paper."""
 
 ON_THE_EDGE = 1e-7
-"""How far above an edge a value still counts as lying on it: the rounding of single precision."""
+"""Largest distance above an edge at which a value still counts as on it: the rounding of single precision."""
 
 TIE_DECIMALS = 12
 """Decimals to which two confidences must agree to share a rank."""
 
 TIE = 1e-6
-"""How far apart confidences may lie that still share a bin of equal mass. A softmax over some hundred classes in single
+"""Largest distance of confidences that are tied, and share a bin of equal mass. A softmax over some hundred classes in single
 precision, or its rows summed to 1 again, moves a confidence by up to 3e-7."""
 
 
@@ -83,7 +83,7 @@ def bin_totals(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -
 
 
 def bins_by_mass(mass: Vector, n_bins: int) -> NDArray[np.intp]:
-    """The bin of every one of several blocks of weight that stand in order."""
+    """The bin of each of several blocks of weight, in order."""
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
     return np.minimum((middle * n_bins).astype(np.intp), n_bins - 1)
 
@@ -167,7 +167,7 @@ class BinSums:
 def sums_by_confidence(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:
     """Sums at every distinct confidence, in ascending order.
 
-    All that metrics of rank and mass need: neither the order of samples nor that of ties is left. Confidences that agree
+    They determine all metrics of rank and mass: neither the order of samples nor that of ties matters. Confidences that agree
     to ``TIE_DECIMALS`` are one: a sum over classes in another order must not break a tie.
 
     >>> sums_by_confidence(np.array([0.9, 0.5, 0.9]), np.array([1.0, 0.0, 0.0]), np.ones(3)).correct.tolist()
@@ -179,7 +179,7 @@ def sums_by_confidence(confidence: Vector, correct: Vector, weights: Vector) -> 
 
 @dataclass(frozen=True)
 class PerfectSums:
-    """What the ECE of a perfectly calibrated model with these confidences needs to be known. Sums of two batches add.
+    """Sums that determine the mean ECE of a perfectly calibrated model with these confidences. Sums of two batches add.
 
     If correctness ~ Bernoulli(confidence), the gap of a bin is nearly normal with variance Σ w² c (1 − c), and the mean of
     the absolute value of a normal number is sqrt(2/π) standard deviations. Equal weights of w count as w samples each.
@@ -205,5 +205,5 @@ class PerfectSums:
 
 
 def perfect_error(confidence: Vector, weights: Vector, n_bins: int) -> float:
-    """The ECE that a perfectly calibrated model with these confidences scores on average: the floor."""
+    """The mean ECE of a perfectly calibrated model with these confidences: the floor."""
     return PerfectSums.of(confidence, weights, n_bins).value

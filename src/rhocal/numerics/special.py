@@ -1,4 +1,4 @@
-"""Formulas without a subject: the stable softmax family, norms, the smooth maximum. Classes are the last axis."""
+"""Numerically stable formulas: the softmax family, norms, the smooth maximum. Classes are the last axis."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Floats = NDArray[np.floating[Any]]
 """Float32 or float64 of any shape."""
 
 Vector = NDArray[np.float64]
-"""One number a sample (or a parameter), in float64."""
+"""One number per sample (or parameter), in float64."""
 
-COMFORT = 1e6
-"""Between one over this and this, powers up to ``STEEPEST`` are far from the ends of single precision."""
+MAX_UNSCALED = 1e6
+"""Between 1 over this and this, powers up to ``MAX_UNSCALED_RHO`` neither overflow nor underflow in single precision."""
 
-STEEPEST = 4.0
+MAX_UNSCALED_RHO = 4.0
 
 
 def dot(a: Vector, b: Vector) -> Vector:
@@ -32,16 +32,16 @@ def dot(a: Vector, b: Vector) -> Vector:
     return np.asarray(np.einsum("...i,i->...", a, b))
 
 
-LONG = 1 << 13
+MAX_DOT_ENTRIES = 1 << 13
 """Entries of a dot product that BLAS computes on one thread."""
 
-FEW_COLUMNS = 48
+MAX_COLUMNWISE = 48
 """Up to here rows are reduced column by column: NumPy's own reductions spend up to 30 times as long on short rows."""
 
 
 def row_max(z: Floats) -> Floats:
     """The largest entry of every row."""
-    if z.shape[1] > FEW_COLUMNS:
+    if z.shape[1] > MAX_COLUMNWISE:
         return np.asarray(z.max(axis=1))
     top = z[:, 0].copy()
     for j in range(1, z.shape[1]):
@@ -51,12 +51,12 @@ def row_max(z: Floats) -> Floats:
 
 def row_sum(z: Floats) -> Floats:
     """The sum of every row, in its own type; of long rows by a dot product with ones, which is the fastest."""
-    if z.shape[1] > LONG:
-        whole = z.shape[1] - z.shape[1] % LONG
+    if z.shape[1] > MAX_DOT_ENTRIES:
+        whole = z.shape[1] - z.shape[1] % MAX_DOT_ENTRIES
         return np.asarray(
-            row_sum(z[:, :whole].reshape(-1, LONG)).reshape(len(z), -1).sum(axis=1) + row_sum(z[:, whole:])
+            row_sum(z[:, :whole].reshape(-1, MAX_DOT_ENTRIES)).reshape(len(z), -1).sum(axis=1) + row_sum(z[:, whole:])
         )
-    if z.shape[1] > FEW_COLUMNS:
+    if z.shape[1] > MAX_COLUMNWISE:
         return np.asarray(np.vecdot(z, np.ones(z.shape[1], z.dtype)))
     total = z[:, 0].copy() if z.shape[1] else np.zeros(len(z), z.dtype)
     for j in range(1, z.shape[1]):
@@ -67,23 +67,23 @@ def row_sum(z: Floats) -> Floats:
 def row_dot(a: Floats, b: Floats) -> Floats:
     """Σ a·b of every row, in their own type."""
     n, m = a.shape
-    if m <= FEW_COLUMNS:
+    if m <= MAX_COLUMNWISE:
         return row_sum(a * b)
-    if m <= LONG:
+    if m <= MAX_DOT_ENTRIES:
         return np.asarray(np.vecdot(a, b))
-    whole = m - m % LONG  # a piece of a row at a time: BLAS would wake its threads for more, beside ours
-    parts = np.vecdot(a[:, :whole].reshape(n, -1, LONG), b[:, :whole].reshape(n, -1, LONG))
+    whole = m - m % MAX_DOT_ENTRIES  # a piece of a row at a time: for more, BLAS would start its own threads
+    parts = np.vecdot(a[:, :whole].reshape(n, -1, MAX_DOT_ENTRIES), b[:, :whole].reshape(n, -1, MAX_DOT_ENTRIES))
     return np.asarray(parts.sum(axis=1) + np.vecdot(a[:, whole:], b[:, whole:]))
 
 
 def row_argmax(z: Floats) -> NDArray[np.intp]:
     """The column of the largest entry of every row, the first if there are several."""
-    if z.shape[1] > FEW_COLUMNS:
+    if z.shape[1] > MAX_COLUMNWISE:
         return z.argmax(axis=1)
-    found, top = np.zeros(len(z), np.intp), row_max(z)
+    column, top = np.zeros(len(z), np.intp), row_max(z)
     for j in range(z.shape[1] - 1, -1, -1):
-        found[z[:, j] == top] = j
-    return found
+        column[z[:, j] == top] = j
+    return column
 
 
 HALF_SIGN_AND_SIZE = np.int32(-0x70002000)
@@ -97,9 +97,9 @@ def widened(stored: NDArray[Any]) -> NDArray[np.float32]:
     own cast, which goes number by number. Infinity and NaN take that slower way.
     """
     if kernels.ready and stored.dtype == np.float16 and stored.flags.c_contiguous:
-        found = kernels.widened(stored)
-        if found is not None:
-            return found
+        wide = kernels.widened(stored)
+        if wide is not None:
+            return wide
     out = np.empty(stored.shape, np.float32)
     flat, wide = stored.reshape(-1), out.reshape(-1)
     for start in range(0, len(flat), BLOCK_ENTRIES):
@@ -146,7 +146,7 @@ def scan(z: Floats) -> kernels.Scan:
 
     def work(rows: slice) -> None:
         column[rows], top[rows] = row_argmax(z[rows]), row_max(z[rows])
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever looks at the sums sees it
+        with np.errstate(over="ignore", invalid="ignore"):  # validated where the sums are used
             total[rows] = row_sum(z[rows])
 
     over_blocks(z.shape, work)
@@ -161,7 +161,7 @@ def log_softmax(z: Floats) -> Floats:
 
 
 def softmax(z: Floats) -> Floats:
-    """Probabilities, one row a sample."""
+    """Probabilities, one row per sample."""
     if kernels.supports_matrix(z):
         return kernels.softmax(z, np.ones(1))
     p = exp_normal(z - row_max(z)[:, None])
@@ -170,9 +170,9 @@ def softmax(z: Floats) -> Floats:
 
 
 def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: kernels.Scan | None = None) -> Vector:
-    """‖z‖_ρ = (Σ|z_j|^ρ)^(1/ρ) of every row for every ρ, shape (n_rows, n_rhos); with the row mean taken away if asked.
+    """‖z‖_ρ = (Σ|z_j|^ρ)^(1/ρ) of every row for every ρ, shape (n_rows, n_rhos); with ``center``, of rows minus their mean.
 
-    ``seen`` is the scan of z, where there has been one.
+    ``seen`` is the scan of z, if it is known.
 
     The largest |z| of a row is taken out before raising to ρ where anything could overflow. Powers in quarter steps, which
     the paper's grid takes, need no logarithm: a^(1/4) by two square roots, then products.
@@ -183,7 +183,7 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: k
     if kernels.supports_matrix(z) and all(rho in kernels.GRID for rho in rhos):
         return kernels.norms(z, list(rhos), center=center, seen=seen)
     norms = np.empty((len(z), len(rhos)))
-    steep = max(rhos) > STEEPEST
+    steep = max(rhos) > MAX_UNSCALED_RHO
 
     def work(rows: slice) -> None:
         if center:
@@ -193,7 +193,7 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: k
         else:
             size = np.abs(z[rows], out=scratch(0, z[rows]))
         total = row_sum(size)
-        if steep or total.max() > COMFORT or total.min() < z.shape[1] / COMFORT:
+        if steep or total.max() > MAX_UNSCALED or total.min() < z.shape[1] / MAX_UNSCALED:
             unit = row_max(size)
             size /= np.where(unit > 0, unit, 1)[:, None]
         else:
@@ -232,7 +232,7 @@ def _power_sums(size: Floats, rhos: Sequence[float]) -> Iterator[Floats]:
 
 
 def rho_norm_slope(z: Floats, rho: float, *, center: bool = False) -> tuple[Vector, Vector]:
-    """‖z‖_ρ of every row and its derivative in ρ; with the row mean taken away if asked.
+    """‖z‖_ρ of every row and its derivative in ρ; with ``center``, of rows minus their mean.
 
     With a = |z| / max|z| and S = Σa^ρ: d log‖z‖_ρ / dρ = (Σ a^ρ log a / S) / ρ − log S / ρ².
     """
@@ -271,20 +271,20 @@ def softplus(x: Vector) -> Vector:
 
 def log_gamma(x: Vector) -> Vector:
     """Log of Γ(x)."""
-    from scipy.special import gammaln  # noqa: PLC0415 - importing us must not cost SciPy
+    from scipy.special import gammaln  # noqa: PLC0415 - importing rhocal must not import SciPy
 
     return np.asarray(gammaln(x))
 
 
 def normal_cdf(x: Vector) -> Vector:
     """Φ(x): the share of a standard normal distribution below x."""
-    from scipy.special import ndtr  # noqa: PLC0415 - importing us must not cost SciPy
+    from scipy.special import ndtr  # noqa: PLC0415 - importing rhocal must not import SciPy
 
     return np.asarray(ndtr(x))
 
 
 def normal_quantile(q: Vector) -> Vector:
     """Φ⁻¹(q)."""
-    from scipy.special import ndtri  # noqa: PLC0415 - importing us must not cost SciPy
+    from scipy.special import ndtri  # noqa: PLC0415 - importing rhocal must not import SciPy
 
     return np.asarray(ndtri(q))

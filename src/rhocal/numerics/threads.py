@@ -1,4 +1,4 @@
-"""Work on many rows: cut into blocks that fit the cache, shared among threads."""
+"""Blocks of rows that fit the cache, and work on them in threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK_ENTRIES = 1 << 17
 """Entries handled at a time: a float64 block and its exponentials stay inside a 2 MiB second-level cache."""
 
 
-_mine = threading.local()
+_local = threading.local()
 
 
 def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
@@ -34,9 +34,9 @@ def row_blocks(n_rows: int, n_columns: int, entries: int = BLOCK_ENTRIES) -> Ite
 
 
 def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
-    """Do some work on every block of rows; with several threads where there is enough of it (NumPy releases the lock).
+    """Call ``work`` on every block of rows, with several threads if there are enough blocks (NumPy releases the lock).
 
-    What a block's work gives depends on its rows alone, so the number of threads changes nothing but the time.
+    The result of a block depends on its rows alone, so the number of threads changes only the time.
     """
     n_rows, n_columns = shape
     blocks = list(row_blocks(n_rows, n_columns))
@@ -50,45 +50,46 @@ def over_blocks(shape: tuple[int, ...], work: Callable[[slice], None]) -> None:
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What some work gives for every item, in their order. Work that is already shared among threads is not shared again.
+    """The results of ``work`` for every item, in order. Inside a thread of this function it runs without further threads.
 
-    This thread works too, and each takes the next item when it is done with one. ``_thread`` starts one in a third of the time
-    that ``threading`` takes, whose ``start`` waits for it to run; threads that wait for work would not survive a fork.
+    The calling thread works too, and each thread takes the next item when it has finished one. ``_thread`` starts a thread in
+    a third of the time that ``threading`` takes, whose ``start`` waits until it runs; a pool of threads would not survive a
+    fork.
     """
     n_threads = min(threads(), len(items))
-    if n_threads < 2 or getattr(_mine, "shared", False):
+    if n_threads < 2 or getattr(_local, "shared", False):
         return [work(item) for item in items]
     waiting = list(range(len(items)))[::-1]
-    found: dict[int, R] = {}
+    results: dict[int, R] = {}
     errors: list[BaseException] = []
     lock = threading.Lock()
 
-    def following() -> int | None:
+    def next_index() -> int | None:
         with lock:
             return waiting.pop() if waiting else None
 
     def run() -> None:
-        _mine.shared = True
+        _local.shared = True
         try:
-            while (k := following()) is not None:
-                found[k] = work(items[k])
+            while (k := next_index()) is not None:
+                results[k] = work(items[k])
         except BaseException as error:  # noqa: BLE001 - raised below, when every thread has ended
             errors.append(error)
             waiting.clear()
         finally:
-            _mine.shared = False
+            _local.shared = False
 
-    ends = [end for _ in range(n_threads - 1) if (end := _begun(run)) is not None]
+    ends = [end for _ in range(n_threads - 1) if (end := _start(run)) is not None]
     run()
     for end in ends:
         end.acquire()
     if errors:
         raise errors[0]
-    return [found[k] for k in range(len(items))]
+    return [results[k] for k in range(len(items))]
 
 
-def _begun(run: Callable[[], None]) -> _thread.LockType | None:
-    """Begin some work in a thread of its own: a lock that is free when it has ended, or None if there are too many."""
+def _start(run: Callable[[], None]) -> _thread.LockType | None:
+    """Start a thread. Returns a lock that is released when it has ended, or None if there are too many threads."""
     end = _thread.allocate_lock()
     end.acquire()
 
@@ -106,7 +107,7 @@ def _begun(run: Callable[[], None]) -> _thread.LockType | None:
 
 
 def threads() -> int:
-    """As many as OMP_NUM_THREADS says, as for other numerical libraries, else one for each core we may use."""
+    """Number of threads: OMP_NUM_THREADS, as in other numerical libraries, else one for each available core."""
     requested = os.environ.get("OMP_NUM_THREADS", "")
     if requested.isdigit():
         return max(1, int(requested))
@@ -114,11 +115,11 @@ def threads() -> int:
 
 
 def scratch(k: int, like: Floats) -> Floats:
-    """Memory of this thread, number k, in the shape and type of an array; what it held is lost when it is asked for again.
+    """Scratch memory number k of this thread, in the shape and type of an array; a later call with the same k reuses it.
 
-    New memory for every block would be handed out page by page, which takes longer than a product.
+    Allocating memory for every block would take longer than a product, because pages are mapped one by one.
     """
-    kept: dict[tuple[int, np.dtype[Any]], Floats] = _mine.__dict__.setdefault("kept", {})
+    kept: dict[tuple[int, np.dtype[Any]], Floats] = _local.__dict__.setdefault("kept", {})
     if like.size > 2 * BLOCK_ENTRIES:
         return np.empty_like(like)
     key = (k, like.dtype)

@@ -1,11 +1,13 @@
-"""What a fit minimises. Objectives are frozen values that add and scale, in Python and as text.
+"""What a fit minimizes. An objective is a frozen value with a text form; objectives add and scale.
 
 >>> SCE(batch_size=128) + 0.01 * KL()
 objective('sce + 0.01*kl')
 >>> objective("nll + avuc(width=0.2)") == NLL() + AvUC(width=0.2)
 True
 
-Each gives its value and its slope in the statistics of ``statistics.py``; families pull the slope back to their parameters.
+An objective maps per-sample statistics (``rhocal.profile.statistics``) to a value and its slopes; a family turns the slopes in
+statistics into slopes in its parameters. A new objective is one file and an entry of ``OBJECTIVES``. It does not know the
+family it is used with; what a report shows is a metric and belongs in ``rhocal.metrics``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from rhocal.objectives.soft_bins import SoftBinnedECE, SoftECE
 
 
 def with_batch_size(target: Objective, batch_size: float) -> Objective:
-    """The same objective with every term that knows a mini-batch size using this one."""
+    """The same objective, with this mini-batch size in every term that has one."""
     terms = (
         weight * (replace(term, batch_size=batch_size) if isinstance(term, SCE | KL) else term)
         for weight, term in target.terms()
@@ -36,7 +38,7 @@ def with_batch_size(target: Objective, batch_size: float) -> Objective:
 
 
 def batch_size_of(target: Objective) -> int:
-    """The size of the mini-batch that an objective means; the paper's 128 where no term says."""
+    """The mini-batch size of an objective; the paper's 128 if no term has one."""
     sizes = (term.batch_size for _, term in target.terms() if isinstance(term, SCE | KL))
     return int(next(sizes, SCE().batch_size))
 
@@ -54,11 +56,11 @@ def objective(text: str | Objective) -> Objective:
         return text
     if not isinstance(text, str):
         raise InputError(f"objective must be a text or an Objective; got {type(text).__name__}")
-    return _read(text)
+    return _parse(text)
 
 
 @lru_cache
-def _read(text: str) -> Objective:
+def _parse(text: str) -> Objective:
     total: Objective | None = None
     for part in re.split(r"(?<![0-9.][eE])\+(?![^(]*\))", text):
         match = _TERM.fullmatch(part.strip())
@@ -77,24 +79,24 @@ def _read(text: str) -> Objective:
 
 def _single(name: str, options: str, text: str) -> Objective:
     if name not in OBJECTIVES:
-        raise InputError(f"objective {text!r}: there is no {name!r}; there are {', '.join(OBJECTIVES)}")
+        raise InputError(f"objective {text!r}: unknown term {name!r}; the terms are {', '.join(OBJECTIVES)}")
     cls = OBJECTIVES[name]
     known = {field.name for field in fields(cls)}
-    given: dict[str, str | float | None] = {}
+    values: dict[str, str | float | None] = {}
     for pair in filter(None, (pair.strip() for pair in options.split(","))):
         key, _, value = (piece.strip() for piece in pair.partition("="))
         if key not in known:
             raise InputError(
                 f"objective {text!r}: {name} has no option {key!r}; it has {', '.join(sorted(known)) or 'none'}"
             )
-        given[key] = _value(value)
+        values[key] = _parse_value(value)
     try:
-        return cls(**given)
+        return cls(**values)
     except TypeError as error:
         raise InputError(f"objective {text!r}: {name} cannot take {options!r}") from error
 
 
-def _value(text: str) -> str | float | None:
+def _parse_value(text: str) -> str | float | None:
     if text == "None":
         return None
     try:

@@ -33,13 +33,13 @@ class AvUC(Single):
     threshold: float | None = None
     width: float = 0.1
     name = "avuc"
-    looks_at = frozenset({"confidence", "entropy"})
+    statistics = frozenset({"confidence", "entropy"})
 
     def __post_init__(self) -> None:
         if not self.width > 0:
             raise InputError(f"avuc: width must be positive; got {self.width!r}")
 
-    def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
+    def prepare(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
         if self.threshold is not None:
             return self
         right, wrong = facts.weights * facts.correct, facts.weights * (1 - facts.correct)
@@ -48,12 +48,12 @@ class AvUC(Single):
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         entropy, confidence, right = values["entropy"], values["confidence"], facts.correct
-        unsure = 0.5 + 0.5 * np.tanh((entropy - (self.threshold or 0.0)) / (2 * self.width))
-        d_unsure = unsure * (1 - unsure) / self.width
+        degree = 0.5 + 0.5 * np.tanh((entropy - (self.threshold or 0.0)) / (2 * self.width))
+        d_degree = degree * (1 - degree) / self.width
         t = np.tanh(entropy)
-        certain, uncertain = (1 - unsure) * (1 - t), unsure * t
-        d_certain = -d_unsure * (1 - t) - (1 - unsure) * (1 - t**2)
-        d_uncertain = d_unsure * t + unsure * (1 - t**2)
+        certain, uncertain = (1 - degree) * (1 - t), degree * t
+        d_certain = -d_degree * (1 - t) - (1 - degree) * (1 - t**2)
+        d_uncertain = d_degree * t + degree * (1 - t**2)
         count = facts.weights * np.where(right > 0, confidence, 1 - confidence)
         d_count = facts.weights * np.where(right > 0, 1.0, -1.0)
         # good: accurate and certain, inaccurate and uncertain; bad: the other two

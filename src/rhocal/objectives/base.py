@@ -1,4 +1,4 @@
-"""What every objective is: a frozen value that adds and scales, with its slope."""
+"""The base of objectives: frozen values that add and scale, with their slopes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Objective(ABC):
     @property
     @abstractmethod
     def needs(self) -> frozenset[str]:
-        """The statistics it looks at."""
+        """The statistics it depends on."""
 
     @abstractmethod
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         """The value, and its derivative in each statistic of each sample."""
 
     @property
-    def takes_from_data(self) -> bool:
-        """Whether ``prepared`` has something to fill in."""
-        return any(type(term).prepared is not Objective.prepared for _, term in self.terms())
+    def needs_preparation(self) -> bool:
+        """Whether ``prepare`` has to set an option from the data."""
+        return any(type(term).prepare is not Objective.prepare for _, term in self.terms())
 
-    def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:  # noqa: ARG002
-        """The objective with what it takes from the data (thresholds) filled in, once, before the fit."""
+    def prepare(self, values: Mapping[str, Vector], facts: Facts) -> Objective:  # noqa: ARG002
+        """The objective with options that depend on the data (thresholds) set, once, before the fit."""
         return self
 
     def on_batch(self) -> Objective:
@@ -52,7 +52,7 @@ class Objective(ABC):
 
     @abstractmethod
     def terms(self) -> tuple[tuple[float, Objective], ...]:
-        """The weighted single objectives it is made of."""
+        """The weighted single objectives that it is the sum of."""
 
     def __add__(self, other: Objective) -> Objective:
         if not isinstance(other, Objective):
@@ -80,11 +80,12 @@ class Single(Objective):
     """One objective with a name; the fields of the class are its options."""
 
     name: ClassVar[str]
-    looks_at: ClassVar[frozenset[str]]
+    statistics: ClassVar[frozenset[str]]
+    """The statistics it depends on."""
 
     @property
     def needs(self) -> frozenset[str]:
-        return self.looks_at
+        return self.statistics
 
     def terms(self) -> tuple[tuple[float, Objective], ...]:
         return ((1.0, self),)
@@ -112,8 +113,8 @@ class Sum(Objective):
                 slopes[name] = slopes.get(name, 0) + weight * part
         return total, slopes
 
-    def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
-        return Sum(tuple((weight, term.prepared(values, facts)) for weight, term in self.weighted))
+    def prepare(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
+        return Sum(tuple((weight, term.prepare(values, facts)) for weight, term in self.weighted))
 
     @cached_property
     def gap_weights(self) -> tuple[float, float, float] | None:

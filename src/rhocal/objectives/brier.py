@@ -22,7 +22,7 @@ class Brier(Single):
     """Multiclass Brier score: mean of Σ_j (p_j − y_j)² = Σp² − 2 p_y + 1."""
 
     name = "brier"
-    looks_at = frozenset({"log_label", "sum_squares"})
+    statistics = frozenset({"log_label", "sum_squares"})
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         p_label = np.exp(values["log_label"])
@@ -35,7 +35,7 @@ class TopBrier(Single):
     """Top-label Brier score: mean of (correct − confidence)²."""
 
     name = "top-brier"
-    looks_at = frozenset({"confidence"})
+    statistics = frozenset({"confidence"})
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         d = facts.correct - values["confidence"]

@@ -1,4 +1,4 @@
-"""How far the calibrated distribution is from the original."""
+"""Divergence of the calibrated distribution from the original."""
 
 from __future__ import annotations
 

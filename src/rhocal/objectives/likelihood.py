@@ -24,7 +24,7 @@ class NLL(Single):
     """Negative log-likelihood: −mean log p_y."""
 
     name = "nll"
-    looks_at = frozenset({"log_label"})
+    statistics = frozenset({"log_label"})
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         return -float(dot(values["log_label"], facts.weights)), {"log_label": -facts.weights}
@@ -44,7 +44,7 @@ class Focal(Single):
 
     gamma: float = 2.0
     name = "focal"
-    looks_at = frozenset({"log_label"})
+    statistics = frozenset({"log_label"})
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma < math.inf:
@@ -69,7 +69,7 @@ class LabelSmoothing(Single):
 
     epsilon: float = 0.1
     name = "label-smoothing"
-    looks_at = frozenset({"log_label", "mean_log"})
+    statistics = frozenset({"log_label", "mean_log"})
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < 1:

@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
     from rhocal.profile.statistics import Facts
 
-SMALLEST_WIDTH = 0.002
-"""exp(1/width) must stay far from the end of double precision."""
+MIN_WIDTH = 0.002
+"""exp(1/width) must not overflow in double precision."""
 
 
 @dataclass(frozen=True, repr=False)
 class MMCE(Single):
     """Maximum mean calibration error (Kumar, Sarawagi & Jain 2018), Laplacian kernel.
 
-    sqrt(Σ_ij d_i d_j exp(−|c_i − c_j| / width)) / n with c the confidence and d = correct − c. The kernel factorises on
+    sqrt(Σ_ij d_i d_j exp(−|c_i − c_j| / width)) / n with c the confidence and d = correct − c. The kernel factorizes on
     sorted confidences, so the double sum is two running sums: no n × n matrix.
     """
 
     width: float = 0.4
     name = "mmce"
-    looks_at = frozenset({"confidence"})
+    statistics = frozenset({"confidence"})
 
     def __post_init__(self) -> None:
-        if not SMALLEST_WIDTH <= self.width < math.inf:
-            raise InputError(f"mmce: width must be finite and at least {SMALLEST_WIDTH}; got {self.width!r}")
+        if not MIN_WIDTH <= self.width < math.inf:
+            raise InputError(f"mmce: width must be finite and at least {MIN_WIDTH}; got {self.width!r}")
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
         confidence, w = values["confidence"], facts.weights
-        # Equal confidences are one place: the kernel has a kink there, and copies of a sample must not see it.
+        # Equal confidences are one place: the kernel has a kink there, which copies of a sample must not meet.
         place, at = np.unique(confidence, return_inverse=True)
         mass = np.bincount(at, w * (facts.correct - confidence), len(place)).astype(np.float64, copy=False)
         below, above = laplacian_sums(place, mass, self.width)
-        around = mass + below + above  # Σ_j a_j k(c_i, c_j)
-        square = max(float(mass @ around), 0.0)
+        total = mass + below + above  # Σ_j a_j k(c_i, c_j)
+        square = max(float(mass @ total), 0.0)
         root = math.sqrt(square)
         # ∂/∂c_i of Σ a_i a_j k_ij, a_i = w_i d_i: through d_i, and through the kernel (−1/width below, +1/width above)
         d = facts.correct - confidence
-        slope = 2 * w * (d * ((above - below) / self.width)[at] - around[at])
+        slope = 2 * w * (d * ((above - below) / self.width)[at] - total[at])
         return root, {"confidence": slope / (2 * max(root, 1e-9))}
 
 

@@ -28,7 +28,7 @@ class SCE(Single):
 
     batch_size: float = 128
     name = "sce"
-    looks_at = frozenset({"confidence"})
+    statistics = frozenset({"confidence"})
 
     def __post_init__(self) -> None:
         if not self.batch_size >= 1:

@@ -21,20 +21,20 @@ WIDTHS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25)
 """Widths that ``SoftECE`` chooses from, in confidence."""
 
 N_FOLDS = 5
-"""Parts in which samples are left out while it chooses."""
+"""Folds that are left out in turn while the width is chosen."""
 
 
 @dataclass(frozen=True, repr=False)
 class SoftBinnedECE(Single):
     """Soft-binned calibration error (Karandikar et al. 2021), ℓ2: sqrt(Σ_b share_b · gap_b²).
 
-    A sample belongs to bin b to the degree softmax_b(−(confidence − centre_b)² / temperature).
+    A sample belongs to bin b to the degree softmax_b(−(confidence − center_b)² / temperature).
     """
 
     n_bins: int = 15
     temperature: float = 0.01
     name = "sb-ece"
-    looks_at = frozenset({"confidence"})
+    statistics = frozenset({"confidence"})
 
     def __post_init__(self) -> None:
         if self.n_bins < 1 or not self.temperature > 0:
@@ -46,26 +46,26 @@ class SoftBinnedECE(Single):
 
 @dataclass(frozen=True, repr=False)
 class SoftECE(Single):
-    """Soft-binned calibration error whose width is learned from the data: 15 bins, degree ∝ exp(−(c − centre)² / 2 width²).
+    """Soft-binned calibration error whose width is learned from the data: 15 bins, degree ∝ exp(−(c − center)² / 2 width²).
 
-    The narrow bins of a hard ECE chase noise, wide ones see nothing. Unless given, ``width`` is the one of ``WIDTHS`` whose
-    bins best predict the correctness of samples that were not counted in them, when the fit starts (at the NLL-optimal
-    temperature). It cannot be a free parameter of the fit itself: the widest bins always have the smallest error.
+    Narrow bins fit noise, wide bins hide errors. Unless given, ``width`` is the one of ``WIDTHS`` whose bins best predict the
+    correctness of held-out samples when the fit starts (at the NLL-optimal temperature). It cannot be a free parameter of
+    the fit itself: the widest bins always have the smallest error.
     """
 
     width: float | None = None
     n_bins: int = 15
     name = "soft-ece"
-    looks_at = frozenset({"confidence"})
+    statistics = frozenset({"confidence"})
 
     def __post_init__(self) -> None:
         if self.n_bins < 1 or not (self.width is None or self.width > 0):
             raise InputError(f"soft-ece: n_bins ≥ 1 and width > 0; got {self.n_bins!r}, {self.width!r}")
 
-    def prepared(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
+    def prepare(self, values: Mapping[str, Vector], facts: Facts) -> Objective:
         if self.width is not None:
             return self
-        errors = [_held_out(values["confidence"], facts, self.n_bins, 2 * width**2) for width in WIDTHS]
+        errors = [_held_out_error(values["confidence"], facts, self.n_bins, 2 * width**2) for width in WIDTHS]
         return replace(self, width=WIDTHS[int(np.argmin(errors))])
 
     def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
@@ -76,32 +76,32 @@ class SoftECE(Single):
 def soft_error(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> tuple[float, Slopes]:
     """sqrt(Σ_b share_b · gap_b²) and its slope in the confidences.
 
-    With u_b the degrees and c_b the centres, ∂u_b/∂confidence = u_b (c_b − Σ u c) · 2/temperature: everything is a sum over
+    With u_b the degrees and c_b the centers, ∂u_b/∂confidence = u_b (c_b − Σ u c) · 2/temperature: everything is a sum over
     the bins of u times a few columns, and a single product gives them all.
     """
     d = facts.correct - confidence
-    u, centres = _degrees(confidence, n_bins, temperature), _centres(n_bins)
+    u, centers = _degrees(confidence, n_bins, temperature), _centers(n_bins)
     share = u @ facts.weights
     gap = u @ (facts.weights * d) / np.maximum(share, 1e-300)
     square = float(share @ gap**2)
-    centre, to_gap, to_square, gap_moment, square_moment = (
-        np.stack([centres, gap, gap**2, centres * gap, centres * gap**2]) @ u
+    center, to_gap, to_square, gap_moment, square_moment = (
+        np.stack([centers, gap, gap**2, centers * gap, centers * gap**2]) @ u
     )
-    d_gap = 2 / temperature * (gap_moment - centre * to_gap)
-    d_square = 2 / temperature * (square_moment - centre * to_square)
+    d_gap = 2 / temperature * (gap_moment - center * to_gap)
+    d_square = 2 / temperature * (square_moment - center * to_square)
     # Σ_b D_b²/S_b with D = Σ w u d, S = Σ w u
     slope = facts.weights * (2 * d * d_gap - 2 * to_gap - d_square)
     root = math.sqrt(square)
     return root, {"confidence": slope / (2 * max(root, 1e-9))}
 
 
-def _centres(n_bins: int) -> Vector:
+def _centers(n_bins: int) -> Vector:
     return (np.arange(n_bins) + 0.5) / n_bins
 
 
 def _degrees(confidence: Vector, n_bins: int, temperature: float) -> Vector:
     """To which degree each sample (column) belongs to each bin (row)."""
-    u = np.square(confidence - _centres(n_bins)[:, None])
+    u = np.square(confidence - _centers(n_bins)[:, None])
     u -= u.min(axis=0)
     u *= -1 / temperature
     np.exp(u, out=u)
@@ -109,7 +109,7 @@ def _degrees(confidence: Vector, n_bins: int, temperature: float) -> Vector:
     return np.asarray(u)
 
 
-def _held_out(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> float:
+def _held_out_error(confidence: Vector, facts: Facts, n_bins: int, temperature: float) -> float:
     """Mean square error of predicting correctness by the gaps of the bins, each sample left out of its own prediction.
 
     Samples are left out by the rank of their confidence, counted round: copies of a sample leave together, and the order of

@@ -1,17 +1,27 @@
-"""The only door to an optimiser. What comes back carries its evidence; nothing fails silently.
+"""The only package that calls an optimizer.
 
-SciPy is imported when a fit begins, so that `rhocal --help` and applying a saved calibrator do not wait for it.
+A solver takes a function with derivatives and returns a ``Minimum`` that states whether it converged. It knows neither samples
+nor classes; what a fit minimizes belongs in ``rhocal.objectives``. SciPy is imported when a solver is called, so that
+`rhocal --help` and applying a saved calibrator do not load it.
 """
 
 from rhocal.optimize.bivariate import newton_2d
-from rhocal.optimize.multivariate import FEW_PARAMETERS, ROUNDING, TOLERANCE, convex_newton, lbfgs, polish, quasi_newton
+from rhocal.optimize.multivariate import (
+    MAX_NEWTON_PARAMETERS,
+    ROUNDING,
+    TOLERANCE,
+    convex_newton,
+    lbfgs,
+    polish,
+    quasi_newton,
+)
 from rhocal.optimize.scalar import convex, newton, scan
 from rhocal.optimize.solution import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
 from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
 from rhocal.optimize.stochastic import sgd
 
 __all__ = [
-    "FEW_PARAMETERS",
+    "MAX_NEWTON_PARAMETERS",
     "ROUNDING",
     "TOLERANCE",
     "Curved",

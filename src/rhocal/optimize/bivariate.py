@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.optimize.multivariate import LONGEST_STEP, ROUNDING, STEPS, TOLERANCE
+from rhocal.optimize.multivariate import MAX_NEWTON_STEP, ROUNDING, STEP_SHARES, TOLERANCE
 from rhocal.optimize.solution import Minimum
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ def newton_2d(
     *,
     last_step: bool = False,
 ) -> Minimum:
-    """Minimise between bounds with Newton steps; never ends above its start.
+    """Minimize between bounds with Newton steps; never ends above its start.
 
-    ``tolerance`` is the relative decrease that a step must promise to be looked at; a smaller one is the end, or, with
-    ``last_step``, is taken blindly: what is left after it is far less. In plain numbers: with two variables a call of a
-    library for small matrices takes longer than its work.
+    ``tolerance`` is the relative decrease that a step must promise to be evaluated; a smaller one ends the search, or, with
+    ``last_step``, is taken without an evaluation: the error after it is far smaller. Written with plain numbers: for two
+    variables, calling a library for small matrices takes longer than its work.
     """
-    x = _clipped(start, bounds)
+    x = _clip(start, bounds)
     at = fun(*x)
     n = 1
     for _ in range(100):
@@ -41,22 +41,22 @@ def newton_2d(
         gain = -(gradient[0] * step[0] + gradient[1] * step[1]) / 2
         if gain <= tolerance * abs(value):
             if last_step:
-                x, value = _clipped((x[0] + step[0], x[1] + step[1]), bounds), value - gain
+                x, value = _clip((x[0] + step[0], x[1] + step[1]), bounds), value - gain
             return Minimum(np.array(x), value, converged=True, n_evaluations=n)
-        for share in STEPS:
-            trial = _clipped((x[0] + share * step[0], x[1] + share * step[1]), bounds)
-            there = fun(*trial)
+        for share in STEP_SHARES:
+            trial = _clip((x[0] + share * step[0], x[1] + share * step[1]), bounds)
+            trial_result = fun(*trial)
             n += 1
-            if there[0] < value:
+            if trial_result[0] < value:
                 break
-        else:  # nothing lower along the step: as low as rounding lets us see, or the slope is wrong
+        else:  # nothing lower along the step: the minimum up to rounding, or the slope is wrong
             small = gain <= ROUNDING * abs(value)
             return Minimum(np.array(x), value, converged=small, n_evaluations=n)
-        x, at = trial, there
+        x, at = trial, trial_result
     return Minimum(np.array(x), at[0], converged=False, n_evaluations=n)
 
 
-def _clipped(x: Pair, bounds: Sequence[Pair]) -> Pair:
+def _clip(x: Pair, bounds: Sequence[Pair]) -> Pair:
     first, second = (min(max(value, low), high) for value, (low, high) in zip(x, bounds, strict=True))
     return first, second
 
@@ -71,15 +71,15 @@ def _step(x: Pair, at: Curved, bounds: Sequence[Pair]) -> Pair:
     if not any(free):
         return 0.0, 0.0
     if free[0] and free[1]:
-        step = _both(g, h_vv, h_vw, h_ww)
+        step = _newton_step(g, h_vv, h_vw, h_ww)
     else:
         curvature = max(abs(h_vv if free[0] else h_ww), 1e-300)
         step = (-g[0] / curvature, 0.0) if free[0] else (0.0, -g[1] / curvature)
-    shorten = max(1.0, max(abs(step[0]), abs(step[1])) / LONGEST_STEP)
+    shorten = max(1.0, max(abs(step[0]), abs(step[1])) / MAX_NEWTON_STEP)
     return step[0] / shorten, step[1] / shorten
 
 
-def _both(g: Pair, h_vv: float, h_vw: float, h_ww: float) -> Pair:
+def _newton_step(g: Pair, h_vv: float, h_vw: float, h_ww: float) -> Pair:
     """Minus the inverse of the Hessian, with the sizes of its eigenvalues, times the gradient."""
     determinant = h_vv * h_ww - h_vw * h_vw
     if h_vv > 0 and determinant > 1e-12 * h_vv * h_ww:

@@ -1,7 +1,7 @@
-"""BLAS on one thread while an optimiser runs.
+"""BLAS on one thread while an optimizer runs.
 
-Products here are of blocks of rows that take a millisecond. Threads of BLAS cost more than that to wake, and on a busy machine
-an evaluation waits for whichever of them gets no core: fits with 100 classes took six times as long, and nine then.
+Products of a block of rows take a millisecond. Waking the threads of BLAS takes longer, and on a busy machine an evaluation
+waits for the thread that gets no core: fits with 100 classes took six times as long, and nine times on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _lock = threading.Lock()
-_inside: list[Any] = []
-"""One entry for every fit that is under way; the first one set the limit."""
+_limits: list[Any] = []
+"""One entry for every running fit; the first one is the limit."""
 
 
 @contextmanager
-def on_one_thread() -> Iterator[None]:
-    """Hold BLAS to one thread, in the whole process; the last of several fits at the same time gives the others back."""
+def single_threaded_blas() -> Iterator[None]:
+    """Limit BLAS to one thread, in the whole process; the last of several simultaneous fits lifts the limit."""
     with _lock:
-        _inside.append(None if _inside else _blas("scipy.linalg" in sys.modules).limit(limits=1))
+        _limits.append(None if _limits else _blas("scipy.linalg" in sys.modules).limit(limits=1))
     try:
         yield
     finally:
         with _lock:
-            limit = _inside.pop() if len(_inside) == 1 else _inside.pop(1)
+            limit = _limits.pop() if len(_limits) == 1 else _limits.pop(1)
             if limit is not None:
                 limit.restore_original_limits()
 

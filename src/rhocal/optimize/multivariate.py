@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.optimize.blas import on_one_thread
+from rhocal.optimize.blas import single_threaded_blas
 from rhocal.optimize.solution import Minimum
 
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 ROUNDING = 1e-7
 """Relative noise of an objective summed in single precision; a value that close above another is not higher."""
 
-FEW_PARAMETERS = 10
+MAX_NEWTON_PARAMETERS = 10
 """Up to here ``polish`` takes Newton steps; a larger Hessian costs more than it saves."""
 
-LONGEST_STEP = 0.5
-"""Of ``quasi_newton``, in any variable."""
+MAX_NEWTON_STEP = 0.5
+"""Of ``quasi_newton`` and ``newton_2d``, in any variable."""
 
 TOLERANCE = 1e-9
 """Relative decrease that a step of ``quasi_newton`` or ``newton_2d`` must promise to be taken."""
 
-STEPS = (1.0, 0.25, 0.05, 0.01, 1e-3)
+STEP_SHARES = (1.0, 0.25, 0.05, 0.01, 1e-3)
 """Shares of a step that ``quasi_newton`` and ``newton_2d`` try until the value falls."""
 
-DAMPED = 0.2
-"""Share of the curvature expected along a step that ``quasi_newton`` believes in at least."""
+MIN_CURVATURE_SHARE = 0.2
+"""Least curvature along a step that ``quasi_newton`` accepts, as a share of the expected one."""
 
-FLAT = 1e-10
-"""Curvature added in ``convex_newton``, relative to the largest: directions that change nothing must not stop it."""
+RELATIVE_DAMPING = 1e-10
+"""Curvature that ``convex_newton`` adds, relative to the largest, for directions in which the function is constant."""
 
 
 def lbfgs(
@@ -46,13 +46,13 @@ def lbfgs(
     max_steps: int = 1000,
     tolerance: float = 1e-13,
 ) -> Minimum:
-    """Minimise a smooth function of several variables with L-BFGS-B; never ends above its start.
+    """Minimize a smooth function of several variables with L-BFGS-B; never ends above its start.
 
     ``tolerance`` is the relative decrease of the value below which a step is the last.
     """
     from scipy.optimize import minimize  # noqa: PLC0415
 
-    with on_one_thread():
+    with single_threaded_blas():
         unit = max(abs(fun(start)[0]), 1e-300)  # tolerances below are relative to the value at the start
 
         def relative(x: Vector) -> tuple[float, Vector]:
@@ -67,7 +67,7 @@ def lbfgs(
             bounds=bounds,
             options={"maxiter": max_steps, "maxfun": 20 * max_steps, "ftol": tolerance, "gtol": 1e-9, "maxcor": 20},
         )
-    # A line search that finds nothing lower ends as "abnormal"; that is convergence if the slope is gone as well.
+    # A line search that finds nothing lower ends as "abnormal"; that is convergence if the slope is 0 as well.
     gradient = np.array(result.jac)
     for i, (low, high) in enumerate(bounds or ()):
         if (result.x[i] <= low and gradient[i] > 0) or (result.x[i] >= high and gradient[i] < 0):
@@ -83,7 +83,7 @@ def quasi_newton(
     hessian: NDArray[np.float64] | None = None,
     tolerance: float = TOLERANCE,
 ) -> tuple[Minimum, NDArray[np.float64]]:
-    """Minimise a smooth function of two or three variables between bounds in as few evaluations as possible.
+    """Minimize a smooth function of two or three variables between bounds in as few evaluations as possible.
 
     Quasi-Newton steps whose Hessian begins with differences of the gradient, or with the one that a similar problem ended
     with: it is returned for that. L-BFGS-B needs about three times the evaluations. Never ends above its start.
@@ -96,56 +96,56 @@ def quasi_newton(
     if hessian is None:
         hessian = _hessian(fun, x, h=1e-4, bounds=(low, high))
         n += 2 * len(x)
-    hessian = _positive(hessian)
+    hessian = _positive_definite(hessian)
     for _ in range(100):
         free = ~(((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0)))
         step = np.zeros_like(x)
         step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-        step /= max(1, np.abs(step).max() / LONGEST_STEP)
+        step /= max(1, np.abs(step).max() / MAX_NEWTON_STEP)
         if -float(gradient @ step) / 2 <= tolerance * abs(value):
             return Minimum(x, value, converged=True, n_evaluations=n), hessian
-        for shrink in STEPS:
+        for shrink in STEP_SHARES:
             trial = np.clip(x + shrink * step, low, high)
             trial_value, trial_gradient = fun(trial)
             n += 1
             if trial_value < value:
                 break
-        else:  # nothing lower along the step: as low as rounding lets us see, or the slope is wrong
+        else:  # nothing lower along the step: the minimum up to rounding, or the slope is wrong
             small = -float(gradient @ step) / 2 <= ROUNDING * abs(value)
             return Minimum(x, value, converged=small, n_evaluations=n), hessian
-        hessian = _updated(hessian, trial - x, trial_gradient - gradient)
+        hessian = _bfgs_update(hessian, trial - x, trial_gradient - gradient)
         x, value, gradient = trial, trial_value, trial_gradient
     return Minimum(x, value, converged=False, n_evaluations=n), hessian
 
 
-def _positive(hessian: NDArray[np.float64]) -> NDArray[np.float64]:
+def _positive_definite(hessian: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same matrix with every eigenvalue made positive, so that minus its inverse times a gradient leads down."""
     values, vectors = np.linalg.eigh(hessian)
     sizes = np.abs(values)
     return np.asarray((vectors * np.maximum(sizes, max(1e-9 * sizes.max(initial=0), 1e-300))) @ vectors.T)
 
 
-def _updated(hessian: NDArray[np.float64], step: Vector, change: Vector) -> NDArray[np.float64]:
+def _bfgs_update(hessian: NDArray[np.float64], step: Vector, change: Vector) -> NDArray[np.float64]:
     """The positive Hessian that explains how the gradient changed along a step (BFGS, damped as Powell 1978 does).
 
     Where the function curves down, the change is mixed with what the old Hessian expected: skipping such steps instead
-    would leave a Hessian from far away in place, with which the search creeps.
+    would leave a Hessian from far away in place, with which progress is slow.
     """
     along = hessian @ step
     expected = float(step @ along)
     if not expected > 0:
         return hessian
-    if step @ change < DAMPED * expected:
-        share = (1 - DAMPED) * expected / (expected - float(step @ change))
+    if step @ change < MIN_CURVATURE_SHARE * expected:
+        share = (1 - MIN_CURVATURE_SHARE) * expected / (expected - float(step @ change))
         change = share * change + (1 - share) * along
     return np.asarray(hessian + np.outer(change, change) / (step @ change) - np.outer(along, along) / expected)
 
 
-@on_one_thread()
+@single_threaded_blas()
 def convex_newton(
     fun: VectorFunction, hessian: Callable[[Vector], Vector], start: Vector, tolerance: float = 1e-12
 ) -> Minimum:
-    """Minimise a smooth convex function of some tens of variables with Newton steps, shortened until the value falls.
+    """Minimize a smooth convex function of some tens of variables with Newton steps, shortened until the value falls.
 
     ``tolerance`` is the relative decrease promised by a step that makes it the last; what is left after it is about the
     square of that. Where the curvature is flat or not finite, L-BFGS-B goes on from the point reached.
@@ -156,7 +156,7 @@ def convex_newton(
         curvature = hessian(x)
         if not np.isfinite(curvature).all():
             break
-        curvature[np.diag_indices_from(curvature)] += FLAT * max(float(np.diag(curvature).max()), 1e-300)
+        curvature[np.diag_indices_from(curvature)] += RELATIVE_DAMPING * max(float(np.diag(curvature).max()), 1e-300)
         step = -np.linalg.solve(curvature, gradient)
         promised = -float(gradient @ step)  # twice the decrease that the quadratic model promises
         if not promised > 0:
@@ -180,7 +180,7 @@ def convex_newton(
 def polish(
     exact: VectorFunction, fast: VectorFunction, minimum: Minimum, bounds: Sequence[tuple[float, float]] | None = None
 ) -> Minimum:
-    """Carry the minimum of a fast approximation over to the exact function with one or two Newton steps.
+    """Refine the minimum of a fast approximation for the exact function with one or two Newton steps.
 
     The Hessian comes from the fast function by central differences, the gradient from the exact one: the error left is
     the product of two small numbers. Where that is not enough, L-BFGS-B goes on with the exact function.
@@ -193,7 +193,7 @@ def polish(
     n += 1
     if not free.any():
         return Minimum(x, value, minimum.converged, n)
-    steps = 3 if len(x) <= FEW_PARAMETERS else 0
+    steps = 3 if len(x) <= MAX_NEWTON_PARAMETERS else 0
     hessian = _hessian(fast, x, bounds=(low, high))[np.ix_(free, free)] if steps else np.zeros((0, 0))
     for _ in range(steps):
         try:
@@ -201,12 +201,12 @@ def polish(
         except np.linalg.LinAlgError:
             break
         gain = -float(gradient[free] @ step) / 2
-        if not gain > 0 or np.abs(step).max() > 0.5:  # not a valley, or not next to it
+        if not gain > 0 or np.abs(step).max() > 0.5:  # not convex here, or not near the minimum
             break
         trial = x.copy()
         trial[free] += step
         trial = np.clip(trial, low, high)
-        if gain < ROUNDING * abs(value):  # too little to be seen; what is left after this step is far less
+        if gain < ROUNDING * abs(value):  # below rounding; the error after this step is far smaller
             return Minimum(trial, value - gain, converged=True, n_evaluations=n)
         trial_value, trial_gradient = exact(trial)
         n += 1

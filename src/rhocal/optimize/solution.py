@@ -1,4 +1,4 @@
-"""What comes back from a search: where it stopped, and what a fit keeps of it."""
+"""The result of a solver, and the evidence of a fit."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Solution:
 
     objective: str
     value: float
-    """What the objective came down to on the tune set."""
+    """The objective on the calibration set."""
     converged: bool
     n_evaluations: int
     at_bound: str = ""
     """Why the optimum is at a bound, in words; empty if it is inside."""
     trials: tuple[Mapping[str, Any], ...] = ()
-    """Every candidate tried (ρ, α, …) with its figures."""
+    """Every candidate (ρ, α, …) with its values."""
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where an optimiser stopped."""
+    """The point at which a solver stopped."""
 
     x: Vector
     value: float

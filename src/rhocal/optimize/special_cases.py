@@ -1,4 +1,4 @@
-"""Problems of one known shape, each with its own exact method."""
+"""Problems of a known form, each with its own exact method."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 def logistic(
     features: Vector, target: Vector, weight: Vector, ridge: float = 0.0, toward: Vector | None = None
 ) -> Minimum:
-    """Logistic regression with targets in [0, 1], by Newton steps that are halved until they lead down.
+    """Logistic regression with targets in [0, 1], by Newton steps that are halved until the value falls.
 
-    Minimises Σ w (log(1 + e^f) − t·f) + ridge/2·‖x − toward‖² with f = features·x, where features has a row for each x. A
-    direction the data says nothing about (equal scores) stays at 0.
+    Minimizes Σ w (log(1 + e^f) − t·f) + ridge/2·‖x − toward‖² with f = features·x, where features has a row for each x. A
+    direction that the data does not determine (equal scores) stays at 0.
     """
     size = np.abs(features).max(axis=1)
     size = np.where(size > 1e-100, size, 1)
     scaled = features / size[:, None]
-    centre = np.zeros(len(size)) if toward is None else toward * size
+    center = np.zeros(len(size)) if toward is None else toward * size
     penalty = ridge / size**2
     total = float(weight.sum())
 
     def loss(x: Vector) -> tuple[float, Vector]:
         f = x @ scaled
-        away = x - centre
-        return float(weight @ (softplus(f) - target * f) + away @ (penalty * away) / 2), f
+        offset = x - center
+        return float(weight @ (softplus(f) - target * f) + offset @ (penalty * offset) / 2), f
 
     x = np.zeros(len(size))
     value, f = loss(x)
     for n in range(1, 101):
         p = expit(f)
-        gradient = scaled @ (weight * (p - target)) + penalty * (x - centre)
+        gradient = scaled @ (weight * (p - target)) + penalty * (x - center)
         hessian = (scaled * (weight * p * (1 - p))) @ scaled.T + np.diag(penalty)
         unit = 1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))  # so that rcond compares like with like
         step = -unit * np.linalg.lstsq(hessian * np.outer(unit, unit), unit * gradient, rcond=1e-14)[0]
@@ -49,7 +49,7 @@ def logistic(
             if trial <= value - decrease * 1e-4:
                 break
             step, decrease = step / 2, decrease / 2
-        else:  # nothing lower along a direction that leads down: what is left is rounding
+        else:  # nothing lower along a descent direction: the rest is rounding
             return Minimum(x / size, value / total, converged=True, n_evaluations=n)
         x, value = x + step, trial
     return Minimum(x / size, value / total, converged=False, n_evaluations=n)
@@ -64,7 +64,7 @@ def isotonic(values: Vector, weight: Vector) -> tuple[Vector, NDArray[np.intp]]:
 
 
 def quadratic(gram: Vector, linear: Vector, low: Vector, total: float) -> Vector:
-    """Minimise ½ xᵀ gram x − linearᵀ x where x ≥ low and Σx ≤ total: a small convex problem, solved exactly.
+    """Minimize ½ xᵀ gram x − linearᵀ x where x ≥ low and Σx ≤ total: a small convex problem, solved exactly.
 
     The bound on the sum has a multiplier μ ≥ 0 under which the sum falls as μ grows; non-negative least squares does the
     rest.

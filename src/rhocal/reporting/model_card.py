@@ -1,4 +1,4 @@
-"""A snippet for a model card: what the calibrator is, what it did, on how much data. Facts in, Markdown out."""
+"""A section for a model card, in Markdown: the calibrator, its parameters, and metrics before and after."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model_card(
         "objective": f"{solution.objective}{'' if solution.converged else ' (did not converge)'}",
         "classes": f"{len(cal.classes_):,}",
         "takes": cal.kind_,
-        "keeps the predicted class": "yes" if cal.keeps_decision else "it may change it",
+        "keeps the predicted class": "yes" if cal.keeps_decision else "not always",
         **facts,
     }
     text = ["## Calibration", "", *(f"- {name}: {value}" for name, value in lines.items() if value)]
@@ -41,30 +41,30 @@ def model_card(
 
 
 def parameters(cal: Calibrator) -> str:
-    """The fitted numbers; of arrays, their shape; of what it is made of, theirs."""
-    found = []
+    """The fitted parameters, the shapes of arrays, and the parameters of components."""
+    parts = []
     for name in cal.parameters:
         value = getattr(cal, name)
         shown = f"{value:.6g}" if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
-        found.append(f"{name.rstrip('_')} = {shown}")
+        parts.append(f"{name.rstrip('_')} = {shown}")
     for name in cal.children:
-        inside = getattr(cal, name)
-        members = inside if isinstance(inside, list) else [inside]
-        found += [f"{name.rstrip('_')}: {one.name} ({parameters(one)})" for one in members]
-    return "; ".join(found)
+        children = getattr(cal, name)
+        members = children if isinstance(children, list) else [children]
+        parts += [f"{name.rstrip('_')}: {child.name} ({parameters(child)})" for child in members]
+    return "; ".join(parts)
 
 
 def metric_table(before: Evaluation, after: Evaluation, measured_on: str) -> list[str]:
-    """A table of the figures before and after, each with its 95 % interval, and what the tests say."""
+    """A table of the metrics before and after, each with its 95 % interval, and the verdicts."""
     where = f" of {measured_on}" if measured_on else ""
-    said = "95 % intervals; the floor is what a perfectly calibrated model scores on as many"
+    note = "95 % intervals; the floor is the value for a perfectly calibrated model on as many samples"
     text = [
-        f"Measured on {before.n_samples:,} samples{where} ({said}):",
+        f"Measured on {before.n_samples:,} samples{where} ({note}):",
         "",
         "| | before | after | floor |",
         "|---|---|---|---|",
     ]
     for old, new in zip(before.values, after.values, strict=True):
-        values = (f"{one.value:.4f} ({one.low:.4f} to {one.high:.4f})" for one in (old, new))
+        values = (f"{value.value:.4f} ({value.low:.4f} to {value.high:.4f})" for value in (old, new))
         text.append(f"| {METRICS[old.metric].title} | {' | '.join(values)} | {new.floor:.4f} |")
     return [*text, "", f"Before: {before.verdict}", "", f"After: {after.verdict}"]

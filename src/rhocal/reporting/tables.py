@@ -1,4 +1,4 @@
-"""Tables for people: rich on a terminal, plain text elsewhere. Says nothing to stdout that ``--json`` would have to share."""
+"""Tables and progress bars of the terminal: formatted on a terminal, plain text in files."""
 
 from __future__ import annotations
 
@@ -24,48 +24,36 @@ from rhocal.evaluation.evaluation import GROUP_HEADER, HEADER, MOST_GROUPS, cell
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.progress import ProgressColumn, TaskID
 
     from rhocal.evaluation.evaluation import Evaluation, Group
 
 PLAIN_WIDTH = 120
-"""Columns when the output is not a terminal, so that nothing is cut off in a file or a log."""
+"""Characters per line if the output is not a terminal, so that a file or a log has all of a table."""
 
 ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
-"""Which way a metric should go."""
+"""The direction in which a metric improves."""
 
 
 def console() -> Console:
-    """Where tables go."""
+    """The console on which tables are printed."""
     return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr while work goes on; nothing at all where stderr is not a terminal."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-
-        def step(name: str) -> None:
-            bar.update(task, advance=1, description=name)
-
-        yield step
+    """A progress bar of tasks on stderr; none if stderr is not a terminal."""
+    with _bar(what, total, MofNCompleteColumn()) as (bar, task):
+        yield lambda name: bar.update(task, advance=1, description=name)
 
 
 @contextmanager
 def row_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of rows with their rate and the time left; nothing at all where stderr is not a terminal."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=total is None),
-        TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        task = bar.add_task(what, total=total, rate="…")
+    """A progress bar of rows with their rate and the remaining time; none if stderr is not a terminal."""
+    columns = TaskProgressColumn(show_speed=total is None), TextColumn("{task.fields[rate]} rows/s")
+    with _bar(what, total, *columns) as (bar, task):
 
         def step(rows: int) -> None:
             bar.update(task, advance=rows)
@@ -75,28 +63,36 @@ def row_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]
         yield step
 
 
+@contextmanager
+def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tuple[Progress, TaskID]]:
+    stderr = Console(stderr=True)
+    layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*layout, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        yield bar, bar.add_task(what, total=total, rate="…")
+
+
 def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Methods as rows, metrics as columns; the best of each column is bold and starred."""
-    shown = {name: metric for name, metric in CORE.items() if name != "top_brier"}  # all are in the JSON and the rows
+    columns = {name: metric for name, metric in CORE.items() if name != "top_brier"}  # JSON and rows have it
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
-    for metric in shown.values():
+    for metric in columns.values():
         table.add_column(f"{metric.title} {ARROWS[metric.better]}", justify="right")
     table.add_column("ECE floor", justify="right")
     table.add_column("fit s", justify="right")
     best = {}
-    for name, metric in shown.items():
+    for name, metric in columns.items():
         values = [line[name] for line in lines if not math.isnan(line[name])] or [math.nan]
         best[name] = min(values) if metric.better == "lower" else max(values)
     for line in lines:
         cells = []
-        for name in shown:
+        for name in columns:
             is_best = line[name] == best[name]
             spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
             text = _number(line[name], 4, f"{spread}{'*' if is_best else ' '}")
             cells.append(Text(text, style="bold" if is_best else ""))
-        who = f"{line['method']} (subsample)" if line.get("subsampled") else line["method"]
-        table.add_row(who, *cells, _number(line["ece_floor"], 4), _number(line["seconds"], 2))
+        label = f"{line['method']} (subsample)" if line.get("subsampled") else line["method"]
+        table.add_row(label, *cells, _number(line["ece_floor"], 4), _number(line["seconds"], 2))
     return table
 
 
@@ -106,7 +102,7 @@ def _number(value: float, digits: int, after: str = "") -> str:
 
 
 def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
-    """Metrics as rows, one column for each set of figures."""
+    """Metrics as rows, one column for each set of values."""
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
     for name in columns:
@@ -119,24 +115,24 @@ def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> Tab
     return table
 
 
-def evaluation(found: Evaluation, title: str) -> Table:
+def evaluation(result: Evaluation, title: str) -> Table:
     """Metrics as rows: value, interval, floor, excess, p-value."""
+    return _text_table(HEADER, (cells(value) for value in result.values), title, no_wrap=True)
+
+
+def groups(results: Sequence[Group], title: str) -> Table:
+    """Slices as rows, as many as fit a screen."""
+    more = f" (the first {MOST_GROUPS} of {len(results)}; --json has all)" if len(results) > MOST_GROUPS else ""
+    return _text_table(GROUP_HEADER, (group_cells(group) for group in results[:MOST_GROUPS]), title + more)
+
+
+def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str, *, no_wrap: bool = False) -> Table:
+    """The first column to the left, the others to the right."""
     table = Table(title=title, title_justify="left")
-    for k, name in enumerate(HEADER):
-        table.add_column(name, justify="right" if k else "left", no_wrap=True)
-    for figure in found.values:
-        table.add_row(*cells(figure))
-    return table
-
-
-def groups(found: Sequence[Group], title: str) -> Table:
-    """Slices as rows, as many as a screen holds."""
-    more = f" (the first {MOST_GROUPS} of {len(found)}; --json has all)" if len(found) > MOST_GROUPS else ""
-    table = Table(title=title + more, title_justify="left")
-    for k, name in enumerate(GROUP_HEADER):
-        table.add_column(name, justify="right" if k else "left")
-    for group in found[:MOST_GROUPS]:
-        table.add_row(*(Text(cell) for cell in group_cells(group)))
+    for k, name in enumerate(header):
+        table.add_column(name, justify="right" if k else "left", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     return table
 
 

@@ -79,7 +79,7 @@ class _Evaluated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, target: Objective, facts: Facts, names: tuple[str, ...], *values: Tensor) -> Tensor:
         arrays = {name: value.detach().double().cpu().numpy() for name, value in zip(names, values, strict=True)}
-        value, slopes = target.prepared(arrays, facts).evaluate(arrays, facts)
+        value, slopes = target.prepare(arrays, facts).evaluate(arrays, facts)
         ctx.save_for_backward(
             *(
                 torch.as_tensor(slopes[name]).to(value_.device, value_.dtype)

@@ -130,9 +130,9 @@ class LinearProblem:
         if any(name.startswith("kl") for name in target.needs):
             self.base = log_softmax(data.logits.astype(np.float64))
         self.target = target
-        if target.takes_from_data:
+        if target.needs_preparation:
             parts = self._statistics(np.zeros_like(self.strengths))
-            self.target = target.prepared(*self._values(parts))
+            self.target = target.prepare(*self._values(parts))
 
     def minimum(self, start: Vector | None = None, **limits: Any) -> optimize.Minimum:
         """The minimum, from temperature scaling or from the parameters given.

@@ -123,7 +123,7 @@ class RidgeProblem:
             return RidgeMinimum(optimize.Minimum(plain, value, converged=True, n_evaluations=1))
         fun = self._function(ridge, anchor, exact=False)
         first = plain if start is None else start.minimum.x
-        if len(first) > optimize.FEW_PARAMETERS:
+        if len(first) > optimize.MAX_NEWTON_PARAMETERS:
             return RidgeMinimum(optimize.lbfgs(fun, first, max_steps=MAX_STEPS, tolerance=tolerance))
         strength = ridge / self.search.profile.total_weight * np.eye(len(first))
         hessian = None if start is None or start.hessian is None else start.hessian + strength

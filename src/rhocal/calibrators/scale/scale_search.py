@@ -121,10 +121,10 @@ class ScaleSearch:
 
     def prepared(self, objective: Objective) -> Objective:
         """The objective with its data-dependent thresholds, taken at the NLL-optimal temperature."""
-        if not objective.takes_from_data:
+        if not objective.needs_preparation:
             return objective
         scale = np.full(self.profile.n_samples, np.exp(self.log_scale))
-        return objective.prepared(
+        return objective.prepare(
             of_scale(self.profile, self.fast, scale, objective.needs, self.kappa).values, self.facts
         )
 

@@ -1,4 +1,4 @@
-"""The amplitude of the logits while a network is trained (paper, Fig. 2)."""
+"""The amplitude of the logits during training (paper, Fig. 2)."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def amplitudes(
         raise InputError(f"epochs has {len(epoch)} entries, logits_by_epoch {len(logits_by_epoch)}; give one for each")
     tables = [predictions(logits, name="logits_by_epoch").logits for logits in logits_by_epoch]
     sizes = [per_sample(table, center=False) for table in tables]
-    sure = [np.exp(row_max(log_softmax(table)).astype(np.float64)) for table in tables]
+    confidences = [np.exp(row_max(log_softmax(table)).astype(np.float64)) for table in tables]
     counts, edges = np.histogram(sizes[-1], N_AMPLITUDE_BINS)
-    shares, levels = np.histogram(sure[-1], n_bins, (0.0, 1.0))
+    shares, levels = np.histogram(confidences[-1], n_bins, (0.0, 1.0))
     return Amplitudes(
         name,
         epoch.astype(np.float64),
         np.array([size.mean() for size in sizes]),
-        np.array([c.mean() for c in sure]),
+        np.array([c.mean() for c in confidences]),
         edges,
         counts / counts.sum(),
         levels,

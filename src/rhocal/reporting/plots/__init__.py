@@ -1,4 +1,6 @@
-"""Plots: every function draws a curve (``rhocal.reporting.curves``) on ``ax`` and returns it. The only importer of matplotlib.
+"""Plots: every function draws a curve of ``rhocal.reporting.curves`` on ``ax`` and returns it. The only importer of matplotlib.
+
+A plot computes nothing; the numbers that it draws belong in ``curves``.
 
 >>> import rhocal
 >>> from rhocal.reporting import curves, plots

@@ -1,4 +1,4 @@
-"""The fitted map itself."""
+"""Plots of a fitted map."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.reporting.plots.style import BLUE, GREY, RED, SKY, canvas, quiet, unit_square
+from rhocal.reporting.plots.style import BLUE, GREY, RED, SKY, new_axes, unit_square, without_frame
 
 if TYPE_CHECKING:
     from rhocal.reporting.curves import AlphaCurve, ConfidenceMap, Migration, RhoGrid, TemperatureMap
@@ -19,7 +19,7 @@ def temperature(curve: TemperatureMap, *, against: str = "amplitude", ax: Any = 
     """The temperature of samples against the ``amplitude`` or ``margin`` of their logits."""
     if against not in AXES:
         raise InputError(f"against is one of {', '.join(AXES)}; got {against!r}")
-    ax = quiet(canvas(ax))
+    ax = without_frame(new_axes(ax))
     ax.plot(getattr(curve, against), curve.temperature, "o", markersize=2.5, color=BLUE, alpha=0.7)
     ax.set(xlabel=AXES[against], ylabel="temperature")
     return ax
@@ -27,7 +27,7 @@ def temperature(curve: TemperatureMap, *, against: str = "amplitude", ax: Any = 
 
 def confidence_map(curve: ConfidenceMap, *, ax: Any = None) -> Any:
     """Calibrated against raw confidence; samples whose decision changed are crosses."""
-    ax = unit_square(canvas(ax), "confidence before", "confidence after")
+    ax = unit_square(new_axes(ax), "confidence before", "confidence after")
     kept = curve.kept
     ax.plot(curve.raw[kept], curve.calibrated[kept], "o", markersize=2.5, color=BLUE, alpha=0.7, label="decision kept")
     if not kept.all():
@@ -37,22 +37,22 @@ def confidence_map(curve: ConfidenceMap, *, ax: Any = None) -> Any:
 
 
 def rho_grid(curve: RhoGrid, *, ax: Any = None) -> Any:
-    """ECE on the tune set over ρ; the chosen one is marked."""
-    ax = quiet(canvas(ax))
+    """ECE on the calibration set over ρ; the chosen one is marked."""
+    ax = without_frame(new_axes(ax))
     ax.plot(curve.rho, curve.ece, "o-", color=BLUE)
     _mark(ax, curve.rho, curve.ece, curve.chosen)
-    ax.set(xlabel="ρ", ylabel="ECE on the tune set")
+    ax.set(xlabel="ρ", ylabel="ECE on the calibration set")
     return ax
 
 
 def alpha_curve(curve: AlphaCurve, *, ax: Any = None) -> Any:
-    """ECE on the tune set over the weight of the KL term."""
-    ax = quiet(canvas(ax))
+    """ECE on the calibration set over the weight of the KL term."""
+    ax = without_frame(new_axes(ax))
     positions = np.arange(len(curve.alpha))  # from 0 over powers of ten: evenly spaced reads best
     ax.plot(positions, curve.ece, "s-", color=BLUE)
     _mark(ax, positions, curve.ece, float(positions[curve.alpha == curve.chosen][0]))
     ax.set_xticks(positions, [f"{alpha:g}" for alpha in curve.alpha])
-    ax.set(xlabel="α, weight of the KL term", ylabel="ECE on the tune set")
+    ax.set(xlabel="α, weight of the KL term", ylabel="ECE on the calibration set")
     return ax
 
 
@@ -62,8 +62,8 @@ def _mark(ax: Any, x: Any, y: Any, chosen: float) -> None:
 
 
 def migration(curve: Migration, *, ax: Any = None) -> Any:
-    """For every bin of raw confidence, where its samples are after calibration: 5, 25, 50, 75, 95 % (paper, Fig. 4)."""
-    ax = unit_square(canvas(ax), "confidence before", "confidence after")
+    """For every bin of raw confidence, quantiles of calibrated confidence: 5, 25, 50, 75, 95 % (paper, Fig. 4)."""
+    ax = unit_square(new_axes(ax), "confidence before", "confidence after")
     middle, width = (curve.low + curve.high) / 2, curve.high - curve.low
     q = curve.quantiles
     ax.vlines(middle, q[:, 0], q[:, 4], color=BLUE, linewidth=1)

@@ -1,4 +1,4 @@
-"""Methods beside each other: risk and coverage, classes, Pareto, learning curves."""
+"""Plots that compare methods: risk and coverage, classes, Pareto front, learning curves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.metrics import METRICS
-from rhocal.reporting.plots.style import BLUE, COLOURS, GREY, LINES, MARKS, canvas, plain, quiet, style
+from rhocal.reporting.plots.style import BLUE, COLORS, GREY, LINES, MARKS, new_axes, plain, style, without_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 def risk_coverage(methods: Mapping[str, RiskCoverage], *, ax: Any = None) -> Any:
     """The error rate among the most confident share, one line for each method."""
-    ax = quiet(canvas(ax))
+    ax = without_frame(new_axes(ax))
     for k, (name, curve) in enumerate(methods.items()):
         ax.plot(curve.coverage, curve.risk, label=f"{plain(name)} ({curve.area:.4f})", linewidth=1.8, **style(k))
-    ax.set(xlim=(0, 1), xlabel="coverage: share answered, surest first", ylabel="risk: error rate among them")
+    ax.set(xlim=(0, 1), xlabel="coverage: share answered, most confident first", ylabel="risk: error rate among them")
     ax.set_ylim(bottom=0)
     ax.legend(title="method (AURC)", fontsize=8, frameon=False)
     return ax
 
 
 def class_heat(curve: ClassHeat, *, ax: Any = None) -> Any:
-    """Frequency − probability for classes and bins: blue where a class comes more often than said, brown where less."""
-    ax = canvas(ax, (5.4, 0.9 + 0.2 * len(curve.classes)))
+    """Frequency − probability by class and bin: blue where a class is more frequent than its probability, brown where less."""
+    ax = new_axes(ax, (5.4, 0.9 + 0.2 * len(curve.classes)))
     reach = max(float(np.nanmax(np.abs(curve.gap))), 1e-6)
-    # Brown to blue-green differs in lightness from its middle on both sides; the sign in the cell serves grey print.
+    # Brown to blue-green differs in lightness from its middle on both sides; the sign in the cell is for gray print.
     picture = ax.imshow(
         curve.gap, cmap="BrBG", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest",
         extent=(0, 1, len(curve.classes) - 0.5, -0.5),
@@ -47,12 +47,12 @@ def class_heat(curve: ClassHeat, *, ax: Any = None) -> Any:
 
 
 def pareto(curve: Pareto, *, ax: Any = None) -> Any:
-    """Two metrics of all methods; those that nothing beats in both are filled and joined."""
-    ax = quiet(canvas(ax, (6.4, 3.8)))
+    """Two metrics of all methods; those that no other method beats in both are filled and connected."""
+    ax = without_frame(new_axes(ax, (6.4, 3.8)))
     best = np.array(curve.best)
     order = np.argsort(curve.x[best])
     ax.step(curve.x[best][order], curve.y[best][order], where="post", color=GREY, linestyle=":", zorder=1)
-    # Good methods crowd in a corner, where names would lie on top of each other: numbers, best first, and a key.
+    # Good methods are close together, where names would overlap: numbers, best first, and a legend.
     for k, at in enumerate(np.argsort(curve.y, kind="stable"), start=1):
         x, y, name, winner = curve.x[at], curve.y[at], plain(curve.methods[at]), best[at]
         face = BLUE if winner else "white"
@@ -66,18 +66,18 @@ def pareto(curve: Pareto, *, ax: Any = None) -> Any:
 
 
 def learning_curve(curve: LearningCurve, *, ax: Any = None) -> Any:
-    """A metric over the size of the tune set, with standard errors."""
-    ax = quiet(canvas(ax))
+    """A metric over the size of the calibration set, with standard errors."""
+    ax = without_frame(new_axes(ax))
     for k, name in enumerate(curve.methods):
         ax.errorbar(
             curve.size, curve.mean[k], np.nan_to_num(curve.error[k]), marker=MARKS[k % len(MARKS)], markersize=4,
-            color=COLOURS[k % len(COLOURS)], linestyle=LINES[k % len(LINES)], capsize=2, label=plain(name),
+            color=COLORS[k % len(COLORS)], linestyle=LINES[k % len(LINES)], capsize=2, label=plain(name),
         )  # fmt: skip
-    ax.set(xscale="log", xlabel="tune samples", ylabel=title(curve.metric))
+    ax.set(xscale="log", xlabel="calibration samples", ylabel=title(curve.metric))
     ax.legend(fontsize=8, frameon=False)
     return ax
 
 
 def title(metric: str) -> str:
-    """A metric's name for people."""
+    """The title of a metric."""
     return METRICS[metric].title if metric in METRICS else metric

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.reporting.plots.style import BLUE, GREY, RED, SKY, canvas, canvases, plain, quiet, unit_square
+from rhocal.reporting.plots.style import (
+    BLUE,
+    GREY,
+    RED,
+    SKY,
+    new_axes,
+    new_axes_grid,
+    plain,
+    unit_square,
+    without_frame,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +28,8 @@ CONFIDENCE, ACCURACY = "confidence", "accuracy"
 
 
 def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> Any:
-    """Accuracy in bins of confidence: gaps hatched, the band of a perfect model grey, bootstrap intervals as bars."""
-    ax = unit_square(canvas(ax), CONFIDENCE, ACCURACY)
+    """Accuracy in bins of confidence: gaps hatched, the band of a perfect model gray, bootstrap intervals as error bars."""
+    ax = unit_square(new_axes(ax), CONFIDENCE, ACCURACY)
     left, width = curve.low, np.maximum(curve.high - curve.low, 0.004)
     ax.bar(
         left, curve.accuracy, width, align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8, zorder=2, label=ACCURACY
@@ -33,24 +43,31 @@ def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> A
             [left[k], left[k] + width[k]], curve.band_low[k], curve.band_high[k], color=GREY, alpha=0.25, linewidth=0,
             zorder=4, label="perfect model, 95 %" if k == 0 else None,
         )  # fmt: skip
-    away = np.abs(np.array([curve.accuracy - curve.interval_low, curve.interval_high - curve.accuracy]))
+    error = np.abs(np.array([curve.accuracy - curve.interval_low, curve.interval_high - curve.accuracy]))
     ax.errorbar(
-        left + width / 2, curve.accuracy, away, fmt="o", markersize=3.5, color="black", linewidth=1, zorder=5,
+        left + width / 2, curve.accuracy, error, fmt="o", markersize=3.5, color="black", linewidth=1, zorder=5,
         label="bootstrap, 95 %",
     )  # fmt: skip
     if counts:
         for k, n in enumerate(curve.weight):
             ax.text(
-                left[k] + width[k] / 2, 0.015, short(n), ha="center", va="bottom", fontsize=6, rotation=90, zorder=6
+                left[k] + width[k] / 2,
+                0.015,
+                short_count(n),
+                ha="center",
+                va="bottom",
+                fontsize=6,
+                rotation=90,
+                zorder=6,
             )
     ax.text(0.03, 0.97, f"{'ECE' if curve.scheme == 'width' else 'AdaECE'} {curve.ece:.4f}", va="top", zorder=6)
     return ax
 
 
-def short(n: float) -> str:
-    """A count in at most four characters or so.
+def short_count(n: float) -> str:
+    """A count in about four characters.
 
-    >>> [short(n) for n in (7, 950, 6400, 1_250_000)]
+    >>> [short_count(n) for n in (7, 950, 6400, 1_250_000)]
     ['7', '950', '6.4k', '1.2M']
     """
     for size, letter in ((1e6, "M"), (1e3, "k")):
@@ -61,7 +78,7 @@ def short(n: float) -> str:
 
 def histogram(curve: Histogram, *, ax: Any = None) -> Any:
     """The share of samples by confidence, with mean confidence and accuracy."""
-    ax = quiet(canvas(ax))
+    ax = without_frame(new_axes(ax))
     ax.bar(curve.edges[:-1], curve.share, np.diff(curve.edges), align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8)
     ax.axvline(curve.mean_confidence, color=RED, linestyle="--", label=f"confidence {curve.mean_confidence:.3f}")
     ax.axvline(curve.mean_accuracy, color="black", linestyle="-", label=f"accuracy {curve.mean_accuracy:.3f}")
@@ -71,8 +88,8 @@ def histogram(curve: Histogram, *, ax: Any = None) -> Any:
 
 
 def smooth(curve: SmoothReliability, *, ax: Any = None) -> Any:
-    """The smooth curve with its bootstrap band; below it where the samples are."""
-    ax = unit_square(canvas(ax), CONFIDENCE, ACCURACY)
+    """The smooth curve with its bootstrap band, and the density of the samples below it."""
+    ax = unit_square(new_axes(ax), CONFIDENCE, ACCURACY)
     ax.fill_between(
         curve.confidence, curve.low, curve.high, color=BLUE, alpha=0.25, linewidth=0, label="bootstrap, 95 %"
     )
@@ -87,7 +104,7 @@ def grid(methods: Mapping[str, tuple[Histogram, Reliability]], *, axes: Any = No
     """Histogram above reliability diagram, for each method (paper, Fig. 3)."""
     columns = min(columns, len(methods))
     rows = math.ceil(len(methods) / columns)
-    axes = canvases(axes, 2 * rows, columns, (2.7 * columns, 4.3 * rows))
+    axes = new_axes_grid(axes, 2 * rows, columns, (2.7 * columns, 4.3 * rows))
     for k, (name, (bars, curve)) in enumerate(methods.items()):
         row, column = divmod(k, columns)
         histogram(bars, ax=axes[2 * row, column]).set_title(plain(name), fontsize=10)
