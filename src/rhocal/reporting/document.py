@@ -13,10 +13,10 @@ import numpy as np
 from rhocal.calibrators.scale.identity import Identity
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.numerics.bins import N_BINS
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.paired import adjust_for_candidates
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS
 from rhocal.reporting.curves.fine import MAX_BINS, MIN_BINS, edges
 from rhocal.reporting.sections.cautions import cautions
 from rhocal.reporting.sections.methods import METRICS_SHOWN, apply_calibrator, describe_method
