@@ -45,7 +45,7 @@ class Calibrator(ABC):
     """
 
     name: ClassVar[str]
-    """The family's name in the table of methods and in artifacts."""
+    """The family's name in artifacts and messages."""
     keeps_decision: ClassVar[bool]
     """Whether the predicted class can never change."""
     parameters: ClassVar[tuple[str, ...]] = ()

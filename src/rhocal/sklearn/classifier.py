@@ -39,7 +39,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         The classifier; logistic regression if not given. Its ``decision_function`` is taken as logits if it has a column for
         each class, else its ``predict_proba``.
     method
-        A name in the table of methods, or a calibrator (its options are then ``method__objective`` and so on).
+        The name of a method, or a calibrator (its options are then ``method__objective`` and so on).
     cv
         A number of folds or a splitter: the calibrator is fitted on samples that the classifier was not trained on.
         ``"prefit"``: the classifier is fitted already, and all data given to ``fit`` is for the calibrator.
@@ -129,7 +129,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if isinstance(self.method, Calibrator):
             return self.method
         if not isinstance(self.method, str):
-            raise InputError(f"method is a name in the table of methods or a calibrator; got {self.method!r}")
+            raise InputError(f"method is the name of a method or a calibrator; got {self.method!r}")
         return calibrator(self.method)
 
     def _fit_folds(

@@ -61,7 +61,7 @@ def calibrate(
         Batches are ``(inputs, labels)``, or dictionaries with ``labels`` whose other entries are the model's arguments. The
         model gives logits, or something with ``.logits``. It is left in the mode (train or eval) it was in.
     method
-        A name in the table of methods with its ``options``, or a calibrator.
+        The name of a method with its ``options``, or a calibrator.
     class_axis
         The axis of the classes: −1 for (N, m) and tokens (N, T, V), 1 for images (N, C, H, W).
     ignore_index

@@ -28,7 +28,7 @@ METHODS = (
     "temperature", "rho-norm", "field", "ets", "polynomial", "svs", "vector", "sms", "svs:field", "beta",
     "centered-isotonic", "spline", "pts", "iop", "sms:field", "dirichlet",
 )  # fmt: skip
-"""What is tried, in this order: one method of each kind in the table, the quick ones first."""
+"""What is tried, in this order: one method of each kind in the registry, the quick ones first."""
 
 
 @dataclass(eq=False, repr=False)
@@ -45,7 +45,7 @@ class AutoCalibrator(Calibrator):
     Parameters
     ----------
     methods
-        Names in the table of methods, or chains of them.
+        Names of methods, or chains of them.
     n_folds
         Of the cross-validation.
     keep_decision

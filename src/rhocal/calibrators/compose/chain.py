@@ -31,7 +31,7 @@ class Chain(Calibrator):
     Parameters
     ----------
     first, second
-        Calibrators, or names in the table of methods. Their options are written ``first__ridge_diagonal=2``.
+        Calibrators, or names of methods. Their options are written ``first__ridge_diagonal=2``.
     n_folds
         Folds of the outputs that the second is fitted on; more of them differ less from a first stage fitted on all.
 

@@ -32,7 +32,7 @@ class CrossFitted(Calibrator):
     Parameters
     ----------
     calibrator
-        A calibrator, or a name in the table of methods. Its options are written ``calibrator__objective="brier"``.
+        A calibrator, or the name of a method. Its options are written ``calibrator__objective="brier"``.
     n_folds
         Number of folds, and of calibrators.
 
@@ -71,7 +71,7 @@ class Average(Calibrator):
     Parameters
     ----------
     calibrators
-        Calibrators, or names in the table of methods.
+        Calibrators, or names of methods.
 
     Attributes
     ----------
