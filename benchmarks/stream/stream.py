@@ -99,7 +99,7 @@ def in_memory(paths: tuple[Path, Path], found: dict[str, Any]) -> float:
     other = rhocal.RhoNormScaling().fit(*rhocal.demo_logits("tune"))
     other.rho_, other.gamma_, other.beta_ = found["rho"], found["gamma"], found["beta"]
     few = logits[:: max(1, len(logits) // 500)].astype(np.float32)
-    return float(np.abs(other._scale(few) / cal._scale(few) - 1).max())  # noqa: SLF001
+    return float(np.abs(other.scale(few) / cal.scale(few) - 1).max())
 
 
 def main() -> None:

@@ -61,13 +61,13 @@ class Stage:
 def stages(pair: TunedOn) -> Iterator[Stage]:
     """The alternatives."""
     whole = calibrator(FIRST).fit_checked(pair.tune, "logits")
-    test = whole.transform_checked(pair.test.logits)
-    yield Stage("in sample", whole.transform_checked(pair.tune.logits), test)
+    test = whole.map_.logits(pair.test)
+    yield Stage("in sample", whole.map_.logits(pair.tune), test)
     for n_folds in (5, 10):
         parts = CrossFit.from_predictions(FIRST, pair.tune, n_folds)
-        outputs = parts.outputs(pair.tune.logits)
+        outputs = parts.outputs(pair.tune)
         yield Stage(f"out of {n_folds} folds", outputs, test)
-        mean = np.mean([model.probs_checked(pair.test.logits.astype(np.float64)) for model in parts.models], axis=0)
+        mean = np.mean([model.map_.probs(pair.test) for model in parts.models], axis=0, dtype=np.float64)
         yield Stage(f"out of {n_folds} folds, mean of the fold models", outputs, np.log(mean))
 
 
@@ -77,13 +77,15 @@ def split_rows(network: str, pair: TunedOn) -> Iterator[Row]:
         return Row(network, pair.name, method, measured, 0.0, pair.tune.n_samples, pair.test.n_samples)
 
     temperature = TemperatureScaling().fit_checked(pair.tune, "logits")
-    yield row("temperature", temperature.transform_checked(pair.test.logits))
+    yield row("temperature", temperature.map_.logits(pair.test))
     for stage in stages(pair):
         if stage.name == "in sample":
             yield row(f"{FIRST} alone", stage.test)
         for objective in OBJECTIVES:
             second = FieldScaling(objective).fit_checked(replace(pair.tune, kind="logits", scores=stage.tune), "logits")
-            yield row(f"{stage.name}; {objective}", second.transform_checked(stage.test))
+            yield row(
+                f"{stage.name}; {objective}", second.map_.logits(replace(pair.test, kind="logits", scores=stage.test))
+            )
 
 
 def table(rows: list[dict[str, Any]], networks: list[str]) -> str:

@@ -37,7 +37,7 @@ def test_the_second_stage_sees_out_of_fold_outputs():
     _, fold, _ = parts.folds
     assert sorted([*fold.inside, *fold.outside]) == list(range(300))
     other = VectorScaling().fit(logits[fold.inside], labels[fold.inside])
-    outputs = parts.outputs(logits)
+    outputs = parts.outputs(data)
     np.testing.assert_array_equal(outputs[fold.outside], other.transform(logits[fold.outside]))
     assert cal.second_.temperature_ == TemperatureScaling().fit(outputs, labels).temperature_
 

@@ -91,9 +91,9 @@ def test_the_second_step_of_the_original_is_ours_at_its_temperature():
     fun = Mixture(data, fit, objective("nll"))
     x = -np.log(peer.t_)
     best = rhocal.optimize.lbfgs(fun, np.array([x, 0.1, 0.1]), [(x, x), (0, 1), (0, 0.999)])
-    cal = rhocal.EnsembleTemperatureScaling()
+    cal = rhocal.EnsembleTemperatureScaling().fit(logits, labels)
     cal.temperature_, cal.weights_ = peer.t_, rhocal.calibrators.order.ets.shares(best.x)
-    p, theirs = cal._probs(logits), peer._predict_proba_impl(softmax(logits))
+    p, theirs = cal.predict_proba(logits), peer._predict_proba_impl(softmax(logits))
     np.testing.assert_allclose(p, theirs, atol=1e-3)
 
 

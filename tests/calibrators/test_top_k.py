@@ -27,7 +27,7 @@ def test_an_even_rest_is_exact():
     whole = rhocal.profile_logits(log_softmax(logits), labels, kind="log_probs")
     for method in ("temperature", "rho-norm"):
         mine, same = (rhocal.calibrator(method).fit_profile(p) for p in (profile, whole))
-        np.testing.assert_allclose(mine.scale_of(whole), same.scale_of(whole), rtol=1e-6)
+        np.testing.assert_allclose(mine.map_.scales(whole), same.map_.scales(whole), rtol=1e-6)
     mine, same = (rhocal.FieldScaling().fit_profile(p) for p in (profile, whole))
     np.testing.assert_allclose(np.r_[mine.bias_, mine.weights_], np.r_[same.bias_, same.weights_], atol=1e-4)
 

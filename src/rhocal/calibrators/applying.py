@@ -77,10 +77,10 @@ def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Ar
     """The arrays that are written of a block: always ``probs`` or ``logits``, ``predicted``, ``confidence``, ``labels``."""
     if data.n_classes != len(calibrator.classes_):
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
-    probs = calibrator._probs_of(data)  # noqa: SLF001 - behind the validation
-    predicted = calibrator.classes_[calibrator.predicted_checked(data.logits)]
+    probs = calibrator.map_.probs(data)
+    predicted = calibrator.classes_[calibrator.map_.predicted(data)]
     arrays = {
-        write: probs if write == "probs" else calibrator._transform_of(data),  # noqa: SLF001
+        write: probs if write == "probs" else calibrator.map_.logits(data),
         "predicted": _plain(predicted),
         "confidence": row_max(probs),
     }

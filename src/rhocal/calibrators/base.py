@@ -9,21 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from rhocal.calibrators import estimator
-from rhocal.calibrators.map import Portable, calibrated
-from rhocal.calibrators.map import scaled as scaled_map
+from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
-from rhocal.calibrators.scale.scaling import scaled, scaled_probs
 from rhocal.data.arrays import in_memory, is_dask, is_tensor, required, restore_shape
 from rhocal.data.predictions import Kind, Predictions, predictions
 from rhocal.errors import InputError, not_fitted
-from rhocal.numerics.portable import ArrayOps, Constants, Formula
-from rhocal.numerics.special import Floats, row_argmax, softmax
-from rhocal.profile.passes import ArrayPasses
+from rhocal.numerics.numpy_ops import ArrayOps
+from rhocal.numerics.ops import Parameters
+from rhocal.numerics.special import Floats
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
 
 
 Output = Literal["probs", "logits"]
-ApplyFn = Callable[[Constants, Any], Any]
+ApplyFn = Callable[[Parameters, Any], Any]
 
 
 class Calibrator(ABC):
@@ -59,7 +59,7 @@ class Calibrator(ABC):
     """Whether it looks at the domain of a sample (``groups``)."""
 
     exports: ClassVar[bool] = True
-    """Whether there is a ``portable`` map, for torch, ONNX and ``apply_fn``."""
+    """Whether torch, ONNX and ``apply_fn`` can carry out its map."""
 
     classes_: NDArray[Any]
     kind_: Kind
@@ -136,7 +136,7 @@ class Calibrator(ABC):
         if is_tensor(logits):
             return self._of_tensor(logits, "logits", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
-        out = restore_shape(self._transform_of(data), logits, class_axis)
+        out = restore_shape(self.map_.logits(data), logits, class_axis)
         if self._container is None:
             return out
         from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
@@ -162,14 +162,14 @@ class Calibrator(ABC):
 
             return predict_proba(self._fitted(), logits, kind=kind)
         data = self._border(logits, kind, class_axis, groups)
-        return restore_shape(self._probs_of(data), logits, class_axis)
+        return restore_shape(self.map_.probs(data), logits, class_axis)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[Any]:
         """The predicted class of every sample, as a value of ``classes_``."""
         data = self._border(logits, kind, class_axis, groups)
-        predicted = self.classes_[self.predicted_checked(data.logits)]
+        predicted = self.classes_[self.map_.predicted(data)]
         shape = np.shape(logits)
         if len(shape) > 2:
             return predicted.reshape([n for axis, n in enumerate(shape) if axis != class_axis % len(shape)])
@@ -183,12 +183,21 @@ class Calibrator(ABC):
 
     # Where models live ---------------------------------------------------------------------------------------------
 
-    def portable(self) -> Portable:
-        """The fitted map as numbers and a formula, which ``to_torch``, ``to_onnx`` and ``apply_fn`` carry out."""
-        self._fitted()
-        found = self._portable()
-        keeps_decision = found.keeps_decision or self.keeps_decision
-        return replace(found, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_))
+    @cached_property
+    def map_(self) -> Map:
+        """The fitted map as a value: its formula and its numbers."""
+        map_ = self._fitted()._map()  # noqa: SLF001 - our own
+        keeps_decision = map_.keeps_decision or self.keeps_decision
+        return replace(map_, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_))
+
+    def portable(self) -> Map:
+        """The fitted map, for ``to_torch``, ``to_onnx`` and ``apply_fn``; an error where they cannot carry it out."""
+        if not self._fitted().exports:
+            from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
+
+            able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
+            raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
+        return self.map_
 
     def apply_fn(self, *, output: Output = "probs", xp: Any = np) -> tuple[ApplyFn, dict[str, NDArray[Any]]]:
         """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
@@ -197,17 +206,17 @@ class Calibrator(ABC):
         more; nothing is checked. Single precision is worked out in single precision, except for maps of a class's
         probability (isotonic and the like), which tell 1 − 1e−9 from 1.
         """
-        portable, probs = self.portable(), wants_probs(output)
+        map_, probs = self.portable(), wants_probs(output)
 
-        def apply(parameters: Constants, logits: Any) -> Any:
+        def apply(parameters: Parameters, logits: Any) -> Any:
             came = xp.asarray(logits)
-            double = portable.wide or "float32" not in str(came.dtype)
+            double = map_.is_wide or "float32" not in str(came.dtype)
             ops = ArrayOps(xp, np.float64 if double else np.float32)
-            constants = {name: ops.constant(value) for name, value in parameters.items()}
-            out = calibrated(ops, portable, constants, ops.constant(came), probs=probs)
+            held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
+            out = calibrate(ops, map_, held, ops.constant(came), probs=probs)
             return xp.asarray(out, dtype=came.dtype)
 
-        return apply, portable.constants
+        return apply, map_.arrays
 
     def to_torch(self, *, output: Output = "logits", class_axis: int = -1) -> Any:
         """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out."""
@@ -270,6 +279,7 @@ class Calibrator(ABC):
     def fit_checked(self, data: Predictions, kind: Kind) -> Self:
         """Fit on data that has passed the border."""
         validate_options(self)
+        self.__dict__.pop("map_", None)
         self.solution_ = self._fit(data)
         self.classes_, self.kind_ = data.classes, kind
         return self
@@ -277,18 +287,6 @@ class Calibrator(ABC):
     def begin_near(self, fitted: Calibrator) -> Self:  # noqa: ARG002
         """Begin the next fit where a fit on similar samples ended, in families that can: the result is the same, sooner."""
         return self
-
-    def transform_checked(self, logits: Floats) -> Floats:
-        """Calibrated logits of checked logits."""
-        return self._transform(logits)
-
-    def probs_checked(self, logits: Floats) -> Floats:
-        """Probabilities of checked logits."""
-        return self._probs(logits)
-
-    def predicted_checked(self, logits: Floats) -> NDArray[np.intp]:
-        """Column of the predicted class of checked logits."""
-        return self._predicted(logits)
 
     def _fits_on_device(self, logits: Any) -> bool:  # noqa: ARG002
         """Whether to fit on the device where the logits are."""
@@ -305,28 +303,8 @@ class Calibrator(ABC):
         """Set the attributes named in ``parameters``."""
 
     @abstractmethod
-    def _transform(self, logits: Floats) -> Floats:
-        """Calibrated logits of checked logits, in a new array."""
-
-    def _portable(self) -> Portable:
-        """The same map over ``rhocal.numerics.portable.Ops``; see ``docs/integrations.md``."""
-        from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
-
-        able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
-        raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
-
-    def _transform_of(self, data: Predictions) -> Floats:
-        """Calibrated logits; a family that takes groups finds them here."""
-        return self.transform_checked(data.logits)
-
-    def _probs_of(self, data: Predictions) -> Floats:
-        return self.probs_checked(data.logits)
-
-    def _probs(self, logits: Floats) -> Floats:
-        return softmax(self._transform(logits))
-
-    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return row_argmax(self._transform(logits))
+    def _map(self) -> Map:
+        """The fitted numbers as a map; see ``docs/integrations.md``."""
 
     # Common steps --------------------------------------------------------------------------------------------------
 
@@ -368,6 +346,7 @@ class ScaleCalibrator(Calibrator):
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         validate_options(self)
+        self.__dict__.pop("map_", None)
         self.solution_ = self._fit_profile(profile)
         self.classes_, self.kind_ = profile.classes, profile.kind
         return self
@@ -388,35 +367,9 @@ class ScaleCalibrator(Calibrator):
         """Set the attributes named in ``parameters``."""
         raise InputError(f"{type(self).__name__} cannot be fitted on a profile; it needs the logits themselves")
 
-    @abstractmethod
-    def _scale(self, logits: Floats) -> NDArray[np.float64]:
-        """The scale of every sample."""
-
-    def _portable(self) -> Portable:
-        return scaled_map(*self._portable_scale())
-
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
-        """Numbers and formula of the scale, a column."""
-        super()._portable()
-        raise NotImplementedError
-
-    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
-        """The scale of every sample of a profile."""
-        assert isinstance(profile.passes, ArrayPasses), "families that are guided read scales off the profile"
-        return self._scale(profile.passes.logits)
-
     def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
-        return self._scale(self._border(logits, kind, class_axis).logits)
-
-    def _transform(self, logits: Floats) -> Floats:
-        return scaled(logits, lambda rows: self._scale(logits[rows]))
-
-    def _probs(self, logits: Floats) -> Floats:
-        return scaled_probs(logits, lambda rows: self._scale(logits[rows]))
-
-    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return row_argmax(logits)
+        return self.map_.scales(self._border(logits, kind, class_axis))
 
 
 def wants_probs(output: str) -> bool:

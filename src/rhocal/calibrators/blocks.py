@@ -113,7 +113,7 @@ def tabulate(profile: Profile, plan: Plan) -> Profile:
     profile.read(plan.names)
     bare = replace(profile, passes=None)
     if plan.guide is not None:
-        made = around(profile, plan.guide.scale_of(profile))
+        made = around(profile, plan.guide.map_.scales(profile))
     else:
         made = Table(profile, plan.log_centre)
         for ring in RINGS:

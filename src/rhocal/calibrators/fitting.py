@@ -259,7 +259,7 @@ def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> flo
     centre = getattr(profile.table, "log_centre", None)
     if centre is None:
         return 0.0
-    octaves = np.abs(np.log(calibrator.scale_of(profile)) - centre) / np.log(2)
+    octaves = np.abs(np.log(calibrator.map_.scales(profile)) - centre) / np.log(2)
     return float(profile.weights @ (octaves > beyond))
 
 

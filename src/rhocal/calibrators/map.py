@@ -1,46 +1,148 @@
-"""A fitted calibrator as numbers and a formula over ``Ops``: what every backend carries out."""
+"""A fitted map as a value: a formula over ``Ops`` and its numbers, which NumPy, torch and ONNX carry out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rhocal.data.predictions import SMALLEST_PROB, Kind
+from rhocal.numerics.numpy_ops import NUMPY
+from rhocal.numerics.ops import Ops, Parameters, Value
+from rhocal.numerics.scaling import keep_decision, scaled, scaled_softmax
+from rhocal.numerics.special import Floats, Vector, row_argmax
+from rhocal.numerics.threads import BLOCK_ENTRIES, row_blocks
+from rhocal.profile.profile import Profile
+from rhocal.profile.sample_features import LogitFeatures, ProfileFeatures, SampleFeatures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.numerics.portable.ops import Constants, Formula, Ops, Value
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.ops import Formula
+
+ScaleFormula = Callable[[Ops, Parameters, SampleFeatures], Value]
+"""Features of every sample → its scale, a column or one number for all."""
+
+SCALED_ENTRIES = 1 << 22
+"""Entries whose scales are computed together before their probabilities: a small share of any large output."""
 
 BEHIND = 3
 """How far behind the top class the others stay at least, in logits and in steps of the type: enough to be seen in
 probabilities."""
 
 
-@dataclass(frozen=True)
-class Portable:
-    """Numbers and formula of a fitted map."""
+def unchanged(_ops: Ops, _parameters: Parameters, logits: Value) -> Value:
+    """The logits as they are."""
+    return logits
 
-    constants: dict[str, NDArray[Any]]
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Calibrated logits are ``formula``, times ``scale`` where there is one. Both are functions of a module."""
+
     formula: Formula
-    unshifted: Formula | None = None
-    """The same without the shift of a row, where ``formula`` makes one: a second map behind this one may see it."""
-    wide: bool = False
-    """Whether it should be worked out in double precision where there is one."""
+    parameters: Parameters
+    """Fitted arrays, and plain values such as names and flags."""
+    scale: ScaleFormula | None = None
+    """The scale of what the formula gives. It is apart because softmax of scaled logits is one compiled step, and because a
+    shift before the product costs no digits."""
     keeps_decision: bool = False
+    is_wide: bool = False
+    """Whether it needs double precision where there is one."""
+    block_entries: int = BLOCK_ENTRIES
+    """Entries that NumPy maps at a time."""
     kind: Kind = "logits"
     """What goes in."""
     n_classes: int = 0
 
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The parameters that are arrays: what another backend must hold."""
+        return {name: value for name, value in self.parameters.items() if isinstance(value, np.ndarray)}
 
-def calibrated(ops: Ops, portable: Portable, constants: Constants, scores: Value, *, probs: bool) -> Value:
-    """Calibrated logits (up to a shift of a row, which softmax does not see) or probabilities of outside scores."""
-    z = as_logits(ops, portable.kind, scores)
-    out = portable.formula(ops, constants, z)
-    if portable.keeps_decision:
-        out = led(ops, out, z)
+    def logits(self, data: Predictions) -> Floats:
+        """Calibrated logits in the type of the logits."""
+        out = np.empty_like(data.logits)
+        for rows, block in self._mapped(data):
+            if self.scale is None:
+                out[rows] = block
+                if self.keeps_decision:
+                    keep_decision(out[rows], data.logits[rows])
+            elif block.dtype == out.dtype:
+                scaled(block, self._scale(block, data, rows), out[rows])
+            else:
+                out[rows] = scaled(block, self._scale(block, data, rows))
+        return out
+
+    def probs(self, data: Predictions) -> Floats:
+        """Calibrated probabilities in the type of the logits; softmax comes before the result is rounded to it."""
+        out = np.empty_like(data.logits)
+        for rows, block in self._mapped(data):
+            scale = np.ones(1) if self.scale is None else self._scale(block, data, rows)
+            if block.dtype == out.dtype:
+                scaled_softmax(block, scale, out[rows])
+            else:
+                out[rows] = scaled_softmax(block, scale)
+            if self.keeps_decision and self.formula is not unchanged:
+                keep_decision(out[rows], data.logits[rows])
+        return out
+
+    def predicted(self, data: Predictions) -> NDArray[np.intp]:
+        """Column of the predicted class; read off the logits as they came where the decision is kept."""
+        return row_argmax(data.logits if self.keeps_decision else self.logits(data))
+
+    def scales(self, samples: Predictions | Profile) -> Vector:
+        """The scale of every sample; of a profile, whose logits may be gone, if the formula changes nothing."""
+        assert self.scale is not None
+        if isinstance(samples, Profile):
+            assert self.formula is unchanged
+            scale = np.ravel(self.scale(NUMPY, self.parameters, ProfileFeatures(samples)))
+            return np.array(np.broadcast_to(scale, samples.n_samples))
+        parts = [
+            np.broadcast_to(self._scale(block, samples, rows), len(block)) for rows, block in self._mapped(samples)
+        ]
+        return np.concatenate(parts)
+
+    def _mapped(self, data: Predictions) -> Iterator[tuple[slice, Floats]]:
+        """What the formula gives for every block of rows."""
+        entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
+        for rows in row_blocks(data.n_samples, data.n_classes, entries):
+            block = data.logits[rows]
+            if self.formula is not unchanged:
+                block = self.formula(NUMPY, self.parameters, block.astype(np.float64, copy=False))
+            yield rows, block
+
+    def _scale(self, block: Floats, data: Predictions, rows: slice) -> Vector:
+        assert self.scale is not None
+        groups = None if data.groups is None else data.groups[rows]
+        return np.ravel(self.scale(NUMPY, self.parameters, LogitFeatures(NUMPY, block, groups))).astype(np.float64)
+
+
+def scale_map(scale: ScaleFormula, **parameters: Any) -> Map:
+    """Logits times a scale; numbers among the parameters become arrays."""
+    numbers = {name: np.asarray(value) if isinstance(value, float) else value for name, value in parameters.items()}
+    return Map(unchanged, numbers, scale, keeps_decision=True)
+
+
+def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, probs: bool) -> Value:
+    """Calibrated probabilities, or logits up to a shift of a row, of outside scores, by any backend.
+
+    ``parameters`` are those of the map as the backend holds them.
+    """
+    z = as_logits(ops, map_.kind, scores)
+    out = map_.formula(ops, parameters, z)
+    if map_.scale is not None:
+        out = map_.scale(ops, parameters, LogitFeatures(ops, out)) * (out - ops.max(out))
+    if map_.keeps_decision:
+        out = put_ahead(ops, out, z)
     return ops.softmax(out) if probs else out
 
 
@@ -57,50 +159,73 @@ LOWEST = -69.07755278982137
 """The logarithm of ``SMALLEST_PROB``."""
 
 
-def led(ops: Ops, out: Value, z: Value) -> Value:
+def put_ahead(ops: Ops, out: Value, z: Value) -> Value:
     """The same with the class ahead in z at 0 and all others behind it: rounding cannot change the decision."""
     behind = ops.minimum(out - ops.max(out), -BEHIND * ops.eps)
     return ops.where(z < ops.max(z), behind, 0.0)
 
 
-def scaled(constants: dict[str, NDArray[Any]], scale: Formula) -> Portable:
-    """Logits times a scale, the largest at 0: taken away first it costs no digits."""
-    return Portable(
-        constants,
-        lambda ops, c, z: scale(ops, c, z) * (z - ops.max(z)),
-        unshifted=lambda ops, c, z: scale(ops, c, z) * z,
+# Maps made of maps -----------------------------------------------------------------------------------------------------
+
+
+def chain_map(first: Map, second: Map) -> Map:
+    """The second map on what the first gives."""
+    stages = {"first": first, "second": second}
+    return Map(
+        partial(chained, without_numbers(first), without_numbers(second)),
+        {f"{stage}.{name}": value for stage, map_ in stages.items() for name, value in map_.parameters.items()},
+        None if second.scale is None else partial(part_scale, "second", second.scale),
+        keeps_decision=first.keeps_decision and second.keeps_decision,
+        is_wide=first.is_wide or second.is_wide,
+        block_entries=max(first.block_entries, second.block_entries),
     )
 
 
-def chained(first: Portable, second: Portable) -> Portable:
-    """The second map on what the first gives."""
-
-    def formula(ops: Ops, c: Constants, z: Value) -> Value:
-        between = (first.unshifted or first.formula)(ops, part(c, "first"), z)
-        return second.formula(ops, part(c, "second"), between)
-
-    stages = {"first": first, "second": second}
-    constants = {f"{stage}.{name}": value for stage, one in stages.items() for name, value in one.constants.items()}
-    keeps_decision = first.keeps_decision and second.keeps_decision
-    return Portable(constants, formula, wide=first.wide or second.wide, keeps_decision=keeps_decision)
+def chained(first: Map, second: Map, ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """The formula of a chain, without the scale of its second map."""
+    numbers = part(parameters, "first")
+    between = first.formula(ops, numbers, logits)
+    if first.scale is not None:
+        between = first.scale(ops, numbers, LogitFeatures(ops, between)) * between
+    return second.formula(ops, part(parameters, "second"), between)
 
 
-def log_mean(members: Sequence[Portable]) -> Portable:
+def part_scale(stage: str, scale: ScaleFormula, ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """The scale of one of several maps."""
+    return scale(ops, part(parameters, stage), sample)
+
+
+def mean_map(members: Sequence[Map]) -> Map:
     """Log of the mean of several maps' probabilities, of which none is below ``SMALLEST_PROB``."""
-
-    def formula(ops: Ops, c: Constants, z: Value) -> Value:
-        total = None
-        for k, member in enumerate(members):
-            p = ops.softmax(member.formula(ops, part(c, str(k)), z))
-            total = p if total is None else total + p
-        assert total is not None
-        return ops.log(ops.maximum(total / float(len(members)), SMALLEST_PROB))
-
-    constants = {f"{k}.{name}": v for k, one in enumerate(members) for name, v in one.constants.items()}
-    return Portable(constants, formula, wide=any(one.wide for one in members))
+    return Map(
+        partial(log_mean, tuple(without_numbers(member) for member in members)),
+        {f"{k}.{name}": value for k, member in enumerate(members) for name, value in member.parameters.items()},
+        is_wide=any(member.is_wide for member in members),
+        block_entries=max(member.block_entries for member in members),
+    )
 
 
-def part(constants: Constants, stage: str) -> Constants:
-    """The numbers of one of several maps."""
+def log_mean(members: Sequence[Map], ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """The formula of ``mean_map``."""
+    probs = [map_probs(ops, member, part(parameters, str(k)), logits) for k, member in enumerate(members)]
+    total = functools.reduce(operator.add, probs)
+    return ops.log(ops.maximum(total / float(len(members)), SMALLEST_PROB))
+
+
+def map_probs(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> Value:
+    """The probabilities that a map gives."""
+    out = map_.formula(ops, parameters, logits)
+    if map_.scale is None:
+        return ops.softmax(out)
+    return ops.scaled_softmax(out, map_.scale(ops, parameters, LogitFeatures(ops, out)))
+
+
+def without_numbers(map_: Map) -> Map:
+    """The formulas of a map, whose numbers stand elsewhere."""
+    return replace(map_, parameters={})
+
+
+def part(parameters: Parameters, stage: str) -> Parameters:
+    """The parameters of one of several maps."""
     prefix = stage + "."
-    return {name.removeprefix(prefix): value for name, value in constants.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}

@@ -159,7 +159,7 @@ class TopK:
     def calibrated(self, calibrator: ScaleCalibrator, labels_known: Any = None) -> tuple[Vector, Vector, Vector]:
         """Calibrated probabilities of the k best, the rest spread evenly, and bounds of the top class's for any spread."""
         codes = np.zeros(len(self.rest), np.intp) if labels_known is None else labels_known
-        scale = calibrator.scale_of(self.profile(codes))
+        scale = calibrator.map_.scales(self.profile(codes))
         best = np.exp(scale[:, None] * (self.log_probs - self.log_probs[:, :1]))
         known = best.sum(axis=1)
         even = self._even(scale)

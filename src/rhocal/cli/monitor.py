@@ -130,7 +130,7 @@ def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -
     except RhocalError as error:
         raise error.at(batch.where) from error
     if cal is not None:
-        data = replace(data, scores=cal.transform_checked(data.logits), kind="logits")
+        data = replace(data, scores=cal.map_.logits(data), kind="logits")
     samples = Scored.from_predictions(data)
     watched.add(samples.confidence, samples.correct)
     watched.seen[batch.source] = batch.upto

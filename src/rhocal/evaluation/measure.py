@@ -161,7 +161,7 @@ def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predic
     """Predictions after a calibrator; None leaves them uncalibrated."""
     if calibrator is None:
         return data
-    return replace(data, scores=calibrator._transform_of(data), kind="logits")  # noqa: SLF001 - behind the validation
+    return replace(data, scores=calibrator.map_.logits(data), kind="logits")
 
 
 def check_metrics(names: Iterable[str], *, must_add: bool = True) -> None:

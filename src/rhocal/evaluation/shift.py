@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.scale.features import SEEN, Shape
+from rhocal.calibrators.scale.features import SEEN
 from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
 from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import softmax
+from rhocal.profile.sample_features import LogitFeatures
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
@@ -131,9 +133,9 @@ def shift(
 
 
 def _features(data: Predictions) -> dict[str, Vector]:
-    shape = Shape.of(data.logits, 1.0)
+    sample = LogitFeatures(NUMPY, data.logits)
     top = softmax(data.logits.astype(np.float64)).max(axis=1)
-    return {"confidence": np.asarray(top), "norm": shape.norm, "margin": shape.margin}
+    return {"confidence": np.asarray(top), "norm": sample.norm(2.0, center=True)[:, 0], "margin": sample.margin()[:, 0]}
 
 
 def _outside(tune: Vector, production: Vector) -> float:

@@ -269,6 +269,20 @@ def softplus(x: Vector) -> Vector:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+DIGITS = 43
+"""Binary digits of a score that are not rounding noise."""
+
+
+def without_noise(score: Vector) -> Vector:
+    """The score with 43 binary digits (13 decimal ones).
+
+    Equal probabilities differ in their last digits after a logarithm and a softmax. Which of them is then the larger is
+    noise, and nothing may depend on it.
+    """
+    mantissa, exponent = np.frexp(score)
+    return np.ldexp(np.round(mantissa * 2.0**DIGITS) / 2.0**DIGITS, exponent)
+
+
 def log_gamma(x: Vector) -> Vector:
     """Log of Γ(x)."""
     from scipy.special import gammaln  # noqa: PLC0415 - importing rhocal must not import SciPy

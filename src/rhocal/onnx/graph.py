@@ -9,11 +9,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rhocal._version import __version__
-from rhocal.calibrators.map import calibrated
+from rhocal.calibrators.map import calibrate
 from rhocal.onnx.ops import Builder, Node, OnnxOps
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.map import Portable
+    from rhocal.calibrators.map import Map
 
 OPSET = 17
 """Of models of our own: old enough for every runtime in use."""
@@ -40,11 +40,11 @@ class Wish:
     flat: bool = False
 
 
-def emit(portable: Portable, source: str, target: str, wish: Wish, prefix: str = PREFIX) -> Builder:
+def emit(map_: Map, source: str, target: str, wish: Wish, prefix: str = PREFIX) -> Builder:
     """Nodes from the tensor ``source`` (scores) to the tensor ``target``."""
-    double = portable.wide or wish.element == TensorProto.DOUBLE
+    double = map_.is_wide or wish.element == TensorProto.DOUBLE
     builder = Builder(prefix, wish.opset, np.float64 if double else np.float32)
-    ops = OnnxOps(builder, portable.n_classes)
+    ops = OnnxOps(builder, map_.n_classes)
     x = Node(builder, source, "f")
     x = builder.cast(x, TensorProto.DOUBLE if double else TensorProto.FLOAT)
     if wish.flat:
@@ -52,9 +52,9 @@ def emit(portable: Portable, source: str, target: str, wish: Wish, prefix: str =
     elif wish.perm:
         x = builder.node("Transpose", x, perm=wish.perm)
     if wish.one_score:
-        x = _two_columns(ops, x, portable.kind)
-    given = {name: builder.constant(name.replace(".", "_"), value) for name, value in portable.constants.items()}
-    out = calibrated(ops, portable, given, x, probs=wish.output == "probs")
+        x = _two_columns(ops, x, map_.kind)
+    held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
+    out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=wish.output == "probs")
     if wish.output == "log_probs":
         out = ops.log_softmax(out)
     if wish.one_score:
@@ -70,10 +70,10 @@ def emit(portable: Portable, source: str, target: str, wish: Wish, prefix: str =
     return builder
 
 
-def standalone(portable: Portable, wish: Wish, *, names: tuple[str, str], about: dict[str, str]) -> Any:
+def standalone(map_: Map, wish: Wish, *, names: tuple[str, str], about: dict[str, str]) -> Any:
     """A model that is nothing but the calibrator."""
-    builder = emit(portable, names[0], names[1], wish)
-    width = 1 if wish.one_score else portable.n_classes
+    builder = emit(map_, names[0], names[1], wish)
+    width = 1 if wish.one_score else map_.n_classes
     shape: list[Any] = ["n_samples"] if wish.flat else ["n_samples", width]
     if wish.perm:
         shape = [f"axis_{k}" for k in range(len(wish.perm))]

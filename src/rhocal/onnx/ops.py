@@ -1,4 +1,4 @@
-"""Portable maps as nodes of an ONNX graph."""
+"""The operations of maps as nodes of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from rhocal.numerics.portable.ops import Ops, Value
+from rhocal.numerics.ops import Ops, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhocal.calibrators.map import calibrated
+from rhocal.calibrators.map import calibrate
 from rhocal.errors import InputError
 from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rhocal.calibrators.map import Portable
+    from rhocal.calibrators.map import Map
 
 
 class CalibratorModule(nn.Module):
@@ -29,40 +29,40 @@ class CalibratorModule(nn.Module):
     entry at 0: a shift of all logits of a sample, which softmax does not see.
     """
 
-    def __init__(self, portable: Portable, *, output: str = "logits", class_axis: int = -1) -> None:
+    def __init__(self, map_: Map, *, output: str = "logits", class_axis: int = -1) -> None:
         super().__init__()
         if output not in {"probs", "logits"}:
             raise InputError(f"output is probs or logits; got {output!r}")
-        self.portable, self.output, self.class_axis = portable, output, class_axis
-        for name, value in portable.constants.items():
+        self.map_, self.output, self.class_axis = map_, output, class_axis
+        for name, value in map_.arrays.items():
             self.register_buffer(_buffer(name), torch.from_numpy(np.array(value)))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
         z, axis = self._as_table(logits)
-        double = logits.dtype == torch.float64 or (self.portable.wide and z.device.type != "mps")
+        double = logits.dtype == torch.float64 or (self.map_.is_wide and z.device.type != "mps")
         dtype = torch.float64 if double else torch.float32
-        constants = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.portable.constants}
+        held = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.map_.arrays}
         probs = self.output == "probs"
-        out = calibrated(TorchOps(dtype), self.portable, constants, z.to(dtype), probs=probs)
+        out = calibrate(TorchOps(dtype), self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)
 
     def extra_repr(self) -> str:
-        return f"{self.portable.n_classes} classes, output={self.output!r}, class_axis={self.class_axis}"
+        return f"{self.map_.n_classes} classes, output={self.output!r}, class_axis={self.class_axis}"
 
     def _as_table(self, scores: Tensor) -> tuple[Tensor, int]:
         """Two or more classes on the last axis, and where they are to go back."""
-        m = self.portable.n_classes
+        m = self.map_.n_classes
         flat = scores.dim() == 1
         n_columns = 1 if flat else _size(scores, self.class_axis)
         if n_columns == 1 and m == 2:
             score = scores if flat else scores.movedim(self.class_axis, -1)[..., 0]
-            if self.portable.kind == "logits":
+            if self.map_.kind == "logits":
                 return torch.stack([-score / 2, score / 2], dim=-1), -1 if flat else self.class_axis
-            p = score.exp() if self.portable.kind == "log_probs" else score
+            p = score.exp() if self.map_.kind == "log_probs" else score
             both = torch.stack([1 - p, p], dim=-1)
-            both = both.log() if self.portable.kind == "log_probs" else both
+            both = both.log() if self.map_.kind == "log_probs" else both
             return both, -1 if flat else self.class_axis
         if n_columns != m:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Portable maps on tensors: any device, with gradients."""
+"""The operations of maps on tensors: any device, with gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rhocal.numerics.portable.ops import Ops, Value
+from rhocal.numerics.ops import Ops, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +14,9 @@ from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import Vector, expit, softplus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 # Which of a, b and c may differ from 0. The optimum with a, b ≥ 0 is the best of those that obey.
 FREE = ([0, 1, 2], [1, 2], [0, 2], [2])
@@ -33,17 +30,11 @@ class BetaMap(BinaryMap):
     b: float
     c: float
 
-    def __call__(self, score: Vector) -> Vector:
-        return expit(self.b * softplus(score) - self.a * softplus(-score) + self.c)
-
-    @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        numbers = {name: np.nan_to_num(value) for name, value in arrays.items()}
-
-        def formula(ops: Ops, c: Constants, score: Value) -> Value:
-            return ops.expit(c["b"] * ops.softplus(score) - c["a"] * ops.softplus(-score) + c["c"])
-
-        return numbers, formula
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The probability at every score."""
+        rise, fall = ops.softplus(score), ops.softplus(-score)
+        return ops.expit(parameters["b"] * rise - parameters["a"] * fall + parameters["c"])
 
 
 @dataclass(eq=False, repr=False)

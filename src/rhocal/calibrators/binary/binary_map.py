@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.numerics.portable import interpolated, line_tables, located, padded
-from rhocal.numerics.portable.tables import starts
+from rhocal.numerics.numpy_ops import NUMPY
+from rhocal.numerics.tables import line_tables, padded, row_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Vector
 
 FINEST = 1e-6
@@ -92,14 +91,20 @@ class BinaryMap(ABC):
     If there are arrays, the first field is one, and has no NaN.
     """
 
-    @abstractmethod
     def __call__(self, score: Vector) -> Vector:
         """The probability at every score."""
+        arrays = {name: np.asarray(getattr(self, name))[None] for name in field_names(type(self))}
+        return np.asarray(self.formula(NUMPY, self.tables(arrays), score[:, None])[:, 0])
 
     @classmethod
+    def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+        """The parameters of ``formula`` for the maps of ``stacked``; of a class without a map any numbers."""
+        return {name: np.nan_to_num(value) for name, value in arrays.items()}
+
+    @staticmethod
     @abstractmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        """The maps of ``stacked`` as numbers and a formula over ``portable.Ops``, for a score a class (or one)."""
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The probability at every score, a column for each map."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +118,12 @@ class FittedBinaryMap:
 
 
 @dataclass(frozen=True)
-class OneSided(BinaryMap):
+class OneSided:
     """For a class that never occurred (or always): the map of probability p when there is nothing to fit.
 
     The network expected E hits and none came. With a prior of one such miss its probabilities are multiplied by
     1/(1 + E): a rare class, of which none was to be expected, keeps its probability; a common one nearly loses it.
-    A negative factor says the same of 1 − p.
+    A negative factor says the same of 1 − p. ``formulas.one_sided`` applies it.
     """
 
     factor: float
@@ -130,14 +135,6 @@ class OneSided(BinaryMap):
             return cls(-1 / (1 + float(data.weight @ (1 - p))))
         return cls(1 / (1 + float(data.weight @ p)))
 
-    def __call__(self, score: Vector) -> Vector:
-        return self.factor * score if self.factor > 0 else 1 + self.factor * (1 - score)
-
-    @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        """Not asked for: it stands in for other maps, whose formula takes its factor into account."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class Steps(BinaryMap):
@@ -146,28 +143,26 @@ class Steps(BinaryMap):
     edges: Vector
     bins: Vector
 
-    def __call__(self, score: Vector) -> Vector:
-        value = self.bins[np.searchsorted(self.edges[:-1], score, side="left")]
-        return np.where(np.isnan(value), score, value)
-
     @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+    def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
         edges, bins = arrays["edges"], arrays["bins"]
         table = padded(edges, np.inf)
         width = len(table) // len(edges)
-        numbers = {
+        return {
+            "width": width,
             "edges": table,
-            "edge_starts": starts(len(edges), width),
-            "bin_starts": starts(len(edges), width + 1),
+            "edge_starts": row_starts(len(edges), width),
+            "bin_starts": row_starts(len(edges), width + 1),
             "bins": padded(bins, 0.0, width + 1),
             "kept": np.pad(np.isnan(bins), ((0, 0), (0, width + 1 - bins.shape[1]))).astype(np.float64).ravel(),
         }
 
-        def formula(ops: Ops, c: Constants, score: Value) -> Value:
-            at = located(ops, c["edges"], c["edge_starts"], width, score) + c["bin_starts"]
-            return ops.take(c["bins"], at) + ops.take(c["kept"], at) * score
-
-        return numbers, formula
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The value of the bin, or the score."""
+        place = ops.locate(parameters["edges"], parameters["edge_starts"], parameters["width"], score)
+        at = place + parameters["bin_starts"]
+        return ops.take(parameters["bins"], at) + ops.take(parameters["kept"], at) * score
 
 
 @dataclass(frozen=True)
@@ -177,14 +172,14 @@ class Lines(BinaryMap):
     knots: Vector
     values: Vector
 
-    def __call__(self, score: Vector) -> Vector:
-        return np.interp(score, self.knots, self.values)
-
     @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        numbers = line_tables(arrays["knots"], arrays["values"])
-        width = len(numbers["edges"]) // len(numbers["edge_starts"])
-        return numbers, lambda ops, c, score: interpolated(ops, c, width, score)
+    def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+        return line_tables(arrays["knots"], arrays["values"])
+
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The line at every score."""
+        return ops.interpolate(parameters, score)
 
 
 def stacked(maps: Sequence[BinaryMap | None], name: str) -> NDArray[np.float64]:
@@ -196,14 +191,6 @@ def stacked(maps: Sequence[BinaryMap | None], name: str) -> NDArray[np.float64]:
     for row, value in zip(table, values, strict=True):
         row[: value.size] = value
     return table
-
-
-def unstacked(kind: type[BinaryMap], arrays: Sequence[NDArray[np.float64]], row: int) -> BinaryMap:
-    """The map that one row of the arrays of ``stacked`` holds."""
-    if arrays[0].ndim == 1:
-        return kind(*(float(array[row]) for array in arrays))
-    length = int((~np.isnan(arrays[0][row])).sum())
-    return kind(*(array[row, :length] if array.ndim == 2 else float(array[row]) for array in arrays))
 
 
 def field_names(kind: type[BinaryMap]) -> tuple[str, ...]:

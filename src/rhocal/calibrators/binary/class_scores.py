@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rhocal.numerics.special import without_noise
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
 
 Sees = Literal["probs", "log-odds"]
 
-DIGITS = 43
-"""Binary digits of a score that are not rounding noise."""
-
 LARGEST = 1e100
 """Log-odds are cut here, so that products with them stay finite."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """The scores of every class, worked out one class at a time: a table of all would be twice the logits in float64.
+    """The scores of every class for a fit, one class at a time: a table of all would be twice the logits in float64.
+
+    They are those of ``formulas.class_scores``, to the last bit: a map is looked up where it was fitted.
 
     log p/(1 − p) of the top class is z₁ − log Σ_{j ≠ 1} e^{z_j}: taken from p itself it would be lost where p rounds to 1.
     """
@@ -72,13 +72,3 @@ class ClassScores:
         log_p = np.maximum(shifted - np.log(self.total), -LARGEST)
         log_p[top] = -1  # replaced below; its own value could be 0
         return np.where(top, self.top_log_odds, log_p - np.log1p(-np.exp(log_p)))
-
-
-def without_noise(score: Vector) -> Vector:
-    """The score with 43 binary digits (13 decimal ones).
-
-    Equal probabilities differ in their last digits after a logarithm and a softmax. Which of them is then the larger is
-    noise, and nothing may depend on it.
-    """
-    mantissa, exponent = np.frexp(score)
-    return np.ldexp(np.round(mantissa * 2.0**DIGITS) / 2.0**DIGITS, exponent)

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.binary.binary_map import (
-    BinaryMap,
-    FittedBinaryMap,
-    OneSided,
-    Outcomes,
-    field_names,
-    stacked,
-    unstacked,
-)
+from rhocal.calibrators.binary import formulas
+from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, OneSided, Outcomes, field_names, stacked
 from rhocal.calibrators.binary.class_scores import ClassScores, Sees
-from rhocal.calibrators.binary.portable_binary import of_top, one_vs_rest, unchanged
-from rhocal.calibrators.map import Portable
+from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import warn_unless
-from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.errors import FewSamplesWarning, warn
-from rhocal.numerics.special import Floats, Vector, expit, softmax
-from rhocal.numerics.threads import row_blocks
+from rhocal.numerics.special import Vector, expit
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Formula
+    from rhocal.numerics.ops import Formula
 
 Scope = Literal["one-vs-rest", "top", "top-capped"]
 ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = get_args(Scope)
@@ -133,96 +122,25 @@ class BinaryCalibrator(Calibrator):
             return [None]
         return [1] if n_classes == 2 and self.mirrored else range(n_classes)
 
-    def _maps(self) -> list[BinaryMap]:
-        """The fitted maps, as functions of what they see."""
-        arrays = [getattr(self, f"{name}_") for name in field_names(self.map)]
-        return [
-            unstacked(self.map, arrays, row) if np.isnan(factor) else OneSided(float(factor))
-            for row, factor in enumerate(self.one_sided_)
-        ]
-
-    def _apply(self, one: BinaryMap, score: Vector) -> Vector:
-        return one(self._as_probs(score)) if isinstance(one, OneSided) else one(score)
-
     def _as_probs(self, score: Vector) -> Vector:
         return score if self.sees == "probs" else expit(score)
 
-    def _transform(self, logits: Floats) -> Floats:
-        out, maps = np.empty_like(logits), self._maps()
-        for rows in row_blocks(len(logits), logits.shape[1], BLOCK):
-            scores = ClassScores.of(logits[rows], self.sees)
-            if self._of_top:
-                confidence = self._apply(maps[0], scores.of_top())
-                p = with_confidence(logits[rows], scores.predicted, confidence)
-                if SCOPES[self.scope_] == TOP_CAPPED:
-                    cap_others(p, scores.predicted, confidence)
-            else:
-                p = normalised([self._apply(one, scores.of_class(c)) for c, one in self._by_class(maps)])
-            out[rows] = np.log(np.maximum(p, SMALLEST_PROB))
-        return out
-
-    def _portable(self) -> Portable:
-        names = field_names(self.map)
+    def _map(self) -> Map:
         missing = ~np.isnan(self.one_sided_)
-        numbers: dict[str, NDArray[np.generic]] = {"order": np.arange(len(self.classes_), dtype=np.float64)}
+        scope, n_classes = SCOPES[self.scope_], len(self.classes_)
+        parameters: dict[str, Any] = {
+            "sees": self.sees,
+            "n_classes": n_classes,
+            "order": np.arange(n_classes, dtype=np.float64),
+            "behind": BEHIND if scope == TOP_CAPPED else None,
+        }
         if missing.any():
-            numbers |= {"missing": missing, "factor": np.nan_to_num(self.one_sided_)}
-        of_maps: dict[str, NDArray[np.generic]] = {}
+            parameters |= {"missing": missing, "factor": np.nan_to_num(self.one_sided_)}
         formula: Formula = unchanged
         if not missing.all():
-            of_maps, formula = self.map.portable({name: getattr(self, f"{name}_") for name in names})
-        sees, mirrored, m = self.sees, len(missing) == 1, len(self.classes_)
-        behind = BEHIND if SCOPES[self.scope_] == TOP_CAPPED else None
-        if self._of_top:
-            return Portable(
-                numbers | of_maps, lambda ops, c, z: of_top(ops, c, z, m, sees, formula, behind=behind), wide=True
-            )
-        return Portable(
-            numbers | of_maps,
-            lambda ops, c, z: one_vs_rest(ops, c, z, m, sees, formula, mirrored=mirrored),
-            wide=True,
-        )
-
-    def _by_class(self, maps: list[BinaryMap]) -> list[tuple[int, BinaryMap]]:
-        return [(1, maps[0])] if len(maps) == 1 else list(enumerate(maps))
-
-
-def normalised(columns: Sequence[Vector]) -> NDArray[np.float64]:
-    """Rows that sum to 1 from the probability of each class on its own (or of the second of two)."""
-    if len(columns) == 1:
-        return np.stack([1 - columns[0], columns[0]], axis=1)
-    p = np.maximum(np.stack(columns, axis=1), SMALLEST_PROB)
-    return np.asarray(p / p.sum(axis=1, keepdims=True))
-
-
-def with_confidence(logits: Floats, top: NDArray[np.intp], confidence: Vector) -> NDArray[np.float64]:
-    """Probabilities with a given confidence of the top class, the others in the proportions they have among themselves.
-
-    Those are a softmax without the top class: divided by the rest of the whole row, which may be 1e-300, they would overflow.
-    """
-    z, samples = logits.astype(np.float64), np.arange(len(logits))
-    z[samples, top] = -np.inf
-    p = softmax(z).astype(np.float64, copy=False) * (1 - confidence)[:, None]
-    p[samples, top] = confidence
-    return p
-
-
-def cap_others(p: NDArray[np.float64], top: NDArray[np.intp], confidence: Vector) -> None:
-    """Let no class be ahead of the top class, in place: what is cut off goes to those below the cap, in proportion.
-
-    Rows where that cannot be (a confidence of 1/n_classes or less) stay as they are.
-    """
-    cap = (1 - BEHIND) * confidence
-    ahead = (p > cap[:, None]).sum(axis=1) > 1
-    rows = np.flatnonzero(ahead & (cap * (p.shape[1] - 1) >= 1 - confidence))
-    mine, most, rest = (np.arange(len(rows)), top[rows]), cap[rows, None], 1 - confidence[rows, None]
-    q = np.maximum(p[rows], SMALLEST_PROB)
-    q[mine] = 0
-    full = np.zeros(q.shape, dtype=bool)
-    while (over := (q > most) & ~full).any():
-        full |= over
-        free = np.where(full, 0, q)
-        room = rest - most * full.sum(axis=1, keepdims=True)
-        q = np.where(full, most, free * room / np.maximum(free.sum(axis=1, keepdims=True), SMALLEST_PROB))
-    q[mine] = confidence[rows]
-    p[rows] = q
+            formula = self.map.formula
+            parameters |= self.map.tables({name: getattr(self, f"{name}_") for name in field_names(self.map)})
+        whole = formulas.one_vs_rest if scope == ONE_VS_REST else formulas.of_top
+        if scope == ONE_VS_REST and len(missing) == 1:
+            whole = formulas.mirrored
+        return Map(partial(whole, formula), parameters, is_wide=True, block_entries=BLOCK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +11,10 @@ from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted
-from rhocal.numerics.special import Vector, expit
+from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from rhocal.numerics.portable import Formula
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 
 @dataclass(frozen=True)
@@ -28,13 +24,10 @@ class Sigmoid(BinaryMap):
     slope: float
     intercept: float
 
-    def __call__(self, score: Vector) -> Vector:
-        return expit(self.slope * score + self.intercept)
-
-    @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        numbers = {name: np.nan_to_num(value) for name, value in arrays.items()}
-        return numbers, lambda ops, c, score: ops.expit(c["slope"] * score + c["intercept"])
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The probability at every score."""
+        return ops.expit(parameters["slope"] * score + parameters["intercept"])
 
 
 @dataclass(eq=False, repr=False)

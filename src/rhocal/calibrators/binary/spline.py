@@ -14,16 +14,15 @@ from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryC
 from rhocal.calibrators.cross_validation import LOWEST, CrossValidation, HeldOut
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.options import Fitted, option
-from rhocal.numerics.portable import interpolated, line_tables
 from rhocal.numerics.special import Vector
+from rhocal.numerics.tables import line_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 N_NODES = 513
 """Places in (0, 1), evenly spaced in mass, at which the cumulative sums are looked at: far finer than any knots."""
@@ -38,19 +37,15 @@ class Correction(BinaryMap):
     low: float
     high: float
 
-    def __call__(self, score: Vector) -> Vector:
-        return np.clip(score + np.interp(score, self.places, self.corrections), self.low, self.high)
-
     @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
-        numbers = line_tables(arrays["places"], arrays["corrections"])
-        width = len(numbers["edges"]) // len(numbers["edge_starts"])
-        numbers |= {name: np.nan_to_num(arrays[name]) for name in ("low", "high")}
+    def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+        bounds = {name: np.nan_to_num(arrays[name]) for name in ("low", "high")}
+        return line_tables(arrays["places"], arrays["corrections"]) | bounds
 
-        def formula(ops: Ops, c: Constants, score: Value) -> Value:
-            return ops.clip(score + interpolated(ops, c, width, score), c["low"], c["high"])
-
-        return numbers, formula
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The probability at every score."""
+        return ops.clip(score + ops.interpolate(parameters, score), parameters["low"], parameters["high"])
 
 
 @dataclass(eq=False, repr=False)

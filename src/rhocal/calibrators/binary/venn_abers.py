@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, OneSided, Outcomes
-from rhocal.calibrators.binary.class_scores import ClassScores
+from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, Outcomes
+from rhocal.calibrators.binary.formulas import class_scores, one_sided, top_score
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted
-from rhocal.numerics.portable import located, padded
-from rhocal.numerics.portable.tables import starts
-from rhocal.numerics.special import Vector
+from rhocal.numerics.numpy_ops import NUMPY
+from rhocal.numerics.special import Vector, expit
+from rhocal.numerics.tables import padded, row_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Kind
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
-
-NOISE = 1e-12
-"""Scores that differ by less, relatively, are the same: what ``without_noise`` does by rounding."""
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 
 @dataclass(frozen=True)
@@ -40,39 +36,35 @@ class Interval(BinaryMap):
     low: Vector
     high: Vector
 
-    def bounds(self, score: Vector) -> tuple[Vector, Vector]:
-        """p₀ ≤ p₁ at every score."""
-        below = np.searchsorted(self.scores, score, side="right")
-        above = np.searchsorted(self.scores, score, side="left")
-        return np.append(0.0, self.low)[below], np.append(self.high, 1.0)[above]
-
-    def __call__(self, score: Vector) -> Vector:
-        p0, p1 = self.bounds(score)
-        return p1 / (1 - p0 + p1)
-
     @classmethod
-    def portable(cls, arrays: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[Any]], Formula]:
+    def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
         scores, low, high = arrays["scores"], arrays["low"], arrays["high"]
         table = padded(scores, np.inf)
         width = len(table) // len(scores)
         aside = np.zeros((len(scores), 1))
-        numbers = {
+        return {
+            "width": width,
             "scores": table,
-            "score_starts": starts(len(scores), width),
-            "bound_starts": starts(len(scores), width + 1),
+            "score_starts": row_starts(len(scores), width),
+            "bound_starts": row_starts(len(scores), width + 1),
             "low": padded(np.hstack([aside, low]), 0.0, width + 1),
             "high": padded(high, 1.0, width + 1),
         }
 
-        def formula(ops: Ops, c: Constants, score: Value) -> Value:
-            noise = (ops.abs(score) + 1.0) * NOISE
-            below = located(ops, c["scores"], c["score_starts"], width, score + noise, count_equal=True)
-            above = located(ops, c["scores"], c["score_starts"], width, score - noise)
-            below, above = below + c["bound_starts"], above + c["bound_starts"]
-            p0, p1 = ops.take(c["low"], below), ops.take(c["high"], above)
-            return p1 / (1.0 - p0 + p1)
+    @staticmethod
+    def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:
+        """The probability at every score."""
+        p0, p1 = bounds(ops, parameters, score)
+        return p1 / (1.0 - p0 + p1)
 
-        return numbers, formula
+
+def bounds(ops: Ops, parameters: Parameters, score: Value) -> tuple[Value, Value]:
+    """p₀ ≤ p₁ at every score."""
+    noise = (ops.abs(score) + 1.0) * ops.score_noise
+    table = parameters["scores"], parameters["score_starts"], parameters["width"]
+    below = ops.locate(*table, score + noise, count_equal=True) + parameters["bound_starts"]
+    above = ops.locate(*table, score - noise) + parameters["bound_starts"]
+    return ops.take(parameters["low"], below), ops.take(parameters["high"], above)
 
 
 @dataclass(eq=False, repr=False)
@@ -121,22 +113,20 @@ class VennAbers(BinaryCalibrator):
         With one map for the confidence: of the predicted class, shape (n_samples,). A class that never occurred in the tune
         set has no interval: both are its probability.
         """
-        checked = self._border(logits, kind, class_axis).logits
-        scores, maps = ClassScores.of(checked, self.sees), self._maps()
+        parameters = self.map_.parameters
+        z = self._border(logits, kind, class_axis).logits.astype(np.float64)
+        score = (top_score if self._of_top else class_scores)(NUMPY, parameters, z)
+        is_mirrored = not self._of_top and len(self.one_sided_) == 1
+        score = score[:, 1:] if is_mirrored else score
+        low = high = expit(score)
+        if "scores" in parameters:
+            low, high = bounds(NUMPY, parameters, score)
+        if "missing" in parameters:
+            p = one_sided(NUMPY, parameters["factor"], expit(score))
+            low, high = (np.where(parameters["missing"], p, bound) for bound in (low, high))
         if self._of_top:
-            return self._bounds(maps[0], scores.of_top())
-        both = [self._bounds(one, scores.of_class(column)) for column, one in self._by_class(maps)]
-        if len(both) == 1:
-            low, high = both[0]
-            both = [(1 - high, 1 - low), (low, high)]
-        return np.stack([low for low, _ in both], axis=1), np.stack([high for _, high in both], axis=1)
-
-    def _bounds(self, one: BinaryMap, score: Vector) -> tuple[Vector, Vector]:
-        if isinstance(one, Interval):
-            return one.bounds(score)
-        assert isinstance(one, OneSided)
-        p = self._apply(one, score)
-        return p, p
+            return low[:, 0], high[:, 0]
+        return (np.hstack([1 - high, low]), np.hstack([1 - low, high])) if is_mirrored else (low, high)
 
 
 def with_a_hit(weight: Vector, hits: Vector) -> Vector:

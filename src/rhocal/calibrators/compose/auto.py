@@ -14,12 +14,8 @@ from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rhocal.calibrators.map import Portable
+    from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.special import Floats
 
 SAMPLES_PER_CLASS = 20
 """Methods with parameters for every class are only tried with at least this many tune samples a class."""
@@ -98,14 +94,5 @@ class AutoCalibrator(Calibrator):
             return "fewer samples than entries of its matrix"
         return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
-    def _transform(self, logits: Floats) -> Floats:
-        return self.chosen_.transform_checked(logits)
-
-    def _portable(self) -> Portable:
-        return self.chosen_.portable()
-
-    def _probs(self, logits: Floats) -> Floats:
-        return self.chosen_.probs_checked(logits)
-
-    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return self.chosen_.predicted_checked(logits)
+    def _map(self) -> Map:
+        return self.chosen_.map_

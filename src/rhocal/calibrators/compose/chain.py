@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
-from rhocal.calibrators.map import chained
+from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rhocal.calibrators.map import Portable
+    from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.special import Floats
 
 
 @dataclass(eq=False, repr=False)
@@ -55,7 +51,7 @@ class Chain(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         self.first_ = unfitted(self.first).fit_checked(data, "logits")
         parts = CrossFit.from_predictions(self.first, data, self.n_folds, self.first_)
-        outputs = parts.outputs(data.logits) if parts.models else self.first_.transform_checked(data.logits)
+        outputs = parts.outputs(data) if parts.models else self.first_.map_.logits(data)
         self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
         first, second = self.first_.solution_, self.second_.solution_
         return Solution(
@@ -67,14 +63,5 @@ class Chain(Calibrator):
             (*({"stage": 1, **row} for row in first.trials), *({"stage": 2, **row} for row in second.trials)),
         )
 
-    def _transform(self, logits: Floats) -> Floats:
-        return self.second_.transform_checked(self.first_.transform_checked(logits))
-
-    def _portable(self) -> Portable:
-        return chained(self.first_.portable(), self.second_.portable())
-
-    def _probs(self, logits: Floats) -> Floats:
-        return self.second_.probs_checked(self.first_.transform_checked(logits))
-
-    def _predicted(self, logits: Floats) -> NDArray[np.intp]:
-        return self.second_.predicted_checked(self.first_.transform_checked(logits))
+    def _map(self) -> Map:
+        return chain_map(self.first_.map_, self.second_.map_)

@@ -43,11 +43,11 @@ class CrossFit:
             start = start or model
         return cls(folds, tuple(validation.models.get(method, ())))
 
-    def outputs(self, logits: Floats) -> Floats:
+    def outputs(self, data: Predictions) -> Floats:
         """Calibrated logits of every sample by the calibrator that was not fitted on it."""
-        outputs = np.empty_like(logits)
+        outputs = np.empty_like(data.logits)
         for fold, model in zip(self.folds, self.models, strict=True):
-            outputs[fold.outside] = model.transform_checked(logits[fold.outside])
+            outputs[fold.outside] = model.map_.logits(data.take(fold.outside))
         return outputs
 
 

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators import map as maps
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.map import Map, mean_map
 from rhocal.calibrators.options import Fitted, option
-from rhocal.data.predictions import SMALLEST_PROB
-from rhocal.numerics.threads import row_blocks
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.map import Portable
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.special import Floats
 
 
 @dataclass(eq=False, repr=False)
@@ -57,11 +53,8 @@ class CrossFitted(Calibrator):
         self.members_ = list(models) or [unfitted(self.calibrator).fit_checked(data, "logits")]
         return _evidence(self.members_)
 
-    def _transform(self, logits: Floats) -> Floats:
-        return log_mean(self.members_, logits)
-
-    def _portable(self) -> Portable:
-        return maps.log_mean([member.portable() for member in self.members_])
+    def _map(self) -> Map:
+        return mean_map([member.map_ for member in self.members_])
 
 
 @dataclass(eq=False, repr=False)
@@ -90,21 +83,8 @@ class Average(Calibrator):
         self.members_ = [unfitted(member).fit_checked(data, "logits") for member in self.calibrators]
         return _evidence(self.members_)
 
-    def _transform(self, logits: Floats) -> Floats:
-        return log_mean(self.members_, logits)
-
-    def _portable(self) -> Portable:
-        return maps.log_mean([member.portable() for member in self.members_])
-
-
-def log_mean(members: Sequence[Calibrator], logits: Floats) -> Floats:
-    """Log of the mean of the members' probabilities, of which none is below ``SMALLEST_PROB``."""
-    out = np.empty_like(logits)
-    for rows in row_blocks(*logits.shape):
-        block = logits[rows].astype(np.float64)
-        mean = sum(member.probs_checked(block) for member in members) / len(members)
-        out[rows] = np.log(np.maximum(mean, SMALLEST_PROB))
-    return out
+    def _map(self) -> Map:
+        return mean_map([member.map_ for member in self.members_])
 
 
 def _evidence(members: Sequence[Calibrator]) -> Solution:

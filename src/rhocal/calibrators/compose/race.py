@@ -121,7 +121,7 @@ class Race:
 
         def score(name: str, model: Calibrator, fold: Fold) -> HeldOut:
             outside = fold.outside
-            logits = model.transform_checked(data.logits[outside])
+            logits = model.map_.logits(data.take(outside))
             nll = _nll(logits, labels[outside])
             self.outputs.setdefault(name, np.zeros_like(data.logits))[outside] = logits
             self.nll.setdefault(name, np.zeros(data.n_samples))[outside] = nll

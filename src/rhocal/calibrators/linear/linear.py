@@ -5,16 +5,16 @@ Fits move Δ and b in r = x + Δ x + b, with x scaled so that Δ = 0, b = 0 is t
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.map import Portable
+from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch, warn_unless
 from rhocal.errors import InputError
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Formula, Ops, Parameters, Value
     from rhocal.objectives import Objective
     from rhocal.profile.profile import Profile
 
@@ -50,43 +49,17 @@ class LinearCalibrator(Calibrator):
     weight_ = Fitted[Vector]()
     bias_ = Fitted[Vector]()
 
-    @abstractmethod
-    def _features(self, logits: Vector) -> Vector:
-        """What the map is linear in, from logits in float64."""
 
-    def _transform(self, logits: Floats) -> Floats:
-        out = np.empty_like(logits)
-        for rows in row_blocks(*logits.shape):
-            out[rows] = mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_)
-        return out
-
-    def _probs(self, logits: Floats) -> Floats:
-        # softmax before the result is rounded to the type of the logits: in single precision 10,000 has four digits left
-        out = np.empty_like(logits)
-        for rows in row_blocks(*logits.shape):
-            out[rows] = softmax(mapped(self._features(logits[rows].astype(np.float64)), self.weight_, self.bias_))
-        return out
-
-    @abstractmethod
-    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
-        """Numbers and formula of ``_features``."""
-
-    def _portable(self) -> Portable:
-        numbers, features = self._portable_features()
-        full = self.weight_.ndim == 2
-
-        def formula(ops: Ops, c: Constants, z: Value) -> Value:
-            x = features(ops, c, z)
-            return (ops.matmul(x, c["weight"]) if full else x * c["weight"]) + c["bias"]
-
-        return Portable({**numbers, "weight": self.weight_.T, "bias": self.bias_}, formula, wide=True)
+def linear_map(features: Formula, weight: Vector, bias: Vector, **parameters: Any) -> Map:
+    """W x + b of the features x; of a vector W its entries are the diagonal."""
+    numbers = {**parameters, "weight": weight.T, "bias": bias, "is_matrix": weight.ndim == 2}
+    return Map(partial(linear, features), numbers, is_wide=True)
 
 
-def mapped(x: Vector, weight: Vector, bias: Vector) -> Vector:
-    """W x + b of every row; a row's result does not depend on its neighbours, as that of a matrix product may."""
-    if weight.ndim == 1:
-        return x * weight + bias
-    return np.vecdot(x[:, None, :], weight[None, :, :]) + bias
+def linear(features: Formula, ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """The formula of ``linear_map``."""
+    x, weight = features(ops, parameters, logits), parameters["weight"]
+    return (ops.matmul(x, weight) if parameters["is_matrix"] else x * weight) + parameters["bias"]
 
 
 def nll_scale(profile: Profile) -> float:

@@ -10,24 +10,26 @@ import numpy as np
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.odir import Odir, Part
+from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import option
 from rhocal.data.predictions import SMALLEST_PROB
-from rhocal.numerics.special import log_softmax
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Formula
-    from rhocal.numerics.special import Vector
+    from rhocal.numerics.ops import Formula, Ops, Parameters, Value
     from rhocal.optimize import Solution
 
-INPUTS: dict[str, Callable[[Vector], Vector]] = {
-    "logits": lambda logits: logits,
-    "log-probs": lambda logits: np.maximum(log_softmax(logits), np.log(SMALLEST_PROB)),
-}
+
+def log_probs(ops: Ops, _parameters: Parameters, logits: Value) -> Value:
+    """Log-probabilities, none below that of ``SMALLEST_PROB``."""
+    return ops.maximum(ops.log_softmax(logits), float(np.log(SMALLEST_PROB)))
+
+
+INPUTS: dict[str, Formula] = {"logits": unchanged, "log-probs": log_probs}
+"""What the map is linear in."""
 
 
 @dataclass(eq=False, repr=False)
@@ -71,17 +73,12 @@ class MatrixScaling(LinearCalibrator):
         linear.check_size(data.n_classes, "matrix or dirichlet", "svs or vector")
         profile = Profile.of(data)
         scale = linear.nll_scale(profile)
-        part = Part(scale * self._features(data.logits.astype(np.float64)), data, profile)
+        part = Part(scale * INPUTS[self.inputs](NUMPY, {}, data.logits.astype(np.float64)), data, profile)
         strengths, start, trials = odir.choose(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), *strengths)
         weight, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "matrix scaling")
         self.weight_ = scale * weight
         return replace(evidence, trials=trials)
 
-    def _features(self, logits: Vector) -> Vector:
-        return INPUTS[self.inputs](logits)
-
-    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
-        if self.inputs == "logits":
-            return {}, lambda _ops, _c, z: z
-        return {}, lambda ops, _c, z: ops.maximum(ops.log_softmax(z), float(np.log(SMALLEST_PROB)))
+    def _map(self) -> Map:
+        return linear.linear_map(INPUTS[self.inputs], self.weight_, self.bias_)

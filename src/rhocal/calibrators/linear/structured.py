@@ -7,23 +7,22 @@ number of parameters of each kind and falls with the number of samples, so that 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
 from rhocal.calibrators.options import Fitted, option
-from rhocal.numerics.special import softmax
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
+    from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Vector
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.optimize import Solution
 
 
@@ -73,7 +72,7 @@ class StructuredScaling(LinearCalibrator):
             linear.check_size(data.n_classes, "sms", "svs")
             off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
-        x = self._features(data.logits.astype(np.float64))
+        x = features(NUMPY, self._smoothing(data.n_classes), data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
         start, self._near = problem.parameters_of(self._near), None
         self.weight_, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "structured scaling")
@@ -84,14 +83,15 @@ class StructuredScaling(LinearCalibrator):
         self._near = fitted if isinstance(fitted, StructuredScaling) else None
         return self
 
-    def _features(self, logits: Vector) -> Vector:
-        return np.log((1 - self.mix_) * softmax(self.scale_ * logits) + self.mix_ / logits.shape[1])
+    def _map(self) -> Map:
+        return linear.linear_map(features, self.weight_, self.bias_, **self._smoothing(len(self.bias_)))
 
-    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
-        m = float(len(self.bias_))
+    def _smoothing(self, n_classes: int) -> dict[str, Any]:
+        """The numbers of ``features``."""
+        return {"scale": np.array(self.scale_), "mix": np.array(self.mix_), "n_classes": float(n_classes)}
 
-        def features(ops: Ops, c: Constants, z: Value) -> Value:
-            mix = c["mix"]
-            return ops.log((1.0 - mix) * ops.softmax(c["scale"] * z) + mix / m)
 
-        return {"scale": np.array(self.scale_), "mix": np.array(self.mix_)}, features
+def features(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """log((1 − ε)·softmax(z/T) + ε/m)."""
+    mix = parameters["mix"]
+    return ops.log((1.0 - mix) * ops.softmax(parameters["scale"] * logits) + mix / parameters["n_classes"])

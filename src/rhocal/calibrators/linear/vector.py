@@ -12,15 +12,16 @@ from rhocal.calibrators.linear.linear import (
     LinearProblem,
     Ridge,
     fitted_map,
+    linear_map,
     nll_scale,
 )
+from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import option
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Formula
     from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
@@ -95,8 +96,5 @@ class VectorScaling(LinearCalibrator):
             first[:, 0] = np.random.default_rng(self.random_state).normal(size=n_classes) / scale - 1
         return first
 
-    def _features(self, logits: Vector) -> Vector:
-        return logits
-
-    def _portable_features(self) -> tuple[dict[str, Vector], Formula]:
-        return {}, lambda _ops, _c, z: z
+    def _map(self) -> Map:
+        return linear_map(unchanged, self.weight_, self.bias_)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.map import Portable
+from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Constants, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.profile.passes import Curve
 
 MOST_UNIFORM = 0.999
@@ -82,22 +81,16 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         warn_unless(converged=lowest.converged, what="ensemble temperature scaling")
         return optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
 
-    def _rows(self, z: Vector) -> Vector:
-        # Sums of non-decreasing functions of a logit are non-decreasing in floating point too.
-        z -= z.max(axis=1, keepdims=True)
-        scaled, plain = softmax(z / self.temperature_), softmax(z)
-        mixed = self.weights_[0] * scaled + self.weights_[1] * plain + self.weights_[2] / z.shape[1]
-        return np.asarray(np.log(np.maximum(mixed, SMALLEST)))
+    def _map(self) -> Map:
+        numbers = {"temperature": np.array(self.temperature_), "weights": self.weights_}
+        return Map(mixture, {**numbers, "n_classes": float(len(self.classes_))})
 
-    def _portable(self) -> Portable:
-        m = float(len(self.classes_))
 
-        def formula(ops: Ops, c: Constants, z: Value) -> Value:
-            z, w = z - ops.max(z), c["weights"]
-            mixed = w[0] * ops.softmax(z / c["temperature"]) + w[1] * ops.softmax(z) + w[2] / m
-            return ops.safe_log(mixed)
-
-        return Portable({"temperature": np.array(self.temperature_), "weights": self.weights_}, formula)
+def mixture(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """Log of the mixture. Sums of non-decreasing functions of a logit are non-decreasing in floating point too."""
+    z, w = logits - ops.max(logits), parameters["weights"]
+    scaled = ops.softmax(z / parameters["temperature"])
+    return ops.safe_log(w[0] * scaled + w[1] * ops.softmax(z) + w[2] / parameters["n_classes"])
 
 
 def shares(x: Vector) -> Vector:

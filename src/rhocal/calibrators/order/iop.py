@@ -11,13 +11,13 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds, thinned_rows
-from rhocal.calibrators.map import Portable
+from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
-from rhocal.numerics.portable import Constants, Ops, located, padded
 from rhocal.numerics.special import Vector, log_softmax
+from rhocal.numerics.tables import padded
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 from rhocal.profile.statistics import Facts, of_logits
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 KNOTS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
 """Where the slope of the function may change, in units of the NLL-optimal temperature below the largest logit."""
@@ -108,25 +108,21 @@ class IntraOrderPreserving(OrderCalibrator):
         warn_unless(converged=minimum.converged, what="intra order-preserving map")
         return optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, trials)
 
-    def _rows(self, z: Vector) -> Vector:
-        gap = self.unit_ * (z.max(axis=1, keepdims=True) - z)
-        piece, inside = pieces_of(gap, self.knots_)
-        return -height(piece, inside, self.knots_, self.slopes_)
-
-    def _portable(self) -> Portable:
+    def _map(self) -> Map:
         later = padded(self.knots_[1:], np.inf)  # the first piece begins at 0, where gaps begin
-        width = len(later)
         begin = np.r_[0.0, np.cumsum(self.slopes_[:-1] * np.diff(self.knots_))]
         numbers = {"unit": np.array(self.unit_), "later": later, "first": np.zeros(1, np.int64)}
-        numbers |= {"knots": self.knots_, "begin": begin, "slopes": self.slopes_}
+        return Map(
+            pieces, {**numbers, "knots": self.knots_, "begin": begin, "slopes": self.slopes_, "width": len(later)}
+        )
 
-        def formula(ops: Ops, c: Constants, z: Value) -> Value:
-            gap = c["unit"] * (ops.max(z) - z)
-            piece = located(ops, c["later"], c["first"], width, gap, count_equal=True)
-            inside = gap - ops.take(c["knots"], piece)
-            return -(ops.take(c["begin"], piece) + ops.take(c["slopes"], piece) * inside)
 
-        return Portable(numbers, formula)
+def pieces(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """−f of the gap to the largest logit. Knots are exact in binary, so that it never decreases, to the last bit."""
+    gap = parameters["unit"] * (ops.max(logits) - logits)
+    piece = ops.locate(parameters["later"], parameters["first"], parameters["width"], gap, count_equal=True)
+    inside = gap - ops.take(parameters["knots"], piece)
+    return -(ops.take(parameters["begin"], piece) + ops.take(parameters["slopes"], piece) * inside)
 
 
 def pieces_of(gap: Vector, knots: Vector) -> tuple[NDArray[np.intp], Vector]:

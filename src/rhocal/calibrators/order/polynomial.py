@@ -12,9 +12,9 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
-from rhocal.calibrators.map import Portable
+from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
-from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator, keep_order
+from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.numerics.special import Floats, Vector, softmax
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.portable import Constants, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
 
 DEGREES = (1, 2, 3, 5, 8)
 """Degrees that cross-validation tries, beside the polynomial s itself, which is temperature scaling."""
@@ -93,28 +92,23 @@ class PolynomialScaling(OrderCalibrator):
         c = elevation(len(self.coefficients_) - 1, top) @ self.coefficients_
         return optimize.Solution(what, float(c @ gram @ c - 2 * c @ linear + 1), True, 2, "", trials)  # noqa: FBT003
 
-    def _rows(self, z: Vector) -> Vector:
-        scores = softmax(self.unit_ * (z - z.max(axis=1, keepdims=True)))
-        found = bernstein(scores, len(self.coefficients_) - 1)
-        values = sum((c * basis for c, basis in zip(self.coefficients_, found, strict=True)), np.zeros_like(z))
-        return keep_order(np.log(np.maximum(values, SMALLEST)), z)
-
-    def _portable(self) -> Portable:
+    def _map(self) -> Map:
         degree = len(self.coefficients_) - 1
         # Σ c_k C(d, k) s^k (1 − s)^(d − k), the binomials taken into the numbers.
         numbers = self.coefficients_ * [math.comb(degree, k) for k in range(degree + 1)]
+        return Map(log_polynomial, {"unit": np.array(self.unit_), "coefficients": numbers, "degree": degree})
 
-        def formula(ops: Ops, c: Constants, z: Value) -> Value:
-            s = ops.softmax(c["unit"] * (z - ops.max(z)))
-            rest, power = 1.0 - s, s
-            # By degree: Σ_k n_k s^k r^(d−k) grows from its first two terms, r times what was there plus the next power of s.
-            total = rest * c["coefficients"][0] + s * c["coefficients"][1]
-            for k in range(2, degree + 1):
-                power = power * s
-                total = total * rest + power * c["coefficients"][k]
-            return ops.safe_log(total)
 
-        return Portable({"unit": np.array(self.unit_), "coefficients": numbers}, formula)
+def log_polynomial(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """Log P of the probabilities at the NLL-optimal temperature."""
+    s, c = ops.scaled_softmax(logits, parameters["unit"]), parameters["coefficients"]
+    rest, power = 1.0 - s, s
+    # By degree: Σ_k n_k s^k r^(d−k) grows from its first two terms, r times what was there plus the next power of s.
+    total = rest * c[0] + s * c[1]
+    for k in range(2, parameters["degree"] + 1):
+        power = power * s
+        total = total * rest + power * c[k]
+    return ops.keep_order(ops.safe_log(total), logits)
 
 
 class Moments:

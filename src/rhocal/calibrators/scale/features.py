@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.profile.passes import ArrayPasses
+from rhocal.numerics.numpy_ops import NUMPY
+from rhocal.profile.sample_features import ProfileFeatures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rhocal.numerics.portable import Constants, Ops
-    from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Floats, Vector
+    from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 SEEN = 0.005
 """Features are clamped between this quantile of the tune set and its mirror: beyond, nothing was learned."""
@@ -29,97 +30,42 @@ KNOTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Of the spline on the margin, in units of the NLL-optimal temperature: odds of 1.6, 2.7, 7, 55 and 3,000 to 1."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Row statistics of logits with mean zero, in units of the NLL-optimal temperature.
-
-    Taking the mean away makes them blind to a shift of all logits, the unit makes them blind to their scale.
-    """
-
-    norm: Vector
-    top: Vector
-    margin: Vector
-    """Largest minus second largest."""
-
-    @classmethod
-    def of_profile(cls, profile: Profile, unit: float) -> Shape:
-        """What the profile knows already."""
-        (norm,) = profile.norms([2.0], center=True)
-        return cls(unit * norm, unit * (profile.top - profile.mean), -unit * profile.runner_up_gap)
-
-    @classmethod
-    def of(cls, logits: Floats, unit: float) -> Shape:
-        """Read off the logits, block by block."""
-        passes = ArrayPasses(logits)
-        top, second = passes.largest(2).T
-        return cls(unit * passes.norms([2.0], center=True)[:, 0], unit * (top - passes.means()), unit * (top - second))
-
-
-FEATURES: dict[str, Callable[[Shape], Vector]] = {
-    "log-norm": lambda shape: np.log(shape.norm + SOFT_ZERO),
-    "log-top": lambda shape: np.log(shape.top + SOFT_ZERO),
-    "margin": lambda shape: shape.margin,
-    "log-margin": lambda shape: np.log(shape.margin + SOFT_ZERO),
-    "margin-spline": lambda shape: np.minimum(shape.margin[:, None], KNOTS),
+FEATURES: dict[str, Callable[[Ops, SampleFeatures, Value], Value]] = {
+    "log-norm": lambda ops, sample, unit: ops.log(unit * sample.norm(2.0, center=True) + SOFT_ZERO),
+    "log-top": lambda ops, sample, unit: ops.log(unit * sample.centered_top(1) + SOFT_ZERO),
+    "margin": lambda _ops, sample, unit: unit * sample.margin(),
+    "log-margin": lambda ops, sample, unit: ops.log(unit * sample.margin() + SOFT_ZERO),
+    "margin-spline": lambda ops, sample, unit: margin_spline(ops, unit * sample.margin()),
 }
-"""Name → one number a sample, or several."""
+"""Name → one column, or several, from a sample and the NLL-optimal scale, the unit in which logits are measured."""
 
 
-def raw_features(shape: Shape, names: Sequence[str]) -> Vector:
-    """The named features of every sample, shape (n_samples, n_features); the spline gives one for each of its knots."""
+def margin_spline(ops: Ops, margin: Value) -> Value:
+    """The margin up to each of the knots."""
+    return ops.concat([ops.minimum(margin, knot) for knot in KNOTS])
+
+
+def raw_features(ops: Ops, sample: SampleFeatures, unit: Value, names: Sequence[str]) -> Value:
+    """The named features of every sample, side by side; the spline gives one for each of its knots."""
     unknown = [name for name in names if name not in FEATURES]
     if unknown or not names:
         raise InputError(f"features are some of {', '.join(FEATURES)}; got {', '.join(unknown) or 'none'}")
-    return np.column_stack([FEATURES[name](shape) for name in names])
+    return ops.concat([FEATURES[name](ops, sample, unit) for name in names])
 
 
-def top_logits(logits: Floats, unit: float, k: int) -> Vector:
-    """The k largest logits of every sample, largest first, with the row mean taken away; fewer if there are fewer."""
-    passes = ArrayPasses(logits)
-    return unit * (passes.largest(k) - passes.means()[:, None])
-
-
-PORTABLE: dict[str, Callable[[Ops, PortableShape], Value]] = {
-    "log-norm": lambda ops, shape: ops.log(shape.norm() + SOFT_ZERO),
-    "log-top": lambda ops, shape: ops.log(shape.top - shape.mean + SOFT_ZERO),
-    "margin": lambda _ops, shape: shape.top - shape.second,
-    "log-margin": lambda ops, shape: ops.log(shape.top - shape.second + SOFT_ZERO),
-    "margin-spline": lambda ops, shape: ops.concat([ops.minimum(shape.top - shape.second, k) for k in KNOTS]),
-}
-"""The same over portable operations; a test holds the two together."""
-
-
-class PortableShape:
-    """``Shape`` over portable operations: columns."""
-
-    def __init__(self, ops: Ops, z: Value, unit: Value) -> None:
-        self.ops, self.z = ops, unit * (z - ops.max(z))
-        two = ops.top(self.z, 2)
-        self.top: Value = ops.column(two, 0)
-        self.second: Value = ops.column(two, 1)
-        self.mean: Value = ops.mean(self.z)
-
-    def norm(self) -> Value:
-        """√Σ(z − mean)²; the largest entry is taken out, or squares would overflow in single precision."""
-        size = self.ops.abs(self.z - self.mean)
-        largest = self.ops.max(size)
-        size = size / self.ops.where(largest > 0.0, largest, 1.0)
-        return largest * self.ops.sqrt(self.ops.maximum(self.ops.sum(size * size), 1.0))
-
-
-def portable_features(ops: Ops, z: Value, unit: Value, names: Sequence[str]) -> Value:
-    """``raw_features`` over portable operations."""
-    shape = PortableShape(ops, z, unit)
-    return ops.concat([PORTABLE[name](ops, shape) for name in names])
+def profile_features(profile: Profile, unit: float, names: Sequence[str]) -> Vector:
+    """The named features of the samples of a profile."""
+    return np.asarray(raw_features(NUMPY, ProfileFeatures(profile), unit, names))
 
 
 STANDARD = ("low", "high", "mean", "sd")
-"""The numbers of ``Standardization``."""
+"""The numbers of ``Standardization``, as parameters of a map."""
 
 
-def portable_standard(ops: Ops, raw: Value, c: Constants) -> Value:
-    """``Standardization`` over portable operations."""
-    return (ops.clip(raw, c["low"], c["high"]) - c["mean"]) / c["sd"]
+def standardize(ops: Ops, raw: Value, parameters: Parameters) -> Value:
+    """Features clamped to the range seen in tuning, minus their mean, in units of their standard deviation."""
+    clamped = ops.clip(raw, parameters["low"], parameters["high"])
+    return (clamped - parameters["mean"]) / parameters["sd"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +87,7 @@ class Standardization:
         return cls(low, high, mean, np.where(sd > 1e-9, sd, 1.0))
 
     def __call__(self, raw: Vector) -> Vector:
-        return np.asarray((np.clip(raw, self.low, self.high) - self.mean) / self.sd)
+        return np.asarray(standardize(NUMPY, raw, vars(self)))
 
 
 def _quantiles(raw: Vector, weights: Vector, q: float) -> Vector:

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import (
-    STANDARD,
-    Shape,
-    portable_features,
-    portable_standard,
-    raw_features,
-)
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
+from rhocal.calibrators.scale.features import STANDARD, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read
 from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Floats
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.optimize import Solution
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 RIDGES = (np.inf, 500.0, 50.0, 5.0)
 """Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
@@ -88,9 +80,7 @@ class FieldScaling(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        ground = StandardizedFeatures.of(
-            profile, lambda unit: raw_features(Shape.of_profile(profile, unit), self.features)
-        )
+        ground = StandardizedFeatures.of(profile, lambda unit: profile_features(profile, unit, self.features))
         ground.left_to(self)
         field = Linear(ground.inputs, ground.unit)
         if ground.fit is None:
@@ -100,18 +90,17 @@ class FieldScaling(ScaleCalibrator):
         self.bias_, self.weights_ = float(x[0]), x[1:]
         return solution
 
-    def _scale(self, logits: Floats) -> Vector:
-        features = remembered(self)(raw_features(Shape.of(logits, self.unit_), self.features))
-        return Linear(features, self.unit_).scales(np.r_[self.bias_, self.weights_])[0]
+    def _map(self) -> Map:
+        numbers = {name: getattr(self, f"{name}_") for name in ("unit", "bias", "weights", *STANDARD)}
+        return scale_map(scale, features=tuple(self.features), **numbers)
 
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
-        names = tuple(self.features)
 
-        def scale(ops: Ops, c: Constants, z: Value) -> Value:
-            features = portable_standard(ops, portable_features(ops, z, c["unit"], names), c)
-            return ridges.portable_bounded_scale(ops, c["bias"] + ops.sum(c["weights"] * features), c["unit"])
-
-        return {k: np.array(getattr(self, f"{k}_")) for k in ("unit", "bias", "weights", *STANDARD)}, scale
+def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """exp(bias + weights · features) for every sample, kept within reach of the NLL-optimal scale."""
+    raw = raw_features(ops, sample, parameters["unit"], parameters["features"])
+    features = standardize(ops, raw, parameters)
+    log_scale = parameters["bias"] + ops.sum(parameters["weights"] * features)
+    return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
 
 
 class Linear:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rhocal.numerics.portable import Formula
-    from rhocal.numerics.special import Floats
+    from rhocal.numerics.ops import Ops, Parameters
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 
 @dataclass(eq=False, repr=False)
@@ -27,8 +24,10 @@ class Identity(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         return Solution("none", 0.0, converged=True, n_evaluations=0)
 
-    def _scale(self, logits: Floats) -> NDArray[np.float64]:
-        return np.ones(len(logits))
+    def _map(self) -> Map:
+        return scale_map(scale)
 
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
-        return {}, lambda _ops, _c, _z: 1.0
+
+def scale(_ops: Ops, _parameters: Parameters, _sample: SampleFeatures) -> float:
+    """1 for every sample."""
+    return 1.0

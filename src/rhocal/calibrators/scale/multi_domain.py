@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import Shape, Standardization, raw_features
+from rhocal.calibrators.scale.features import STANDARD, Standardization, profile_features, raw_features, standardize
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.calibrators.scale.scaling import scaled, scaled_probs
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
 from rhocal.numerics.special import Vector
@@ -25,7 +25,8 @@ from rhocal.profile.profile import Profile
 if TYPE_CHECKING:
     from rhocal import optimize
     from rhocal.data.predictions import Kind, Predictions
-    from rhocal.numerics.special import Floats
+    from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.profile.sample_features import SampleFeatures
 
 RIDGES = (np.inf, 300.0, 30.0, 3.0)
 """Pulls of the domains toward the common temperature that cross-validation tries, in samples."""
@@ -112,7 +113,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         )
         scales = ridges.bounded_scale(x[0] + x[1:], unit)[0]
         self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / scales
-        raw = raw_features(Shape.of_profile(profile, unit), FEATURES)
+        raw = profile_features(profile, unit, FEATURES)
         standard = Standardization.from_features(raw, profile.weights)
         self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
         self.weights_ = predict_log_scale(
@@ -135,37 +136,27 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
-        data = self._border(logits, kind, class_axis, groups)
-        return self._scale_in(data.logits, self._known(data))
+        return self.map_.scales(self._border(logits, kind, class_axis, groups))
 
-    def _scale(self, logits: Floats) -> NDArray[np.float64]:
-        return self._scale_in(logits, np.full(len(logits), -1, np.intp))
+    def _map(self) -> Map:
+        numbers = {
+            name: getattr(self, f"{name}_") for name in ("unit", "temperature", "temperatures", "weights", *STANDARD)
+        }
+        return scale_map(scale, domains=self.domains_, **numbers)
 
-    def _scale_in(self, logits: Floats, codes: NDArray[np.intp]) -> Vector:
-        """The scale of every sample from its domain, or from its features where the domain is unknown (−1)."""
-        predicted = np.full(len(logits), 1 / self.temperature_)
-        if self.weights_[1:].any():
-            standard = Standardization(self.low_, self.high_, self.mean_, self.sd_)
-            features = standard(raw_features(Shape.of(logits, self.unit_), FEATURES))
-            predicted = np.exp(self.weights_[0] + (features * self.weights_[1:]).sum(axis=1))
-        return np.where(codes >= 0, 1 / np.r_[self.temperatures_, self.temperature_][codes], predicted)
 
-    def _known(self, data: Predictions) -> NDArray[np.intp]:
-        if data.groups is None:
-            return np.full(data.n_samples, -1, np.intp)
-        if len(self.domains_) and (data.groups.dtype.kind == "U") != (self.domains_.dtype.kind == "U"):
-            raise InputError(
-                f"groups are of dtype {data.groups.dtype}, but those of the fit were of dtype {self.domains_.dtype}"
-            )
-        return _codes(data.groups, self.domains_)
-
-    def _transform_of(self, data: Predictions) -> Floats:
-        codes = self._known(data)
-        return scaled(data.logits, lambda rows: self._scale_in(data.logits[rows], codes[rows]))
-
-    def _probs_of(self, data: Predictions) -> Floats:
-        codes = self._known(data)
-        return scaled_probs(data.logits, lambda rows: self._scale_in(data.logits[rows], codes[rows]))
+def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """1/T of every sample's domain, or the scale predicted from its features where the domain is unknown."""
+    weights = parameters["weights"]
+    predicted = 1.0 / parameters["temperature"]
+    if weights[1:].any():
+        features = standardize(ops, raw_features(ops, sample, parameters["unit"], FEATURES), parameters)
+        predicted = ops.exp(weights[0] + ops.sum(features * weights[1:]))
+    if sample.groups is None:
+        return predicted
+    codes = _codes(sample.groups, parameters["domains"])[:, None]
+    own = 1 / np.append(parameters["temperatures"], parameters["temperature"])[codes]
+    return ops.where(codes >= 0, own, predicted)
 
 
 class Domains:
@@ -194,6 +185,8 @@ def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:
     """The number of each sample's domain; −1 where it is not among them."""
     if not len(domains):
         return np.full(len(groups), -1, np.intp)
+    if (groups.dtype.kind == "U") != (domains.dtype.kind == "U"):
+        raise InputError(f"groups are of dtype {groups.dtype}, but those of the fit were of dtype {domains.dtype}")
     at = np.minimum(np.searchsorted(domains, groups), len(domains) - 1)
     return np.where(domains[at] == groups, at, -1)
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import STANDARD, portable_standard, top_logits
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read, remembered
+from rhocal.calibrators.scale.features import STANDARD, standardize
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read
 from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import TOP_K
+from rhocal.profile.sample_features import ProfileFeatures
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
-    from rhocal.numerics.special import Floats
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.optimize import Solution
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 RIDGES = (np.inf, 50.0, 5.0)
 """Strengths of the ridge that cross-validation tries, in samples; infinite is plain temperature scaling."""
@@ -81,7 +80,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        ground = StandardizedFeatures.of(profile, lambda unit: unit * (profile.largest[: self.top_k] - profile.mean).T)
+        ground = StandardizedFeatures.of(profile, lambda unit: unit * ProfileFeatures(profile).centered_top(self.top_k))
         ground.left_to(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
         networks = [Network(ground.inputs, ground.unit, width, self.random_state) for width in widths]
@@ -97,27 +96,20 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return replace(solution, trials=tuple(rows))
 
-    def _scale(self, logits: Floats) -> Vector:
-        inputs = remembered(self)(top_logits(logits, self.unit_, len(self.low_)))
-        n_hidden = (len(self.network_) - 1) // (2 + len(self.low_))
-        return Network(inputs, self.unit_, n_hidden, 0).scales(self.network_)[0]
-
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
+    def _map(self) -> Map:
         k = len(self.low_)
         h = (len(self.network_) - 1) // (2 + k)
-        bias, v, c_, w = np.split(self.network_, [1, 1 + h, 1 + 2 * h])
-        numbers = {name: np.array(getattr(self, f"{name}_")) for name in ("unit", *STANDARD)}
-        numbers |= {"bias": bias[0], "v": v, "c": c_, "w": np.ascontiguousarray(w.reshape(h, k).T)}
+        bias, v, c, w = np.split(self.network_, [1, 1 + h, 1 + 2 * h])
+        numbers = {name: getattr(self, f"{name}_") for name in ("unit", *STANDARD)}
+        return scale_map(scale, **numbers, bias=float(bias[0]), v=v, c=c, w=w.reshape(h, k).T, k=k)
 
-        def scale(ops: Ops, c: Constants, z: Value) -> Value:
-            top = ops.top(z, k)
-            # Both relative to the largest logit: a mean of 500 would cost digits.
-            mean = ops.mean(z - ops.max(z))
-            inputs = portable_standard(ops, c["unit"] * (top - ops.column(top, 0) - mean), c)
-            hidden = ops.tanh(ops.matmul(inputs, c["w"]) + c["c"])
-            return ridges.portable_bounded_scale(ops, c["bias"] + ops.sum(c["v"] * hidden), c["unit"])
 
-        return {name: np.asarray(value) for name, value in numbers.items()}, scale
+def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """exp(bias + v · tanh(W·top + c)) for every sample, kept within reach of the NLL-optimal scale."""
+    inputs = standardize(ops, parameters["unit"] * sample.centered_top(parameters["k"]), parameters)
+    hidden = ops.tanh(ops.matmul(inputs, parameters["w"]) + parameters["c"])
+    log_scale = parameters["bias"] + ops.sum(parameters["v"] * hidden)
+    return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
 
 
 class Network:

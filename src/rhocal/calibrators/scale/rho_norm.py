@@ -10,31 +10,30 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.registry import PAPER
+from rhocal.calibrators.scale import temperature
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
 from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, NormSearch
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.kernels import GRID
-from rhocal.numerics.special import Floats, Vector, rho_norms
+from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, batch_size_of, objective, with_batch_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.numerics.portable import Constants, Formula, Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 
 ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The weights of the KL term that ``alpha="auto"`` tries."""
-
-
-SMALLEST_SINGLE = 1e-35
-"""``SMALLEST_DENOMINATOR`` where it may be worked out in single precision."""
 
 
 @dataclass(eq=False, repr=False)
@@ -157,30 +156,10 @@ class RhoNormScaling(ScaleCalibrator):
             tuple(trial.row() for trial in tried),
         )
 
-    def _scale(self, logits: Floats) -> NDArray[np.float64]:
-        if self.gamma_ == 0:
-            return np.full(len(logits), 1 / self.beta_)
-        return self._scale_at(rho_norms(logits, [self.rho_], center=self.center_)[:, 0])
-
-    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
-        return self._scale_at(profile.norms([self.rho_], center=self.center_)[0])
-
-    def _scale_at(self, norm: Vector) -> Vector:
-        return 1 / np.maximum(self.gamma_ * norm + self.beta_, SMALLEST_DENOMINATOR)
-
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
-        center = self.center_
-
-        def scale(ops: Ops, c: Constants, z: Value) -> Value:
-            size = ops.abs(z - ops.mean(z) if center else z)
-            unit = ops.max(size)
-            size = size / ops.where(unit > 0.0, unit, 1.0)
-            # An all-zero row has the sum 0, whose root has no slope; any other sum is at least 1.
-            total = ops.maximum(ops.sum(ops.power(size, c["rho"])), 1.0)
-            norm = unit * ops.power(total, 1.0 / c["rho"])
-            return 1.0 / ops.maximum(c["gamma"] * norm + c["beta"], SMALLEST_SINGLE)
-
-        return {name: np.array(getattr(self, f"{name}_")) for name in ("rho", "gamma", "beta")}, scale
+    def _map(self) -> Map:
+        if self.gamma_ == 0:  # no norm need be read
+            return scale_map(temperature.scale, temperature=self.beta_)
+        return scale_map(scale, rho=self.rho_, gamma=self.gamma_, beta=self.beta_, center=bool(self.center_))
 
     def _objectives(self) -> dict[float, Objective]:
         """α → the objective with that weight of the KL term."""
@@ -231,6 +210,13 @@ class RhoNormScaling(ScaleCalibrator):
             value, _ = fit.evaluate(target, norm.scales(x)[0])
             found.append(optimize.Minimum(x, value, converged=True, n_evaluations=self.n_steps))
         return found
+
+
+def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """1 / (γ‖z‖_ρ + β) for every sample."""
+    norm = sample.norm(parameters["rho"], center=parameters["center"])
+    smallest = max(SMALLEST_DENOMINATOR, 1000 * ops.tiny)
+    return 1.0 / ops.maximum(parameters["gamma"] * norm + parameters["beta"], smallest)
 
 
 @dataclass(frozen=True)

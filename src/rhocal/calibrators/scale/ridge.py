@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale.scale_search import ScaleSearch
-    from rhocal.numerics.portable import Ops
-    from rhocal.numerics.portable.ops import Value
+    from rhocal.numerics.ops import Ops, Value
     from rhocal.numerics.special import Vector
 
 NLL_SHARES = (0.0, 0.1, 0.3, 1.0, 3.0)

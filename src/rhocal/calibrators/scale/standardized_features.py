@@ -60,8 +60,3 @@ class StandardizedFeatures:
 def nothing_to_read(target: Objective | str) -> Solution:
     """The evidence of a fit on logits that are all equal."""
     return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
-
-
-def remembered(calibrator: Remembers) -> Standardization:
-    """How features were standardised in tuning."""
-    return Standardization(calibrator.low_, calibrator.high_, calibrator.mean_, calibrator.sd_)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.calibrators.scale.standardized_features import nothing_to_read
 from rhocal.objectives import NLL, Objective, objective
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rhocal.numerics.portable import Formula
-    from rhocal.numerics.special import Floats, Vector
+    from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
+    from rhocal.profile.sample_features import SampleFeatures
 
 
 @dataclass(eq=False, repr=False)
@@ -81,11 +81,10 @@ class TemperatureScaling(ScaleCalibrator):
             at_bound,
         )
 
-    def scale_of(self, profile: Profile) -> NDArray[np.float64]:
-        return np.full(profile.n_samples, 1 / self.temperature_)
+    def _map(self) -> Map:
+        return scale_map(scale, temperature=self.temperature_)
 
-    def _scale(self, logits: Floats) -> NDArray[np.float64]:
-        return np.full(len(logits), 1 / self.temperature_)
 
-    def _portable_scale(self) -> tuple[dict[str, NDArray[Any]], Formula]:
-        return {"temperature": np.array(self.temperature_)}, lambda _ops, c, _z: 1.0 / c["temperature"]
+def scale(_ops: Ops, parameters: Parameters, _sample: SampleFeatures) -> Value:
+    """1/T for every sample."""
+    return 1.0 / parameters["temperature"]

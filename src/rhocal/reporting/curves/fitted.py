@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import ScaleCalibrator
-from rhocal.calibrators.scale.features import Shape
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import log_softmax, row_argmax, row_max
+from rhocal.profile.sample_features import LogitFeatures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,10 +76,11 @@ def temperature_map_from_predictions(
     cal: ScaleCalibrator, data: Predictions, n_points: int = N_POINTS
 ) -> TemperatureMap:
     """The same for validated predictions."""
-    shape = Shape.of(data.logits, 1.0)
-    rows = _evenly_spaced(shape.norm, shape.margin, n_points)
+    sample = LogitFeatures(NUMPY, data.logits)
+    norm, margin = sample.norm(2.0, center=True)[:, 0], sample.margin()[:, 0]
+    rows = _evenly_spaced(norm, margin, n_points)
     scale = cal.scale(data.logits[rows], kind="logits")
-    return TemperatureMap(shape.norm[rows], shape.margin[rows], 1 / scale)
+    return TemperatureMap(norm[rows], margin[rows], 1 / scale)
 
 
 def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS) -> ConfidenceMap:

@@ -1,0 +1,178 @@
+"""The operations of maps on arrays: NumPy, or any namespace with the names of the array API (``jax.numpy``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rhocal.numerics import kernels, special
+from rhocal.numerics.ops import Ops, Parameters, Value
+from rhocal.numerics.scaling import keep_order, scaled_softmax
+from rhocal.numerics.threads import row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class ArrayOps(Ops):
+    """Operations of an array namespace, in one floating type."""
+
+    def __init__(self, xp: Any = np, dtype: Any = np.float64) -> None:
+        self.xp, self.dtype = xp, dtype
+        self.tiny, self.eps = (float(value) for value in (np.finfo(dtype).tiny, np.finfo(dtype).eps))
+
+    def constant(self, value: Any) -> Value:
+        """An outside array: floats in the type of the computation, others as they are."""
+        array = self.xp.asarray(value)
+        return self.xp.asarray(array, dtype=self.dtype) if np.asarray(value).dtype.kind == "f" else array
+
+    def max(self, x: Value) -> Value:
+        return self.xp.max(x, axis=-1, keepdims=True)
+
+    def sum(self, x: Value) -> Value:
+        return self.xp.sum(x, axis=-1, keepdims=True)
+
+    def mean(self, x: Value) -> Value:
+        return self.xp.mean(x, axis=-1, keepdims=True)
+
+    def cumsum(self, x: Value) -> Value:
+        return self.xp.cumulative_sum(x, axis=-1)
+
+    def sort(self, x: Value) -> Value:
+        return self.xp.sort(x, axis=-1)
+
+    def top(self, x: Value, k: int) -> Value:
+        return -self.xp.sort(-x, axis=-1)[..., :k]
+
+    def exp(self, x: Value) -> Value:
+        return self.xp.exp(x)
+
+    def log(self, x: Value) -> Value:
+        return self.xp.log(x)
+
+    def abs(self, x: Value) -> Value:
+        return self.xp.abs(x)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.xp.sqrt(x)
+
+    def tanh(self, x: Value) -> Value:
+        return self.xp.tanh(x)
+
+    def power(self, x: Value, exponent: Value) -> Value:
+        return self.xp.pow(x, exponent)
+
+    def maximum(self, x: Value, y: Value) -> Value:
+        return self.xp.maximum(x, y)
+
+    def minimum(self, x: Value, y: Value) -> Value:
+        return self.xp.minimum(x, y)
+
+    def where(self, condition: Value, x: Value, y: Value) -> Value:
+        return self.xp.where(condition, self._number(x), self._number(y))
+
+    def take(self, table: Value, index: Value) -> Value:
+        return table[index]
+
+    def matmul(self, x: Value, weight: Value) -> Value:
+        return self.xp.matmul(x, weight)
+
+    def concat(self, parts: Sequence[Value]) -> Value:
+        return self.xp.concat(list(parts), axis=-1)
+
+    def column(self, x: Value, k: int) -> Value:
+        return x[..., k : k + 1]
+
+    def _number(self, x: Value) -> Value:
+        # Two plain numbers would become float64, whatever the type of the computation.
+        return self.xp.asarray(x, dtype=self.dtype) if isinstance(x, float) else x
+
+
+class NumpyOps(ArrayOps):
+    """The same on rows of float64, with compiled compound operations.
+
+    A row's result does not depend on its neighbors, so batches may be cut anywhere. ``rho_norm`` and ``centered_top`` also
+    take float32 and give float64.
+    """
+
+    score_noise = 0.0
+
+    def matmul(self, x: Value, weight: Value) -> Value:
+        # Not BLAS, whose result for a row depends on how many there are.
+        return np.vecdot(x[:, None, :], weight.T[None, :, :])
+
+    def top(self, x: Value, k: int) -> Value:
+        if kernels.supports_matrix(x):
+            return kernels.largest(x, k)
+        n, m = x.shape
+        first = max(0, m - k)
+        largest = np.empty((n, m - first))
+        for rows in row_blocks(n, m):
+            largest[rows] = -np.sort(-np.partition(x[rows], first, axis=1)[:, first:], axis=1)
+        return largest
+
+    def centered_top(self, x: Value, k: int) -> Value:
+        return self.top(x, k) - (special.scan(x).total / x.shape[1])[:, None]
+
+    def rho_norm(self, x: Value, rho: Value, *, center: bool) -> Value:
+        return special.rho_norms(x, [float(rho)], center=center)
+
+    def softmax(self, x: Value) -> Value:
+        return special.softmax(x)
+
+    def scaled_softmax(self, x: Value, scale: Value) -> Value:
+        return scaled_softmax(x, np.ravel(scale))
+
+    def log_softmax(self, x: Value) -> Value:
+        return special.log_softmax(x)
+
+    def expit(self, x: Value) -> Value:
+        return special.expit(x)
+
+    def softplus(self, x: Value) -> Value:
+        return special.softplus(x)
+
+    def log1p(self, x: Value) -> Value:
+        return np.log1p(x)
+
+    def first_max(self, x: Value, order: Value) -> Value:
+        return special.row_argmax(x)[:, None] == order
+
+    def round_noise(self, score: Value) -> Value:
+        return special.without_noise(score)
+
+    def keep_order(self, out: Value, x: Value) -> Value:
+        return keep_order(out, x)
+
+    def locate(self, table: Value, starts: Value, width: int, score: Value, *, count_equal: bool = False) -> Value:
+        rows: NDArray[np.float64] = table.reshape(len(starts), width)
+        side: Literal["left", "right"] = "right" if count_equal else "left"
+        if len(rows) == 1:
+            return np.searchsorted(rows[0], score.ravel(), side).reshape(score.shape)
+        counts = np.empty(score.shape, np.intp)
+        for k, row in enumerate(rows):
+            counts[:, k] = np.searchsorted(row, score[:, k], side)
+        return counts
+
+    def interpolate(self, lines: Parameters, score: Value) -> Value:
+        rows = lines["edges"].reshape(-1, lines["width"])
+        values = lines["line_value"].reshape(len(rows), -1)[:, 1:]
+        found = np.zeros_like(score)
+        for k, n in enumerate(np.isfinite(rows).sum(axis=1)):
+            if n:
+                found[:, k] = np.interp(score[:, k], rows[k, :n], values[k, :n])
+        return found
+
+    def cap(self, p: Value, spared: Value, limit: Value, total: Value, order: Value) -> Value:
+        over = (p > limit).sum(axis=1) > (spared & (p > limit)).sum(axis=1)
+        rows = np.flatnonzero(over)
+        if len(rows):
+            p[rows] = super().cap(p[rows], spared[rows], limit[rows], total[rows], order)
+        return p
+
+
+NUMPY = NumpyOps()
+"""What fitted maps and features are computed with in memory."""

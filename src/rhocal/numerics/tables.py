@@ -1,0 +1,53 @@
+"""Piecewise functions as flat tables, which ``Ops.locate`` and ``Ops.interpolate`` read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def padded(rows: NDArray[np.float64], fill: float, width: int | None = None) -> NDArray[np.float64]:
+    """Rows with NaN at their ends as one flat table: each filled up to one less than a power of 2, or to a width."""
+    rows = np.atleast_2d(rows)
+    if width is None:
+        width = 2 ** max(1, int(rows.shape[1]).bit_length()) - 1
+    table = np.full((len(rows), width), fill)
+    table[:, : rows.shape[1]] = np.where(np.isnan(rows), fill, rows)
+    return table.ravel()
+
+
+def row_starts(n_rows: int, width: int) -> NDArray[np.int64]:
+    """Where each row of a flat table begins."""
+    return np.arange(n_rows, dtype=np.int64) * width
+
+
+def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str, Any]:
+    """Straight lines between knots, constant beyond them: for each row, what ``Ops.interpolate`` needs."""
+    knots, values = np.atleast_2d(knots), np.atleast_2d(values)
+    edges = padded(knots, np.inf)
+    width = len(edges) // len(knots)
+    shape = (len(knots), width + 1)
+    low, high, begin, slope = (np.zeros(shape) for _ in range(4))
+    for k, (x, y) in enumerate(zip(knots, values, strict=True)):
+        there = ~np.isnan(x)
+        x, y = x[there], y[there]  # noqa: PLW2901
+        n = len(x)
+        if n:
+            low[k, : n + 1], high[k, : n + 1] = np.r_[y[0], y], np.r_[y, y[-1]]
+            begin[k, : n + 1] = np.r_[x[0], x]
+            slope[k, 1:n] = np.diff(y) / np.diff(x)
+    return {
+        "width": width,
+        "edges": edges,
+        "edge_starts": row_starts(len(knots), width),
+        "line_starts": row_starts(len(knots), width + 1),
+        "line_low": np.minimum(low, high).ravel(),
+        "line_high": np.maximum(low, high).ravel(),
+        "line_value": low.ravel(),
+        "line_begin": begin.ravel(),
+        "line_slope": slope.ravel(),
+    }

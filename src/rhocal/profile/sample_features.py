@@ -1,0 +1,69 @@
+"""What the scale of a sample may be computed from: the same questions, answered by logits or by a profile of them.
+
+Answers are columns, one row a sample. None depends on a shift of all logits of a sample, except a norm that is not centered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.ops import Ops, Value
+    from rhocal.profile.profile import Profile
+
+
+class SampleFeatures(Protocol):
+    """The numbers of every sample that a scale formula reads."""
+
+    groups: NDArray[Any] | None
+    """The domain of every sample, where it is known."""
+
+    def norm(self, rho: Value, *, center: bool) -> Value:
+        """‖z‖_ρ, with the mean of the row taken away if asked."""
+
+    def centered_top(self, k: int) -> Value:
+        """The k largest logits, largest first, minus the mean of the row; fewer if there are fewer classes."""
+
+    def margin(self) -> Value:
+        """Largest minus second largest logit."""
+
+
+class LogitFeatures:
+    """Read from logits with the operations of a backend."""
+
+    def __init__(self, ops: Ops, logits: Value, groups: NDArray[Any] | None = None) -> None:
+        self.ops, self.logits, self.groups = ops, logits, groups
+
+    def norm(self, rho: Value, *, center: bool) -> Value:
+        return self.ops.rho_norm(self.logits, rho, center=center)
+
+    def centered_top(self, k: int) -> Value:
+        return self.ops.centered_top(self.logits, k)
+
+    def margin(self) -> Value:
+        two = self.ops.top(self.logits, 2)
+        return self.ops.column(two, 0) - self.ops.column(two, 1)
+
+
+class ProfileFeatures:
+    """Read from a profile, whose logits may be gone."""
+
+    groups: NDArray[Any] | None = None
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def norm(self, rho: Value, *, center: bool) -> Value:
+        return self.profile.norms([float(rho)], center=center)[0][:, None]
+
+    def centered_top(self, k: int) -> Value:
+        # the largest logit alone is in every profile
+        largest = self.profile.top[None] if k == 1 else self.profile.largest[:k]
+        return np.asarray((largest - self.profile.mean).T)
+
+    def margin(self) -> Value:
+        return -self.profile.runner_up_gap[:, None]
