@@ -54,7 +54,7 @@ class Version:
 
     def __init__(self, source: str) -> None:
         environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(  # noqa: S603 - our own code
+        self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
