@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.profile.passes import Curve
 
-MOST_UNIFORM = 0.999
+MAX_UNIFORM = 0.999
 """Largest weight of the uniform distribution: alone it would forget the order of the classes."""
 
 STARTS = ((0.0, 0.05, 0.05), (0.4, 0.05, 0.2), (-0.4, 0.3, 0.01))
@@ -64,20 +64,20 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         if not profile.spread > 0:
             self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
             return nothing_to_read(target)
-        fit = ScaleSearch.from_profile(profile)
-        mixture = Mixture(data, fit, fit.prepared(target))
-        bounds = [fit.bounds, (0.0, 1.0), (0.0, MOST_UNIFORM)]
-        starts = [np.clip([fit.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
-        plain = np.array([fit.log_scale, 0.0, 0.0])
+        search = ScaleSearch.from_profile(profile)
+        mixture = Mixture(data, search, search.prepared(target))
+        bounds = [search.bounds, (0.0, 1.0), (0.0, MAX_UNIFORM)]
+        starts = [np.clip([search.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
+        plain = np.array([search.log_scale, 0.0, 0.0])
         value = mixture(plain)[0]
         lowest = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
         for start in starts:
             trial = optimize.lbfgs(mixture, start, bounds)
             lowest = trial if trial.value < lowest.value else lowest
         if not mixture.is_exact:
-            lowest = optimize.lbfgs(Mixture(data, fit, mixture.target, exact=True), lowest.x, bounds)
+            lowest = optimize.lbfgs(Mixture(data, search, mixture.target, exact=True), lowest.x, bounds)
         self.temperature_, self.weights_ = float(np.exp(-lowest.x[0])), shares(lowest.x)
-        at_bound = bound_reached(float(lowest.x[0]), fit.bounds) if self.weights_[0] > 0 else ""
+        at_bound = bound_reached(float(lowest.x[0]), search.bounds) if self.weights_[0] > 0 else ""
         warn_unless(converged=lowest.converged, what="ensemble temperature scaling")
         return optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
 
@@ -106,18 +106,18 @@ class Mixture:
     whatever the number of classes. Others are evaluated on all classes.
     """
 
-    def __init__(self, data: Predictions, fit: ScaleSearch, target: Objective, *, exact: bool = False) -> None:
+    def __init__(self, data: Predictions, search: ScaleSearch, target: Objective, *, exact: bool = False) -> None:
         assert data.labels is not None
-        self.target, self.facts, self.labels = target, fit.facts, data.labels
-        self.profile, self.curves = fit.profile, fit.profile if exact else fit.fast
-        self.few = target.needs <= {"log_label", "confidence", "sum_squares"}
-        self.is_exact = not self.few or self.curves is fit.profile
-        if not self.few:
-            self.z = data.logits.astype(np.float64) - fit.profile.top[:, None]
+        self.target, self.facts, self.labels = target, search.facts, data.labels
+        self.profile, self.curves = search.profile, search.profile if exact else search.fast
+        self.reads_curves = target.needs <= {"log_label", "confidence", "sum_squares"}
+        self.is_exact = not self.reads_curves or self.curves is search.profile
+        if not self.reads_curves:
+            self.z = data.logits.astype(np.float64) - search.profile.top[:, None]
             self.base = log_softmax(self.z).astype(np.float64, copy=False)
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
-        return self._through_curves(x) if self.few else self._through_all(x)
+        return self._through_curves(x) if self.reads_curves else self._through_all(x)
 
     def _through_curves(self, x: Vector) -> tuple[float, Vector]:
         scale, w = float(np.exp(x[0])), shares(x)

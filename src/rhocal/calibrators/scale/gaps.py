@@ -29,12 +29,12 @@ SMALLEST_DENOMINATOR = 1e-150
 class GapObjective:
     """Such an objective of the scales e^v / ((1 − w)·r + w), where r is one number a sample (``relative``)."""
 
-    def __init__(self, fit: ScaleSearch, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
+    def __init__(self, search: ScaleSearch, objective: Objective, relative: Vector, *, exact: bool = False) -> None:
         assert objective.gap_weights is not None
         self.weights, self.relative = objective.gap_weights, relative
-        direct = exact and fit.profile.passes is not None  # a saved profile has nothing but its table
-        self.curves: HasCurve = fit.profile if direct else fit.tabled or fit.profile
-        self.samples = fit.profile.label_gap, fit.profile.correct, fit.profile.weights
+        direct = exact and search.profile.passes is not None  # a saved profile has nothing but its table
+        self.curves: HasCurve = search.profile if direct else search.tabled or search.profile
+        self.samples = search.profile.label_gap, search.profile.correct, search.profile.weights
         self.compiled = all(kernels.supports_vectors(part, relative) for part in self.samples)
         self.range = kernels.ends(relative) if self.compiled else (float(relative.min()), float(relative.max()))
         self.seen: tuple[tuple[float, float], Vector] | None = None
@@ -44,11 +44,11 @@ class GapObjective:
         """Value, gradient (2) and Hessian (vv, vw, ww)."""
         curves, middle = self._curves(v, w)
         a, *shares = self.weights
-        found, confidence = sums(
+        parts, confidence = sums(
             curves, self.relative, (v, w), self.samples, (shares[0], shares[1]), middle, compiled=self.compiled
         )
         self.seen = (v, w), confidence
-        (d, d_v, d_w, d_vv, d_vw, d_ww), rest = found.reshape(2, 6).tolist()
+        (d, d_v, d_w, d_vv, d_vw, d_ww), rest = parts.reshape(2, 6).tolist()
         return (
             a * d * d + rest[0],
             (2 * a * d * d_v + rest[1], 2 * a * d * d_w + rest[2]),
@@ -100,9 +100,9 @@ def sums(
     ∂s/∂w = q = (r − 1) / mix, whose own slope in w is q².
     """
     if compiled and kernels.supports_vectors(curves, relative):
-        found, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, shares, middle)
+        totals, confidence, beyond = kernels.gap_sums(curves, relative, x, samples, shares, middle)
         assert beyond == 0, "the ring holds every scale"
-        return found, confidence
+        return totals, confidence
     (v, w), (label_gap, correct, weights) = x, samples
     mix = np.maximum((1 - w) * relative + w, SMALLEST_DENOMINATOR)
     scale, q = math.exp(v) / mix, (relative - 1) / mix

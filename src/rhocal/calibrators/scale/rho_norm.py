@@ -182,7 +182,7 @@ class RhoNormScaling(ScaleCalibrator):
         rate serves networks of every scale; γ² = β² = 1/2 is the start.
         """
         norms = [norm for norm in tried if isinstance(norm, FixedNorm)]
-        fit, batch_target = norms[0].fit, target.on_batch()
+        fit, batch_target = norms[0].search, target.on_batch()
         unit = np.exp(fit.log_scale)
         relative = np.stack([norm.relative for norm in norms])
         # What a mini-batch will ask for is read of all samples now, once: a table, and whatever the objective needs.

@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from rhocal.objectives import Objective
 
 VERY_MANY = 100_000
-"""Samples from which on a search begins with some of them."""
+"""From so many samples on a search begins with a subsample."""
 
-SOME = 20_000
-"""How many that are."""
+N_SEARCH_SAMPLES = 20_000
+"""Samples that such a search begins with."""
 
-
-COLD = (1.0, 0.2)
-"""Shares of β where a search begins that knows nothing."""
+COLD_SHARES = (1.0, 0.2)
+"""Shares of β where a search begins without a neighbor."""
 
 
 class FixedNorm:
@@ -39,14 +38,14 @@ class FixedNorm:
     w in [0, 1] the share of β; w = 1 is temperature scaling.
     """
 
-    def __init__(self, fit: ScaleSearch, rho: float, norm: Vector) -> None:
-        self.fit, self.rho, self.norm = fit, rho, norm
-        self.bounds = [fit.bounds, (0.0, 1.0)]
+    def __init__(self, search: ScaleSearch, rho: float, norm: Vector) -> None:
+        self.search, self.rho, self.norm = search, rho, norm
+        self.bounds = [search.bounds, (0.0, 1.0)]
 
     @cached_property
     def mean(self) -> float:
         """Mean norm of a sample."""
-        return float(dot(self.fit.profile.weights, self.norm)) or 1.0  # a product of BLAS may wait for its threads
+        return float(dot(self.search.profile.weights, self.norm)) or 1.0  # a product of BLAS may wait for its threads
 
     @cached_property
     def relative(self) -> Vector:
@@ -55,7 +54,7 @@ class FixedNorm:
 
     def take(self, rows: NDArray[np.intp]) -> FixedNorm:
         """The same coordinates for some of the samples, with equal weights."""
-        part = FixedNorm(self.fit.take(rows), self.rho, self.norm[rows])
+        part = FixedNorm(self.search.take(rows), self.rho, self.norm[rows])
         part.mean = self.mean
         return part
 
@@ -73,29 +72,29 @@ class FixedNorm:
 
     def starts(self, log_scale: float) -> list[Vector]:
         """Temperature scaling, and (almost) pure normalisation."""
-        return [np.array([log_scale, share]) for share in COLD]
+        return [np.array([log_scale, share]) for share in COLD_SHARES]
 
 
 class LearnedNorm:
     """The same with ρ as a third coordinate, between the ends of the grid."""
 
-    def __init__(self, fit: ScaleSearch, rhos: Sequence[float], *, center: bool) -> None:
-        self.fit, self.center = fit, center
-        self.bounds = [fit.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
+    def __init__(self, search: ScaleSearch, rhos: Sequence[float], *, center: bool) -> None:
+        self.search, self.center = search, center
+        self.bounds = [search.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
-        norm, slope = self.fit.profile.norm_slope(x[2], center=self.center)
-        fixed = FixedNorm(self.fit, x[2], norm)
+        norm, slope = self.search.profile.norm_slope(x[2], center=self.center)
+        fixed = FixedNorm(self.search, x[2], norm)
         scale, slopes = fixed.scales(x[:2])
-        d_relative = slope / fixed.mean - fixed.relative * float(self.fit.profile.weights @ slope) / fixed.mean
+        d_relative = slope / fixed.mean - fixed.relative * float(self.search.profile.weights @ slope) / fixed.mean
         d_rho = -scale * (scale * np.exp(-x[0])) * (1 - x[1]) * d_relative
         return scale, np.vstack([slopes, d_rho])
 
     def parameters(self, x: Vector) -> tuple[float, float, float]:
         """ρ, γ, β."""
-        norm, _ = self.fit.profile.norm_slope(x[2], center=self.center)
-        return FixedNorm(self.fit, float(x[2]), norm).parameters(x[:2])
+        norm, _ = self.search.profile.norm_slope(x[2], center=self.center)
+        return FixedNorm(self.search, float(x[2]), norm).parameters(x[:2])
 
     def starts(self, log_scale: float) -> list[Vector]:
         """Three different ρ."""
@@ -109,8 +108,8 @@ Norm = FixedNorm | LearnedNorm
 class NormSearch:
     """Descents for one norm after the other: each begins where the last ones lead to, with the Hessian that the last had."""
 
-    def __init__(self, target: Objective, fit: ScaleSearch) -> None:
-        self.target, self.fit = target, fit
+    def __init__(self, target: Objective, search: ScaleSearch) -> None:
+        self.target, self.search = target, search
         self.last: tuple[optimize.Minimum, NDArray[np.float64] | None] | None = None
         self.before: optimize.Minimum | None = None
         self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
@@ -121,23 +120,23 @@ class NormSearch:
     @cached_property
     def temperature(self) -> optimize.Minimum:
         """The best single scale."""
-        return self.fit.single_scale_near_nll(self.target)
+        return self.search.single_scale_near_nll(self.target)
 
     def minimum(self, norm: Norm) -> optimize.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
 
-        Of very many samples some show where it is; ``refined`` asks all of them, about the norm that is chosen.
+        With very many samples it is that of a subsample; ``refined`` takes all of them, for the norm that is chosen.
         """
-        if isinstance(norm, FixedNorm) and norm.fit.profile.n_samples >= VERY_MANY:
-            return self._among_some(norm)
-        found = []
+        if isinstance(norm, FixedNorm) and norm.search.profile.n_samples >= VERY_MANY:
+            return self._minimum_of_subsample(norm)
+        reached = []
         if self.last is not None:
-            found.append(self._descend(norm, self._start(self.last[0]), self.last[1]))
-        if not found or found[0][0].value > self.temperature.value:
+            reached.append(self._descend(norm, self._start(self.last[0]), self.last[1]))
+        if not reached or reached[0][0].value > self.temperature.value:
             cold = norm.starts(float(self.temperature.x[0]))
             for start in cold:  # the next one need not begin its Hessian with differences again
-                found.append(self._descend(norm, start, found[-1][1] if found else None))
-        lowest, hessian = min(found, key=lambda pair: pair[0].value)
+                reached.append(self._descend(norm, start, reached[-1][1] if reached else None))
+        lowest, hessian = min(reached, key=lambda pair: pair[0].value)
         self._remember(norm, lowest, hessian)
         return lowest
 
@@ -156,49 +155,49 @@ class NormSearch:
 
     def ece(self, norm: Norm, x: Vector, n_bins: int) -> float:
         """The ECE of all samples at a point."""
-        facts = self.fit.facts
+        facts = self.search.facts
         return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
 
-    def _among_some(self, norm: FixedNorm) -> optimize.Minimum:
+    def _minimum_of_subsample(self, norm: FixedNorm) -> optimize.Minimum:
         if self.rows is None or self.coarse is None:
-            p = norm.fit.profile.weights
-            self.rows = np.random.default_rng(0).choice(len(p), SOME, p=p)
-            self.coarse = NormSearch(self.target, norm.fit.take(self.rows))
+            p = norm.search.profile.weights
+            self.rows = np.random.default_rng(0).choice(len(p), N_SEARCH_SAMPLES, p=p)
+            self.coarse = NormSearch(self.target, norm.search.take(self.rows))
         part = norm.take(self.rows)
-        near = self.coarse.minimum(part)
+        minimum = self.coarse.minimum(part)
         self.hessians[norm] = self.coarse.hessians[part]
-        return near
+        return minimum
 
     def refined(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
-        """The optimum of this norm to the last digits, as far as rounding lets it be seen: it was found before."""
-        found, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
-        n_evaluations = minimum.n_evaluations + found.n_evaluations
-        return replace(found, converged=found.converged or minimum.converged, n_evaluations=n_evaluations)
+        """The optimum of this norm to the last digits, as far as rounding lets it be seen: it is known roughly."""
+        exact, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
+        n_evaluations = minimum.n_evaluations + exact.n_evaluations
+        return replace(exact, converged=exact.converged or minimum.converged, n_evaluations=n_evaluations)
 
     def finished(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
         """The optimum of this norm on the logits themselves, next to that on the table."""
-        if not isinstance(norm, FixedNorm) or not norm.fit.sees_gaps(self.target):
-            return norm.fit.finish(self.target, norm.scales, minimum, norm.bounds)
-        exact = GapObjective(norm.fit, self.target, norm.relative, exact=True)
-        found = optimize.newton_2d(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
-        return replace(found, n_evaluations=minimum.n_evaluations + found.n_evaluations)
+        if not isinstance(norm, FixedNorm) or not norm.search.sees_gaps(self.target):
+            return norm.search.finish(self.target, norm.scales, minimum, norm.bounds)
+        exact = GapObjective(norm.search, self.target, norm.relative, exact=True)
+        polished = optimize.newton_2d(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
+        return replace(polished, n_evaluations=minimum.n_evaluations + polished.n_evaluations)
 
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
         if norm in self.gaps:
             return self.gaps[norm].confidence(*pair(x))
-        return norm.fit.confidence(norm.scales(x)[0])
+        return norm.search.confidence(norm.scales(x)[0])
 
     def _descend(
         self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = optimize.TOLERANCE
     ) -> tuple[optimize.Minimum, NDArray[np.float64] | None]:
-        if isinstance(norm, FixedNorm) and norm.fit.sees_gaps(self.target):
-            gaps = self.gaps.setdefault(norm, GapObjective(norm.fit, self.target, norm.relative))
+        if isinstance(norm, FixedNorm) and norm.search.sees_gaps(self.target):
+            gaps = self.gaps.setdefault(norm, GapObjective(norm.search, self.target, norm.relative))
             return optimize.newton_2d(gaps, pair(start), norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
-            value, slope = norm.fit.evaluate(self.target, scale)
+            value, slope = norm.search.evaluate(self.target, scale)
             return value, dot(slopes, slope)
 
         reached = optimize.quasi_newton(fun, start, norm.bounds, hessian, tolerance)
