@@ -11,7 +11,7 @@ import numpy as np
 from rhocal.data.files import read
 from rhocal.errors import FileError
 from rhocal.metrics.spread import amplitudes as per_sample
-from rhocal.numerics.special import log_softmax, row_max
+from rhocal.numerics.special import top_probability
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import new_axes_grid
 from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED
@@ -52,7 +52,7 @@ class Run:
             curves.amplitudes(f"weight decay {decay:g}" if decay else "no weight decay", [logits]),
             epoch=columns["epoch"], mean=columns["amplitude"], confidence=columns["confidence"],
         )  # fmt: skip
-        confidence = np.exp(row_max(log_softmax(logits)).astype(np.float64))
+        confidence = top_probability(logits)
         network = f"{str(card['data']).split('.')[0]}, {MODELS.get(card['model_name'], card['model_name'])}"
         correlation = rank_correlation(per_sample(logits, center=False), confidence)
         return cls(f"{network}, width {card['model_width']}", decay, curve, correlation)

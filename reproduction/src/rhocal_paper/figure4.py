@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rhocal.numerics.special import log_softmax, row_max
+from rhocal.numerics.special import top_probability
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import new_axes_grid
 from rhocal_paper.figure2 import rank_correlation
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rhocal.evaluation.compare import TunedOn
-    from rhocal.numerics.special import Floats, Vector
     from rhocal.reporting.curves import Migration
 
 OBJECTIVES = {"sce": "SCE", "sce+kl": "SCE + KL"}
@@ -38,11 +35,6 @@ class Moved:
     accuracy: float
 
 
-def confidence(logits: Floats) -> Vector:
-    """The top probability."""
-    return np.exp(row_max(log_softmax(logits)).astype(np.float64))
-
-
 def panels(pair: TunedOn) -> list[Moved]:
     """Both objectives in every way of Table 3."""
     raw = pair.test.logits
@@ -55,7 +47,7 @@ def panels(pair: TunedOn) -> list[Moved]:
             found.append(
                 Moved(
                     way, objective, curve, float(width @ curve.n_samples / curve.n_samples.sum()),
-                    rank_correlation(confidence(raw), confidence(after)),
+                    rank_correlation(top_probability(raw), top_probability(after)),
                     float((after.argmax(axis=1) == pair.test.labels).mean()),
                 )
             )  # fmt: skip

@@ -160,6 +160,11 @@ def log_softmax(z: Floats) -> Floats:
     return shifted
 
 
+def top_probability(z: Floats) -> Vector:
+    """The largest probability of every row, from logits."""
+    return np.exp(row_max(log_softmax(z)).astype(np.float64))
+
+
 def softmax(z: Floats) -> Floats:
     """Probabilities, one row per sample."""
     if kernels.supports_matrix(z):

@@ -19,11 +19,9 @@ from functools import lru_cache
 from rhocal.errors import InputError
 from rhocal.objectives.avuc import AvUC
 from rhocal.objectives.base import Objective, Single
-from rhocal.objectives.brier import Brier, TopBrier
-from rhocal.objectives.divergence import KL
-from rhocal.objectives.likelihood import NLL, Focal, LabelSmoothing
 from rhocal.objectives.mmce import MMCE
-from rhocal.objectives.sce import SCE
+from rhocal.objectives.sce import KL, SCE
+from rhocal.objectives.scores import NLL, Brier, Focal, LabelSmoothing, TopBrier
 from rhocal.objectives.soft_bins import SoftBinnedECE, SoftECE
 
 

@@ -1,4 +1,4 @@
-"""Square calibration error."""
+"""The two terms of the paper: square calibration error, and divergence from the uncalibrated distribution."""
 
 from __future__ import annotations
 
@@ -46,3 +46,40 @@ class SCE(Single):
 
     def on_batch(self) -> Objective:
         return SCE(math.inf)
+
+
+@dataclass(frozen=True, repr=False)
+class KL(Single):
+    """Divergence between the calibrated distribution g and the original s (paper, Eq. 4).
+
+    direction
+        ``to-base`` is KL(g‖s), as the equation is printed; ``from-base`` is KL(s‖g), as its text reads ("s replaces the
+        label").
+    reduction
+        ``mean`` over samples and classes (the only one that fits the published values), ``samples``: mean over samples,
+        ``sum``: over a mini-batch of ``batch_size`` as printed.
+    """
+
+    direction: str = "to-base"
+    reduction: str = "mean"
+    batch_size: float = 128
+    name = "kl"
+
+    def __post_init__(self) -> None:
+        if self.direction not in {"to-base", "from-base"}:
+            raise InputError(f"kl: direction is to-base or from-base; got {self.direction!r}")
+        if self.reduction not in {"mean", "samples", "sum"}:
+            raise InputError(f"kl: reduction is mean, samples or sum; got {self.reduction!r}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.statistic})
+
+    @property
+    def statistic(self) -> str:
+        """The statistic of its direction."""
+        return "kl_to_base" if self.direction == "to-base" else "kl_from_base"
+
+    def evaluate(self, values: Mapping[str, Vector], facts: Facts) -> tuple[float, Slopes]:
+        factor = {"mean": 1 / facts.n_classes, "samples": 1.0, "sum": self.batch_size}[self.reduction]
+        return factor * float(dot(values[self.statistic], facts.weights)), {self.statistic: factor * facts.weights}

@@ -11,7 +11,7 @@ from rhocal.calibrators import ScaleCalibrator
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.numerics.numpy_ops import NUMPY
-from rhocal.numerics.special import log_softmax, row_argmax, row_max
+from rhocal.numerics.special import row_argmax, top_probability
 from rhocal.profile.sample_features import LogitFeatures
 
 if TYPE_CHECKING:
@@ -94,13 +94,9 @@ def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points
 def confidence_map_from_logits(before: Floats, after: Floats, n_points: int = N_POINTS) -> ConfidenceMap:
     """The same from raw and calibrated logits."""
     kept = row_argmax(before) == row_argmax(after)
-    raw, calibrated = (_confidence(z) for z in (before, after))
+    raw, calibrated = (top_probability(z) for z in (before, after))
     rows = _evenly_spaced(raw, calibrated, n_points)
     return ConfidenceMap(raw[rows], calibrated[rows], kept[rows], float(kept.mean()))
-
-
-def _confidence(logits: Floats) -> Vector:
-    return np.exp(row_max(log_softmax(logits)).astype(np.float64))
 
 
 def _evenly_spaced(x: Vector, y: Vector, n_points: int) -> NDArray[np.intp]:

@@ -11,7 +11,7 @@ from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics.metric import validate_options
 from rhocal.numerics.bins import N_BINS, equal_width
-from rhocal.numerics.special import log_softmax, row_max
+from rhocal.numerics.special import top_probability
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
@@ -39,7 +39,7 @@ def migration(raw: Any, calibrated: Any, *, n_bins: int = N_BINS, kind: Kind = "
     """Compare two sets of predictions for the same samples."""
     validate_options({"n_bins": n_bins})
     before, after = (
-        np.exp(row_max(log_softmax(predictions(values, kind=kind, name=name).logits)).astype(np.float64))
+        top_probability(predictions(values, kind=kind, name=name).logits)
         for values, name in ((raw, "raw"), (calibrated, "calibrated"))
     )
     if len(before) != len(after):

@@ -11,7 +11,7 @@ from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
 from rhocal.metrics.spread import amplitudes as per_sample
 from rhocal.numerics.bins import N_BINS
-from rhocal.numerics.special import log_softmax, row_max
+from rhocal.numerics.special import top_probability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def amplitudes(
         raise InputError(f"epochs has {len(epoch)} entries, logits_by_epoch {len(logits_by_epoch)}; give one for each")
     tables = [predictions(logits, name="logits_by_epoch").logits for logits in logits_by_epoch]
     sizes = [per_sample(table, center=False) for table in tables]
-    confidences = [np.exp(row_max(log_softmax(table)).astype(np.float64)) for table in tables]
+    confidences = [top_probability(table) for table in tables]
     counts, edges = np.histogram(sizes[-1], N_AMPLITUDE_BINS)
     shares, levels = np.histogram(confidences[-1], n_bins, (0.0, 1.0))
     return Amplitudes(
