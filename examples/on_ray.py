@@ -33,9 +33,9 @@ def sums(block: Any, calibrator: Any) -> Any:
 
 
 pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
-plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot, {"kind": "logits"})
+plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
 parts = ray.get([profile.remote(block, plan) for block in there])
-calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.profile_of(parts))
+calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))
 before = rhocal.Identity().fit(*blocks[0])
 
 for name, cal in (("as it is", before), ("calibrated", calibrator)):

@@ -18,9 +18,9 @@ spark = SparkContext("local[2]")
 there = spark.parallelize(blocks, 3)
 
 pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
-plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot, {"kind": "logits"})
+plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
 parts = there.map(lambda block: rhocal.profile_block(*block, plan)).collect()
-calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.profile_of(parts))
+calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))
 
 ece = rhocal.metrics.ece
 before = there.map(lambda block: ece.of(*block, kind="logits")).reduce(add)

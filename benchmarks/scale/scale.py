@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rhocal
-from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_block
-from rhocal.calibrators.fitting import summarize_block
+from rhocal.calibrators.fitting import log_center, plan_for, profile_block
+from rhocal.calibrators.summary import summarize_block
 from rhocal.dask import cluster, engine
 from rhocal.data.files import write_text
 from rhocal.data.predictions import Predictions, predictions
-from rhocal.data.stored import Chunk
 from rhocal.evaluation.compare import write_rows
 from rhocal.evaluation.measure import BlockSums, Measurement, block_sums
 from rhocal.metrics import CORE
+from rhocal.profile.plan import PassPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,17 +75,17 @@ def constants(m: int) -> list[dict[str, Any]]:
     logits, labels = data(n, m)
     pilot = predictions(logits[: max(200, n // 4)], labels[: max(200, n // 4)])
     rows = []
-    plans: dict[str, Plan] = {
-        "fit temperature": plan_for(rhocal.TemperatureScaling(), pilot, {}),
-        "fit rho-norm": plan_for(rhocal.RhoNormScaling(), pilot, {}),
-        "profile for every method": plan_to_save(pilot, {}),
+    plans: dict[str, PassPlan] = {
+        "fit temperature": plan_for(rhocal.TemperatureScaling(), pilot),
+        "fit rho-norm": plan_for(rhocal.RhoNormScaling(), pilot),
+        "profile for every method": PassPlan(log_center(rhocal.Profile.of(pilot))),
     }
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)
         assert part is not None
-        left = summarize_block(0, Chunk(logits, labels, ""), [plan], None, {})
+        left = summarize_block(predictions(logits, labels), plan)
         fitted = rhocal.RhoNormScaling() if what == "fit rho-norm" else rhocal.TemperatureScaling()
-        many = rhocal.profile_of([part] * max(1, 200_000 // part.n_samples))
+        many = rhocal.Profile.concat([part] * max(1, 200_000 // part.n_samples))
         rows.append(
             {
                 "classes": m,

@@ -19,9 +19,7 @@ from rhocal.calibrators.registry import CALIBRATORS
 PUBLIC = {
     "rhocal.calibrators": ("calibrator",),
     "rhocal.calibrators.artifact": ("load",),
-    "rhocal.calibrators.blocks": ("plan_for", "profile_block"),
-    "rhocal.calibrators.fitting": ("concat_profiles as profile_of",),
-    "rhocal.calibrators.saved_profile": ("load_profile", "profile_logits", "save_profile"),
+    "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),
     "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
     "rhocal.calibrators.top_k": ("TopK",),
     "rhocal.data.demo": ("demo_logits",),
@@ -34,6 +32,8 @@ PUBLIC = {
         "KL", "MMCE", "NLL", "SCE", "AvUC", "Brier", "Focal", "LabelSmoothing", "SoftBinnedECE", "SoftECE", "TopBrier",
         "objective",
     ),
+    "rhocal.profile.profile": ("Profile",),
+    "rhocal.profile.saved": ("load_profile", "save_profile"),
 }  # fmt: skip
 """Module → its public names, beside the families of the registry."""
 

@@ -16,10 +16,9 @@ import pytest
 import rhocal
 from helpers import run, synthetic, uneven
 from rhocal import dask as many
-from rhocal.calibrators import fitting as out_of_core
+from rhocal.calibrators import fitting
 from rhocal.data import sampling
 from rhocal.data.predictions import predictions
-from rhocal.data.stored import Chunk
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
 from rhocal.metrics import METRICS
@@ -65,8 +64,7 @@ def numbers(cal):
 @on_a_cluster
 @pytest.mark.parametrize("method", ["temperature", "rho-norm", "field"])
 def test_workers_give_what_one_process_gives(method, data, folder):
-    alone = rhocal.calibrator(method)
-    out_of_core.fit(alone, rhocal.stream(folder))
+    alone = rhocal.calibrator(method).fit(rhocal.stream(folder))
     together = rhocal.calibrator(method).fit(*arrays(data))
     for mine, theirs in zip(numbers(alone), numbers(together), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
@@ -112,9 +110,9 @@ def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
     np.testing.assert_array_equal(here.predict_proba(data[0]), there.predict_proba(data[0]))
 
 
-def slow(k, chunk, *arguments):
+def slow(data, plan):
     time.sleep(0.4)  # as long as a big block takes
-    return LEAVE_BEHIND(k, chunk, *arguments)
+    return SUMMARIZE(data, plan)
 
 
 def slow_sums(data, **arguments):
@@ -122,13 +120,13 @@ def slow_sums(data, **arguments):
     return SUMS(data, **arguments)
 
 
-LEAVE_BEHIND, SUMS = out_of_core.summarize_block, measure.block_sums
+SUMMARIZE, SUMS = fitting.summarize_block, measure.block_sums
 
 
 def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
-    monkeypatch.setattr(out_of_core, "summarize_block", slow)
+    monkeypatch.setattr(fitting, "summarize_block", slow)
     monkeypatch.setattr(measure, "block_sums", slow_sums)
     with many.cluster(None, 2) as client:
 
@@ -139,8 +137,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
             return victim, killer
 
         victim, killer = kill_one()
-        together = rhocal.RhoNormScaling()
-        many.fit(together, rhocal.stream(folder), None, None, {"kind": "logits"})
+        together = rhocal.RhoNormScaling().fit(rhocal.stream(folder).on(many.DaskExecutor()))
         killer.join()
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
@@ -159,10 +156,10 @@ class OneIsSlow:
     def __init__(self, lazy, notes):
         self.lazy, self.notes = lazy, notes
 
-    def __call__(self, k, chunk, *arguments):
+    def __call__(self, data, plan):
         time.sleep(0.6 if os.getpid() == self.lazy else 0)
-        (self.notes / f"{k} by {os.getpid()}").touch()
-        return LEAVE_BEHIND(k, chunk, *arguments)
+        (self.notes / f"{data.block} by {os.getpid()}").touch()
+        return SUMMARIZE(data, plan)
 
 
 def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypatch):
@@ -170,9 +167,8 @@ def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypat
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
     with many.cluster(None, 2) as client:
         lazy = next(iter(client.run(os.getpid).values()))
-        monkeypatch.setattr(out_of_core, "summarize_block", OneIsSlow(lazy, tmp_path))
-        together = rhocal.RhoNormScaling()
-        many.fit(together, rhocal.stream(files), None, None, {"kind": "logits"})
+        monkeypatch.setattr(fitting, "summarize_block", OneIsSlow(lazy, tmp_path))
+        together = rhocal.RhoNormScaling().fit(rhocal.stream(files).on(many.DaskExecutor()))
     done = [path.name.split(" by ") for path in tmp_path.iterdir()]
     assert {int(k) for k, _ in done} == set(range(24))
     assert 1 <= sum(int(who) == lazy for _, who in done) < 8  # the other did not wait for its half
@@ -183,8 +179,9 @@ def test_what_travels_does_not_grow_with_the_classes():
     sizes = []
     for m in (100, 10_000):
         logits, labels = synthetic(60, m, dtype=np.float32)
-        plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits, labels), {})
-        sizes.append(len(pickle.dumps(out_of_core.summarize_block(0, Chunk(logits, labels, ""), [plan], None, {}))))
+        data = predictions(logits, labels)
+        plan = rhocal.plan_for(rhocal.RhoNormScaling(), data)
+        sizes.append(len(pickle.dumps(fitting.summarize_block(data, plan))))
     assert sizes[1] < 1.1 * sizes[0]
 
 
@@ -215,10 +212,9 @@ def test_bad_blocks_on_workers(data, folder, tmp_path):
     raw[4:1500] = bytes(1496)
     (tmp_path / "part-2.parquet").write_bytes(raw)
     with pytest.raises(FileError, match=r"part-2\.parquet, row group 0"):
-        many.fit(rhocal.TemperatureScaling(), rhocal.stream(tmp_path), None, None, {"kind": "logits"})
+        rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path).on(many.DaskExecutor()))
     patient = rhocal.stream(tmp_path, skip_bad=True)
-    cal = rhocal.TemperatureScaling()
-    many.fit(cal, patient, None, None, {"kind": "logits"})
+    cal = rhocal.TemperatureScaling().fit(patient.on(many.DaskExecutor()))
     assert len(patient.skipped) == 1
     good = np.r_[0:400, 600:1200]
     assert cal.temperature_ == pytest.approx(
@@ -234,7 +230,7 @@ def test_what_does_not_fit_is_said(data):
     with pytest.raises(InputError, match="labels are missing"):
         rhocal.TemperatureScaling().fit(logits)
     with pytest.raises(InputError, match="cannot be sent"):
-        many.Blocks.of(rhocal.stream(iter([])))
+        rhocal.stream(iter([])).on(many.DaskExecutor())
     with pytest.raises(InputError, match="no scheduler answers"), many.cluster("tcp://127.0.0.1:1", None, timeout="1s"):
         pass
 

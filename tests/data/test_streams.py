@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 
 import rhocal
 from helpers import as_parquet, real, synthetic, uneven
-from rhocal.calibrators import fitting as out_of_core
-from rhocal.data import files, reader, sampling, stored
+from rhocal.calibrators import fitting
+from rhocal.data import files, sampling, sources, stored
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
@@ -123,7 +123,7 @@ def test_a_misleading_beginning_is_seen_and_the_file_read_again(data, tmp_path, 
     everywhere = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(everywhere), same, mixed)
     assert everywhere.bytes_read == mixed.nbytes
-    monkeypatch.setattr(reader, "pilot_blocks", lambda _: [0])
+    monkeypatch.setattr(sources, "pilot_blocks", lambda _: [0])
     twice = rhocal.stream(tmp_path / "z.npz")
     alike(rhocal.TemperatureScaling().fit(twice), same, mixed)
     assert twice.bytes_read == 2 * mixed.nbytes
@@ -250,7 +250,7 @@ def test_methods_that_cannot_stream_draw_a_subsample(data, tmp_path, monkeypatch
     with pytest.warns(SubsampleWarning):
         again = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))
     np.testing.assert_array_equal(cal.predict_proba(logits[:50]), again.predict_proba(logits[:50]))
-    with pytest.warns(SubsampleWarning, match="rho is learned"):
+    with pytest.warns(SubsampleWarning, match="rho='learn'"):
         rhocal.RhoNormScaling(rho="learn").fit(rhocal.stream(tmp_path / "z.npz"))
     monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 1_000_000)
     whole = rhocal.calibrator("histogram-binning").fit(rhocal.stream(tmp_path / "z.npz"))  # all fit: no warning
@@ -266,7 +266,8 @@ def test_profiles_of_blocks_are_the_profile_of_all(data, tmp_path):
     cal = rhocal.FieldScaling().fit_profile(rhocal.load_profile(path))
     same = rhocal.FieldScaling().fit(logits, labels)
     assert np.abs(cal.predict_proba(logits) - same.predict_proba(logits)).max() < 1e-4
-    for_one_fit = out_of_core.fit(rhocal.RhoNormScaling(), rhocal.stream(tmp_path / "z.npz"))
+    cal = rhocal.RhoNormScaling()
+    for_one_fit = fitting.Fits(sources.as_source(rhocal.stream(tmp_path / "z.npz")), {"": cal}).fit("", cal)
     with pytest.raises(InputError, match="made for one fit"):
         rhocal.save_profile(for_one_fit, path)
 
@@ -372,7 +373,7 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
 
 def test_block_function_is_public_and_small(data):
     logits, labels = data
-    plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits[::3], labels[::3]), {"kind": "logits"})
+    plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits[::3], labels[::3]))
     parts = [rhocal.profile_block(logits[k : k + 500], labels[k : k + 500], plan) for k in (0, 500, 1000)]
-    cal = rhocal.RhoNormScaling().fit_profile(rhocal.profile_of(parts))
+    cal = rhocal.RhoNormScaling().fit_profile(rhocal.Profile.concat(parts))
     alike(cal, rhocal.RhoNormScaling().fit(logits, labels), logits)

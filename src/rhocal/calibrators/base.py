@@ -17,8 +17,10 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
-from rhocal.data.arrays import in_memory, is_dask, is_tensor, required, restore_shape
+from rhocal.data.arrays import is_dask, is_tensor, required, restore_shape
 from rhocal.data.predictions import Kind, Predictions, predictions
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, not_fitted
 from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.ops import Parameters
@@ -72,6 +74,11 @@ class Calibrator(ABC):
         cls.string_attributes = fitted_attributes(cls, "names")
         cls.children = fitted_attributes(cls, "calibrator")
 
+    @property
+    def fits_on(self) -> Literal["rows", "profile"]:
+        """What a fit reads: rows of logits, or a profile of them."""
+        return "rows"
+
     def fit(
         self,
         logits: Any,
@@ -90,42 +97,13 @@ class Calibrator(ABC):
         arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
         families that know domains (``multi-domain``).
         """
+        from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it knows every calibrator
+
         self._refuse(groups)
-        if not in_memory(logits):
-            if groups is not None or class_axis != -1 or (sample_weight is not None and not is_dask(logits)):
-                raise InputError(
-                    "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
-                    "with sample weights as their third part"
-                )
-            spec = {"kind": kind, "classes": classes, "ignore_index": ignore_index}
-            return self._fit_out_of_core(logits, labels, sample_weight, spec)
+        spec = InputSpec(kind, classes, ignore_index, class_axis)
         if groups is None and self._fits_on_device(logits):
-            there = {"classes": classes, "kind": kind, "ignore_index": ignore_index, "class_axis": class_axis}
-            return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **there)
-        data = predictions(
-            logits,
-            required(labels),
-            sample_weight=sample_weight,
-            classes=classes,
-            kind=kind,
-            ignore_index=ignore_index,
-            class_axis=class_axis,
-            groups=groups,
-        )
-        return self.fit_checked(data, kind)
-
-    def _fit_out_of_core(self, logits: Any, labels: Any, sample_weight: Any, spec: dict[str, Any]) -> Self:
-        """Fit on a stream of blocks, or on a Dask array."""
-        from rhocal.calibrators import fitting as out_of_core  # noqa: PLC0415 - streams know calibrators, not the other way round
-
-        if is_dask(logits):
-            from rhocal.dask import fit as fit_dask  # noqa: PLC0415 - Dask is there if its arrays are
-
-            fit_dask(self, logits, required(labels), sample_weight, spec)
-        elif labels is not None:
-            raise InputError("labels: the blocks of a stream bring their own; leave labels out")
-        else:
-            out_of_core.fit(self, logits, spec)
+            return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **vars(spec))
+        fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
@@ -342,6 +320,10 @@ class ScaleCalibrator(Calibrator):
 
     guided: ClassVar[bool] = False
     """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
+
+    @property
+    def fits_on(self) -> Literal["rows", "profile"]:
+        return "profile"
 
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""

@@ -1,278 +1,247 @@
-"""Fits on streams: every byte of logits is read once, and memory does not grow with the classes.
+"""One fit over a source, resident or not.
 
-Who reads the blocks is a ``Source`` (``reading.py``). What is done with them is the same, in the order of the blocks.
+Rows that are resident are fitted on as they are. Otherwise every byte is read once, and memory does not grow with the number
+of classes: a pilot of some rows decides which numbers of every sample are kept and around which scales its curve is
+tabulated. Families that read rows are fitted on a subsample.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
-from rhocal.calibrators.blocks import Plan, plan_for, plan_to_save, profile_block
-from rhocal.data.blocks import n_columns
-from rhocal.data.reader import BlockReader as Source
-from rhocal.data.reader import Reader, checked, checked_pilot, told_of
-from rhocal.data.sampling import (
-    Drawn,
-    Subsample,
-    check_columns,
-    threshold,
-)
-from rhocal.data.streams import with_block_context
-from rhocal.errors import InputError, NeedsLogitsError, RhocalWarning, SubsampleWarning, warn
-from rhocal.profile.curve_table import Table
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.summary import BlockSummary, summarize_block
+from rhocal.data.predictions import Predictions
+from rhocal.data.sampling import sampling_threshold
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError, RhocalWarning, SubsampleWarning, warn
 from rhocal.profile.passes import FEW_CLASSES
+from rhocal.profile.plan import COMMON, PassPlan
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from rhocal.data.predictions import Predictions
-    from rhocal.data.sampling import Half
-    from rhocal.data.stored import Chunk
-    from rhocal.data.streams import Stream
+    from rhocal.calibrators.summary import Split
+    from rhocal.data.sources import Source
 
-FAR = 0.5
-"""Octaves around a sample's expected scale within which its curve is good to 1e−4."""
+OWN_TABLE_OCTAVES = 0.5
+"""Around a sample's expected scale its own table is good to 1e−4."""
 
-EDGE = 2.5
-"""Octaves around the expected scale that a wide table safely holds; it ends at three."""
+COMMON_TABLE_OCTAVES = 2.5
+"""Around its center a common table is safe; it ends at three."""
 
-FEW = 0.02
-"""Share of the samples that may end farther away than that before the stream is read a second time."""
+MAX_SHARE_OUTSIDE = 0.02
+"""Share of the samples that may end farther away than that before the source is read a second time."""
 
-WHY_NOT = "it needs the logits of all samples at once"
+NEEDS_ALL_ROWS = "it needs the logits of all samples at once"
 
 SUBSAMPLED = "cannot be fitted block by block"
-"""How the warning of a fit on a subsample can be told from others."""
+"""Part of the warning of a fit on a subsample, by which it can be recognized."""
 
 
-@dataclass(frozen=True)
-class BlockSummary:
-    """What a block leaves behind for fits."""
-
-    where: str
-    n_rows: int
-    n_classes: int
-    profiles: tuple[Profile | None, ...]
-    """One for each plan, without the names of the classes: 128,256 of them are more than the rest."""
-    drawn: Drawn | None
-
-
-def summarize_block(
-    k: int, chunk: Chunk, plans: Sequence[Plan], largest: float | None, spec: Mapping[str, Any]
-) -> BlockSummary:
-    """The profiles of a block, and its part of the subsample if one is drawn; an error says which block it was."""
-    if not plans:
-        checked(chunk, spec)  # with a plan it is looked through anyway
-    profiles = tuple(chunk_profile(chunk, plan) for plan in plans)
-    bare = tuple(None if found is None else with_classes(found, found.classes[:0]) for found in profiles)
-    drawn = None if largest is None else with_block_context(chunk, lambda chunk: Drawn.of(k, chunk, largest))
-    return BlockSummary(chunk.where, len(chunk.labels), n_columns(chunk.logits), bare, drawn)
-
-
-def chunk_profile(chunk: Chunk, plan: Plan) -> Profile | None:
-    """The profile of a block; an error says which block it was."""
-    return with_block_context(chunk, lambda chunk: profile_block(chunk.logits, chunk.labels, plan, chunk.sample_weight))
-
-
-def with_classes(profile: Profile, classes: Any) -> Profile:
-    """The same with other names of the classes."""
-    renamed = replace(profile, classes=classes)
-    if not isinstance(profile.table, Table):
-        return renamed
-    return replace(renamed, table=replace(profile.table, profile=replace(renamed, table=None)))
-
-
-def concat_profiles(parts: Sequence[Profile | None]) -> Profile:
-    """One profile from those of all blocks."""
-    kept = [part for part in parts if part is not None]
-    if not kept:
-        raise InputError("the stream has no samples: every label is ignore_index, or every weight 0")
-    return Profile.concat(kept)
+def fit(calibrator: Calibrator, source: Source) -> Fits:
+    """Fit a calibrator on a source."""
+    fits = Fits(source, {calibrator.name: calibrator})
+    fits.fit(calibrator.name, calibrator)
+    return fits
 
 
 class Fits:
-    """Fits of several methods on one stream, from one pass over it.
+    """Fits of several calibrators on one source, from one pass over it."""
 
-    Families that multiply a sample's logits are fitted on the profile of all samples. Others are fitted on as many
-    samples, drawn with a fixed seed, as ``SUBSAMPLE_ENTRIES`` allows.
-    """
+    def __init__(self, source: Source, calibrators: Mapping[str, Calibrator]) -> None:
+        self.source, self.calibrators = source, calibrators
+        self.plan: Plans | None = None
+        self._read(every_block=False)
 
-    def __init__(self, source: Source, spec: dict[str, Any], methods: Mapping[str, Calibrator]) -> None:
-        self.source, self.spec, self.methods = source, spec, methods
-        self.failed = {
-            name: InputError(f"{cal.name} needs groups, which a stream does not carry; fit on arrays")
-            for name, cal in methods.items()
-            if cal.takes_groups
-        }
-        self._raise_if_all_failed()
-        able = {name: cal for name, cal in methods.items() if name not in self.failed}
-        scales = {name: cal for name, cal in able.items() if isinstance(cal, ScaleCalibrator)}
-        self.why_not = {name: WHY_NOT for name in able if name not in scales}
-        self.subsample = Subsample()
-        self._plans: dict[str, Plan] = {}
-        self._plan_of: dict[str, str] = {}
-        self._profiles: dict[str, Profile] = {}
-        self._blocks: list[int] = []
-        self._sizes: dict[int, int] = {}
-        self._late = not source.again
-        taken = source.pilot()
-        check_columns([(where, n_columns(logits)) for where, logits, _ in taken])
-        if scales:
-            self._plan(scales, checked_pilot(source, taken, spec))
-        self._raise_if_all_failed()
-        self._read(threshold(source.sizes, n_columns(taken[0].scores)) if self.why_not else None)
+    def _read(self, *, every_block: bool) -> None:
+        if self.source.resident:
+            (rows,) = self.source.map(_itself)
+            self.summary = BlockSummary(rows=rows)
+            return
+        self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)
+        self.read_every_block = every_block or not self.source.is_rereadable
 
-    def _plan(self, methods: Mapping[str, ScaleCalibrator], pilot: Predictions) -> None:
-        """What is to be read for each method. Those that are content with a common table share one plan."""
-        self._classes = pilot.classes
-        for name, cal in methods.items():
-            try:
-                plan = plan_for(cal, pilot, self.spec)
-            except NeedsLogitsError as error:
-                self.why_not[name] = str(error)
-                continue
-            except InputError as error:
-                self.failed[name] = error
-                continue
-            if not self.source.again or pilot.n_classes <= FEW_CLASSES:  # no second chance; no table
-                plan = replace(plan, guide=None)
-            key = "" if plan.guide is None else name
-            self._plan_of[name] = key
-            shared = self._plans.get(key, plan)
-            self._plans[key] = replace(plan, names=tuple(dict.fromkeys((*shared.names, *plan.names))))
-
-    def _raise_if_all_failed(self) -> None:
-        """Before anything is read in vain."""
-        if self.failed and len(self.failed) == len(self.methods):
-            raise next(iter(self.failed.values()))
-
-    def _read(self, largest: float | None) -> None:
-        """One pass: the profiles for all plans, and the subsample if one is drawn."""
-        keys = list(self._plans)
-        left: dict[int, BlockSummary] = {}
-        for k, found in self.source.each(summarize_block, [self._plans[key] for key in keys], largest, self.spec):
-            if found.drawn is not None:
-                self.subsample.add(k, found.drawn)
-            self._sizes[k] = found.n_rows
-            left[k] = replace(found, drawn=None)
-        self._blocks = sorted(left)
-        check_columns([(left[k].where, left[k].n_classes) for k in self._blocks])
-        for place, key in enumerate(keys):
-            parts = [left[k].profiles[place] for k in self._blocks]
-            self._profiles[key] = with_classes(concat_profiles(parts), self._classes)
-
-    def fit(self, method: str, calibrator: Calibrator, half: Half | None = None) -> Profile | None:
-        """Fit one of the methods on all samples or on one half; the profile that it was fitted on, None for a subsample."""
-        if method in self.failed:
-            raise self.failed[method]
-        if method in self.why_not:
-            data, n_seen = self.subsample.data(self.spec, half)
-            fit_subsample(calibrator, data, n_seen, self.why_not[method])
+    def fit(self, name: str, calibrator: Calibrator, split: Split | None = None) -> Profile | None:
+        """Fit one of them on all rows or on those of a split; the profile it was fitted on, None if it was rows."""
+        if self.plan is None:
+            assert self.summary.rows is not None
+            calibrator.fit_checked(self.summary.rows, self.summary.rows.kind)
+            return None
+        if name in self.plan.errors:
+            raise self.plan.errors[name]
+        if name in self.plan.rows_because:
+            fit_subsample(calibrator, self._summary(split), self.plan.rows_because[name])
             return None
         assert isinstance(calibrator, ScaleCalibrator)
-        profile = self._profile(method, half)
-        said_by_fit = fit_quietly(calibrator, profile)
-        beyond = EDGE if self._plans[self._plan_of[method]].guide is None else FAR
-        if calibrator.guided and strayed(calibrator, profile, beyond) > FEW:
-            if not self._late:
-                self._read_again()
-                profile = self._profile(method, half)
-                said_by_fit = fit_quietly(calibrator, profile)
-            elif beyond == EDGE:
+        key = self.plan.key_of[name]
+        profile = self._summary(split).profiles[key]
+        caught = fit_quietly(calibrator, profile)
+        octaves = COMMON_TABLE_OCTAVES if key == COMMON else OWN_TABLE_OCTAVES
+        if calibrator.guided and share_outside_table(calibrator, profile, octaves) > MAX_SHARE_OUTSIDE:
+            if not self.read_every_block:  # the pilot was misleading: a second and last pass
+                self._read(every_block=True)
+                return self.fit(name, calibrator, split)
+            if not self.source.is_rereadable and key == COMMON:
                 raise InputError(
-                    f"the first blocks misled: samples ended more than {EDGE:g} octaves from the scale that they let "
-                    "expect, where nothing is known of their curves. An iterator cannot be read again: put its blocks in "
+                    f"the first blocks are misleading: samples ended more than {octaves:g} octaves from the expected "
+                    "scale, outside the table of their curves. An iterator cannot be read again: put its blocks in "
                     "random order, or write them to a file"
                 )
-        for warning in said_by_fit:
-            warn(str(warning), type(warning))
+        for warning in caught:
+            warn(warning.message, type(warning), argument=warning.argument, remedy=warning.remedy)
         return profile
 
-    def _profile(self, method: str, half: Half | None) -> Profile:
-        whole = self._profiles[self._plan_of[method]]
-        if half is None:
-            return whole
-        rows = np.flatnonzero(np.concatenate([half(k) for k in self._blocks]))
-        return whole.take(rows)
+    def n_rows(self, split: Split | None = None) -> int:
+        """Number of rows that were read, or of those in a split."""
+        return self.summary.n_rows if split is None else sum(int(split(k).sum()) for k in self.summary.sizes)
 
-    def n_rows(self, half: Half | None = None) -> int:
-        """Rows that were read, or those of them that are in one half."""
-        if half is not None:
-            return sum(int(half(k).sum()) for k in self._blocks)
-        return sum(self._sizes.values())
-
-    def _read_again(self) -> None:
-        """The first pilot misled: a second pass, with a pilot from every block."""
-        self._late = True
-        planned = {
-            name: cal
-            for name, cal in self.methods.items()
-            if isinstance(cal, ScaleCalibrator) and name in self._plan_of
-        }
-        self._plans, self._plan_of = {}, {}
-        self._plan(planned, checked_pilot(self.source, self.source.late_pilot(), self.spec))
-        self._read(None)
+    def _summary(self, split: Split | None) -> BlockSummary:
+        return self.summary if split is None else self.summary.take(split)
 
 
-def fit(
-    calibrator: Calibrator,
-    stream: Stream,
-    spec: Mapping[str, Any] | None = None,
-    step: Callable[[Chunk], None] | None = None,
-) -> Profile | None:
-    """Fit on a stream; the profile it was fitted on, or None where a subsample of the logits was used."""
-    return fit_on(calibrator, Reader(stream, step), spec)
+@dataclass(frozen=True)
+class Plans:
+    """What a pass keeps, and what each calibrator is fitted on."""
+
+    plan: PassPlan
+    key_of: dict[str, str] = field(default_factory=dict)
+    """Calibrator → the table that it is fitted on."""
+    rows_because: dict[str, str] = field(default_factory=dict)
+    """Calibrator → why it is fitted on a subsample of the rows."""
+    errors: dict[str, InputError] = field(default_factory=dict)
+    """Calibrator → why it cannot be fitted."""
 
 
-def fit_on(calibrator: Calibrator, source: Source, spec: Mapping[str, Any] | None = None) -> Profile | None:
-    """The same, whoever reads."""
-    return Fits(source, told_of(source, spec), {"": calibrator}).fit("", calibrator)
+def summarize(
+    source: Source, calibrators: Mapping[str, Calibrator], *, every_block: bool = False
+) -> tuple[Plans, BlockSummary, Source]:
+    """Read a source that is not resident once, for fits of several calibrators."""
+    pilot, source = source.pilot(every_block=every_block)
+    plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
+    if len(plans.errors) == len(calibrators):
+        raise next(iter(plans.errors.values()))
+    if plans.rows_because:
+        max_key = sampling_threshold(source.sizes, pilot.n_classes)
+        plans = replace(plans, plan=replace(plans.plan, max_key=max_key))
+    blocks = source.map(partial(summarize_block, plan=plans.plan))
+    return plans, BlockSummary.concat(blocks, pilot.classes), source
+
+
+def plan_from_pilot(calibrators: Mapping[str, Calibrator], pilot: Predictions, *, wide: bool = False) -> Plans:
+    """Fit on a pilot: which numbers each fit reads, and where it ends.
+
+    ``wide`` plans have no tables around expected scales: there is no second chance if the pilot is misleading.
+    """
+    plans = Plans(PassPlan(None, (), has_common_table=False))
+    parts = []
+    for name, calibrator in calibrators.items():
+        if calibrator.takes_groups:
+            plans.errors[name] = InputError(
+                f"{calibrator.name} needs groups, which a stream does not carry; fit on arrays"
+            )
+        elif not isinstance(calibrator, ScaleCalibrator):
+            plans.rows_because[name] = NEEDS_ALL_ROWS
+        elif calibrator.fits_on == "rows" and pilot.n_classes > FEW_CLASSES:  # else the profile holds the logits
+            plans.rows_because[name] = f"it needs the logits of all samples with {calibrator!r}"
+        else:
+            try:
+                part = plan_for(calibrator, pilot, key=f"own {name}", wide=wide)
+            except InputError as error:
+                plans.errors[name] = error
+                continue
+            parts.append(part)
+            plans.key_of[name] = part.keys[0]
+    return replace(plans, plan=PassPlan.union(parts) or plans.plan)
+
+
+def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, *, key: str = "fit", wide: bool = False) -> PassPlan:
+    """The plan of a fit: the numbers that the same fit reads of a pilot, and where it ends there."""
+    profile = Profile.of(pilot)
+    guide = type(calibrator)(**calibrator.get_params())
+    caught = fit_quietly(guide, profile)
+    names = ("mean", *(name for name in profile.kept if name != "mean"))
+    # At a bound the pilot says little about the rest (a few samples, all of them correct): a common table then.
+    is_certain = not caught and profile.spread > 0 and profile.n_classes > FEW_CLASSES
+    if wide or not calibrator.guided or not is_certain:
+        return PassPlan(log_center(profile), names)
+    return PassPlan(None, names, {key: guide.map_.scales}, has_common_table=False)
+
+
+def log_center(profile: Profile) -> float:
+    """Log of the NLL-optimal single scale."""
+    return ScaleSearch.from_profile(profile).log_scale if profile.spread > 0 else 0.0
 
 
 def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWarning]:
-    """Fit; what it warned of is returned, for it may be about a fit that is not the last."""
+    """Fit, and return the warnings: they may be about a fit that is not the last."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         calibrator.fit_profile(profile)
     return [warning.message for warning in caught if isinstance(warning.message, RhocalWarning)]
 
 
-def fit_subsample(calibrator: Calibrator, data: Predictions, n_seen: int, why: str) -> None:
-    """Fit on a subsample, and say so if it is one."""
-    if data.n_samples + data.n_ignored < n_seen:
+def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) -> None:
+    """Fit on the rows of a summary, with a warning if they are not all rows."""
+    rows = summary.rows
+    if rows is None or rows.n_samples == 0 or (rows.weights is not None and not rows.weights.any()):
+        raise InputError("the subsample has no samples with a positive weight")
+    if rows.n_samples + rows.n_ignored < summary.n_rows:
         warn(
-            f"{calibrator.name} {SUBSAMPLED} ({why}); {data.n_samples:,} of {n_seen:,} samples were "
+            f"{calibrator.name} {SUBSAMPLED} ({reason}); {rows.n_samples:,} of {summary.n_rows:,} samples were "
             "drawn with a fixed seed, and it was fitted on those",
             SubsampleWarning,
         )
-    calibrator.fit_checked(data, data.kind)
+    calibrator.fit_checked(rows, rows.kind)
 
 
-def strayed(calibrator: ScaleCalibrator, profile: Profile, beyond: float) -> float:
-    """Share of the samples whose fitted scale is far from the middle of their table."""
-    centre = getattr(profile.table, "log_centre", None)
-    if centre is None:
+def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: float) -> float:
+    """Share of the samples whose fitted scale is farther from the middle of their table."""
+    center = getattr(profile.table, "log_centre", None)
+    if center is None:
         return 0.0
-    octaves = np.abs(np.log(calibrator.map_.scales(profile)) - centre) / np.log(2)
-    return float(profile.weights @ (octaves > beyond))
+    distance = np.abs(np.log(calibrator.map_.scales(profile)) - center) / np.log(2)
+    return float(profile.weights @ (distance > octaves))
 
 
-def profile(
-    stream: Stream, spec: Mapping[str, Any] | None = None, step: Callable[[Chunk], None] | None = None
-) -> Profile:
-    """The profile of a stream, for every family, as ``save_profile`` writes it."""
-    return profile_on(Reader(stream, step), spec)
+def profile_source(source: Source) -> Profile:
+    """The profile of a source for every family, as ``save_profile`` writes it."""
+    if source.resident:
+        (rows,) = source.map(_itself)
+        profile = Profile.of(rows)
+        return replace(profile, log_center=log_center(profile))
+    pilot, source = source.pilot()
+    plan = PassPlan(log_center(Profile.of(pilot)))
+    summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), pilot.classes)
+    return summary.profiles[COMMON]
 
 
-def profile_on(source: Source, spec: Mapping[str, Any] | None = None) -> Profile:
-    """The same, whoever reads."""
-    spec = told_of(source, spec)
-    pilot = checked_pilot(source, source.pilot(), spec)
-    left = dict(source.each(summarize_block, [plan_to_save(pilot, spec)], None, spec))
-    return with_classes(concat_profiles([left[k].profiles[0] for k in sorted(left)]), pilot.classes)
+def profile_block(logits: Any, labels: Any, plan: PassPlan, sample_weight: Any = None, **spec: Any) -> Profile | None:
+    """The profile of one block, without its logits (unless there are few classes); ``Profile.concat`` joins them.
+
+    None if every sample is ignored; ``spec`` is ``kind``, ``classes`` and ``ignore_index``.
+    """
+    labels = np.asarray(labels)
+    ignored = spec.get("ignore_index")
+    if ignored is not None and (labels == ignored).all():
+        return None
+    data = Predictions.from_arrays(logits, labels, weights=sample_weight, spec=InputSpec(**spec))
+    summary = BlockSummary.concat([summarize_block(data, plan)], data.classes)
+    return summary.profiles[plan.keys[0]]
+
+
+def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **spec: Any) -> Profile:
+    """The profile of a calibration set, or of a ``rhocal.stream``; ``spec`` is ``kind``, ``classes`` and ``ignore_index``."""
+    return profile_source(as_source(logits, labels, sample_weight, spec=InputSpec(**spec)))
+
+
+def _itself(data: Predictions) -> Predictions:
+    return data

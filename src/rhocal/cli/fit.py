@@ -42,15 +42,16 @@ def fit(
     test split, if there is one.
     """
     from rhocal import metrics
-    from rhocal.calibrators import calibrator, saved_profile
+    from rhocal.calibrators import calibrator
     from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
     from rhocal.data.predictions import predictions
+    from rhocal.profile import saved
     from rhocal.reporting import tables
 
     check_output(output, [tune])
     cal = calibrator(method, **_options(option or []))
-    if format_of(tune) == saved_profile.FORMAT:
+    if format_of(tune) == saved.FORMAT:
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, tune, output, as_json=as_json)
@@ -126,7 +127,7 @@ def _report(
 def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:
     """Fit on a saved profile."""
     from rhocal.calibrators import ScaleCalibrator
-    from rhocal.calibrators.saved_profile import load_profile
+    from rhocal.profile.saved import load_profile
 
     if not isinstance(cal, ScaleCalibrator):
         raise InputError(

@@ -26,23 +26,23 @@ def profile(
     `rhocal fit` takes the profile in place of the logits, for methods that scale the logits of each sample. If the file
     has a tune and a test split, the tune split is used.
     """
-    from rhocal.calibrators import fitting as out_of_core
-    from rhocal.calibrators import saved_profile
+    from rhocal.calibrators.fitting import profile_logits
     from rhocal.data.atomic import check_output
+    from rhocal.profile.saved import save_profile
 
     check_output(output, [tune])
     if how.wanted(tune):
         how.refuse({"--class-axis": spec.class_axis != -1})
         source = opened(tune, arrays, TUNE, how)
         with how.cluster(), reading("profiling", source, how) as blocks:
-            made = out_of_core.profile_on(blocks, {"kind": spec.kind, "ignore_index": spec.ignore_index})
+            made = profile_logits(blocks, kind=spec.kind, ignore_index=spec.ignore_index)
         n_bytes, about = source.bytes_read, skipped(source)
     else:
         contents = arrays.read(tune)
         split = contents.for_tuning()
-        made = saved_profile.profile_logits(split.logits, split.labels, classes=contents.classes, **vars(spec))
+        made = profile_logits(split.logits, split.labels, classes=contents.classes, **vars(spec))
         n_bytes, about = split.logits.nbytes, {}
-    saved_profile.save_profile(made, output)
+    save_profile(made, output)
     document = {
         "output": str(output),
         "n_samples": made.n_samples,

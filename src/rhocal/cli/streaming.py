@@ -140,22 +140,23 @@ def reading(what: str, stream: Stream, how: ExecutionOptions) -> Iterator[Source
     from rhocal.data.reader import Reader
     from rhocal.reporting import tables
 
-    if how.elsewhere:
-        from rhocal.dask import Blocks
+    with tables.row_progress(what, stream.n_rows) as step:
+        if how.elsewhere:
+            from rhocal.dask import Blocks
 
-        with tables.row_progress(what, stream.n_rows) as step:
             yield Blocks.of(stream, step=step)
-        return
-    with bar(what, stream) as step_of_chunk:
-        yield Reader(stream, step_of_chunk)
+        else:
+            yield Reader(stream, step)
 
 
 def fitted(cal: Calibrator, source: Stream, spec: dict[str, Any], how: ExecutionOptions) -> dict[str, Any]:
     """Fit on a stream, here or on workers; what is known of it then."""
-    from rhocal.calibrators.fitting import fit_on
+    from rhocal.calibrators.fitting import Fits
+    from rhocal.data.sources import as_source
+    from rhocal.data.spec import InputSpec
 
     with how.cluster(), reading("fitting", source, how) as blocks:
-        profile = fit_on(cal, blocks, spec)
+        profile = Fits(as_source(blocks, spec=InputSpec(**spec)), {"": cal}).fit("", cal)
     found: dict[str, Any] = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
     return found | _about(source)
 

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.calibrators.fitting import fit_on
-from rhocal.data.blocks import NumberedBlock, with_block_context
-from rhocal.data.reader import checked
-from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows
+from rhocal.data.blocks import NumberedBlock
 from rhocal.data.sources import Source
 from rhocal.data.stored import Chunk
 from rhocal.data.streams import Stream, read_piece
@@ -29,7 +26,7 @@ except ImportError as error:
     raise MissingExtraError("dask", "dask", "computing on many machines") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.blocks import BlockRef
@@ -94,15 +91,17 @@ class Blocks:
         ]
         return cls(tasks, rows, step=step)
 
-    def pilot(self) -> list[PilotRows]:
-        chosen = pilot_blocks(len(self.tasks))
-        return [rows for _, rows in self.each(_pilot_rows, len(chosen), only=chosen)]
-
-    def validate_pilot_blocks(self, spec: Mapping[str, Any]) -> None:
-        self.each(_checked, spec, only=pilot_blocks(len(self.tasks)))
-
-    def late_pilot(self) -> list[PilotRows]:
-        return [rows for _, rows in self.each(_pilot_rows, len(self.tasks))]
+    def as_source(self) -> Source:
+        """The source of the same blocks, processed by the workers."""
+        if self.stream is None:
+            blocks = [
+                DaskBlock(f"block {k} ({n:,} rows)", n, task)
+                for k, (task, n) in enumerate(zip(self.tasks, self.sizes, strict=True))
+            ]
+            source = Source(blocks, executor=DaskExecutor())
+        else:
+            source = self.stream.as_source().on(DaskExecutor())
+        return source if self.step is None else source.with_progress(self.step)
 
     def each(
         self, work: Callable[..., Any], *arguments: Any, only: Sequence[int] | None = None
@@ -187,15 +186,6 @@ def _merged(merge: Callable[[Any, Any], Any], found: Sequence[Any]) -> Merged:
     return Merged(total, bad)
 
 
-def _pilot_rows(_k: int, chunk: Chunk, places: int) -> PilotRows:
-    with with_block_context(chunk.location):
-        return pilot_rows(chunk, places)
-
-
-def _checked(_k: int, chunk: Chunk, spec: Mapping[str, Any]) -> None:
-    checked(chunk, spec)
-
-
 def _safely(work: Callable[..., Any], k: int, block: Chunk | Unread, *arguments: Any) -> Any:
     chunk = _caught(read_piece, block.piece) if isinstance(block, Unread) else block
     return chunk if isinstance(chunk, RhocalError) else _caught(work, k, chunk, *arguments)
@@ -222,11 +212,6 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
     ends = np.cumsum(rows)
     array = np.asarray(values)
     return [array[end - n : end] for n, end in zip(rows, ends, strict=True)]
-
-
-def fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, spec: Mapping[str, Any]) -> None:
-    """Fit on Dask arrays, or on a stream of files whose blocks are read by the workers."""
-    fit_on(calibrator, Blocks.of(logits, labels, sample_weight), spec)
 
 
 def predict_proba(calibrator: Calibrator, logits: Any, kind: Any = None) -> Any:

@@ -12,11 +12,11 @@ from rhocal.data.labels import class_names, label_columns, per_sample, sample_gr
 from rhocal.data.scores import SUM_TOLERANCE, as_floats, as_table, check_scores, in_rows
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
-from rhocal.numerics.special import Floats, lowest, scan
+from rhocal.numerics.special import Floats, lowest, scan, widened
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,7 +38,7 @@ class Predictions:
     """
 
     scores: Floats
-    """As they came; ``kind`` states what they are."""
+    """As they are stored, float16 to float64; ``kind`` states what they are. Only logits stay in half precision."""
     kind: Kind
     labels: NDArray[np.intp] | None
     weights: NDArray[np.float64] | None
@@ -87,7 +87,7 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        values, stored = as_floats(scores, name)
+        values, stored = as_floats(scores, name, spec)
         table = in_rows(as_table(values, spec.class_axis, spec.kind, name))
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
         flat = None if labels is None else per_sample(labels, "labels", len(table), name)
@@ -140,7 +140,9 @@ class Predictions:
 
     @cached_property
     def logits(self) -> Floats:
-        """The scores as logits; of probabilities their logarithm, none smaller than that of ``SMALLEST_PROB``."""
+        """The scores as logits in float32 or float64; of probabilities their logarithm, at least that of ``SMALLEST_PROB``."""
+        if self.scores.dtype == np.float16:
+            return widened(np.ascontiguousarray(self.scores))
         if self.kind == "logits":
             return self.scores
         raised = np.maximum(self.scores, np.asarray(_SMALLEST[self.kind], self.scores.dtype))
@@ -162,6 +164,29 @@ class Predictions:
             rows=np.arange(self.n_samples)[rows] if self.rows is None else self.rows[rows],
         )
         return part._with_scan(self.seen.take(rows)) if "seen" in self.__dict__ else part  # noqa: SLF001 - our own
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """The samples of several, one after the other."""
+        first = parts[0]
+        weights = None
+        if any(part.weights is not None for part in parts):
+            weights = np.concatenate(
+                [np.ones(part.n_samples) if part.weights is None else part.weights for part in parts]
+            )
+        return replace(
+            first,
+            scores=np.concatenate([part.scores for part in parts]),
+            labels=None
+            if first.labels is None
+            else np.concatenate([part.labels for part in parts if part.labels is not None]),
+            weights=None if weights is None or (weights == 1).all() else weights,
+            groups=None
+            if first.groups is None
+            else np.concatenate([part.groups for part in parts if part.groups is not None]),
+            n_ignored=sum(part.n_ignored for part in parts),
+            rows=None,
+        )
 
     def row_blocks(self, entries: int) -> Iterator[Self]:
         """The samples in row blocks of about so many entries, which share the memory of these."""

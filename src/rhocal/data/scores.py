@@ -13,7 +13,7 @@ from rhocal.numerics.threads import row_blocks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.data.spec import Kind
+    from rhocal.data.spec import InputSpec, Kind
     from rhocal.numerics.kernels import Scan
 
 MAX_REORDERED_ENTRIES = 1 << 24
@@ -23,8 +23,11 @@ SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 
 """How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
 
 
-def as_floats(values: Any, name: str) -> tuple[Floats, str]:
-    """The values as float32 or float64, and the name of the type they were stored in."""
+def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
+    """The values as floating-point numbers, and the name of the type they were stored in.
+
+    A matrix of logits in half precision stays as it is: passes widen it row block by row block.
+    """
     if hasattr(values, "detach"):  # a torch tensor, recognised without importing torch
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
@@ -45,6 +48,9 @@ def as_floats(values: Any, name: str) -> tuple[Floats, str]:
     if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
         hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
         raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
+    is_matrix = array.ndim == 2 and array.shape[1] > 1 and spec.class_axis in {-1, 1}
+    if stored == "float16" and array.dtype.isnative and is_matrix and spec.kind == "logits":
+        return array, stored
     return _widen(array, stored, name)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from os import PathLike
 
+    from rhocal.data.executors import Executor
+
 Found = TypeVar("Found")
 
 AHEAD = 2
@@ -58,6 +60,10 @@ class Stream:
         if self.pieces is None:
             return Source(_from_iterator(self.iterator), InputSpec(classes=self.classes), log=self.log)
         return Source(list(self.pieces), InputSpec(classes=self.classes), log=self.log)
+
+    def on(self, executor: Executor) -> Source:
+        """The same blocks, processed by another executor."""
+        return self.as_source().on(executor)
 
     @property
     def again(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators import calibrator
 from rhocal.calibrators.fitting import Fits
-from rhocal.data.reader import Reader, told_of
+from rhocal.data.reader import Reader
 from rhocal.data.sampling import Half
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
@@ -37,7 +37,7 @@ def fit_all(
     methods = {name: calibrator(name) for names in todo.values() for name in names}
     if not methods:
         return []
-    fits = Fits(reader, told_of(reader, spec), methods)
+    fits = Fits(as_source(reader, spec=InputSpec(**(spec or {}))), methods)
     fitted: list[FittedMethod] = []
     for split, names in todo.items():
         half = None if split == OWN else Half(tuple(_sizes(reader)), int(split.removeprefix("seed ")))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.blocks import SLICE_ENTRIES
+from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.blocks import SLICE_ENTRIES
+from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.errors import InputError
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhocal.numerics import kernels
-from rhocal.numerics.threads import BLOCK_ENTRIES, over_blocks, row_blocks, scratch
+from rhocal.numerics.threads import BLOCK_ENTRIES, in_threads, over_blocks, row_blocks, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,6 +132,10 @@ def exp_normal(exponents: Floats) -> Floats:
 
 def lowest(z: Floats) -> float | None:
     """The smallest entry; None if not every entry is finite."""
+    if z.dtype == np.float16:
+        parts = [lowest(widened(np.ascontiguousarray(z[rows]))) for rows in row_blocks(*z.shape)]
+        finite = [part for part in parts if part is not None]
+        return min(finite, default=np.inf) if len(finite) == len(parts) else None
     if kernels.supports_matrix(z):
         return kernels.least(z)
     least, most = float(z.min(initial=np.inf)), float(z.max(initial=-np.inf))
@@ -140,6 +144,11 @@ def lowest(z: Floats) -> float | None:
 
 def scan(z: Floats) -> kernels.Scan:
     """Largest entry, its column, and sum of every row, and the smallest entry of all."""
+    if z.dtype == np.float16:
+        blocks = list(row_blocks(*z.shape))
+        parts = in_threads(lambda rows: scan(widened(np.ascontiguousarray(z[rows]))), blocks)
+        column, top, total = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        return kernels.Scan(column, top, total, min(part.least for part in parts))
     if kernels.supports_matrix(z):
         return kernels.scan(z)
     column, top, total = np.empty(len(z), np.intp), np.empty(len(z)), np.empty(len(z))

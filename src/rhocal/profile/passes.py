@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from rhocal.numerics import kernels
-from rhocal.numerics.special import Floats, Vector, exp_normal, rho_norm_slope, rho_norms, row_dot, row_sum, scan
-from rhocal.numerics.threads import over_blocks, row_blocks, scratch
+from rhocal.numerics.special import (
+    Floats,
+    Vector,
+    exp_normal,
+    rho_norm_slope,
+    rho_norms,
+    row_dot,
+    row_sum,
+    scan,
+    widened,
+)
+from rhocal.numerics.threads import BLOCK_ENTRIES, in_threads, over_blocks, row_blocks, scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +36,9 @@ FEW_CLASSES = 64
 
 FIVE = (3, 4, 6, 9, 12)
 """Scales two octaves wide, spaced as is best for a polynomial through them. Their exponentials are products of one."""
+
+WIDENED_ENTRIES = 8 * BLOCK_ENTRIES
+"""Entries in half precision that are widened at a time: 4 MB in single precision."""
 
 SAFE_EXPONENT = 40.0
 """exp of this, times any number of classes, is far from the ends of single precision."""
@@ -95,6 +108,7 @@ class ArrayPasses:
     """Passes over an array in memory: compiled where they can be (``kernels.py``), else in cache-sized blocks of rows."""
 
     source: Floats
+    """Float32 or float64."""
     seen: kernels.Scan | None = None
     """What a scan of the logits found, where there has been one."""
     rows: NDArray[np.intp] | None = None
@@ -225,3 +239,61 @@ class ArrayPasses:
 
         over_blocks(self.logits.shape, work)
         return found
+
+
+@dataclass(frozen=True)
+class HalfPasses:
+    """Passes over an array in half precision, which is widened row block by row block: twice its size is never in memory."""
+
+    source: NDArray[np.float16]
+    seen: kernels.Scan | None = None
+    """What a scan of the logits found, where there has been one."""
+    rows: NDArray[np.intp] | None = None
+    """Which rows of the source; None for all of them."""
+
+    @property
+    def logits(self) -> Floats:
+        """The rows in single precision."""
+        return widened(np.ascontiguousarray(self.source if self.rows is None else self.source[self.rows]))
+
+    def take(self, rows: NDArray[np.intp]) -> HalfPasses:
+        seen = None if self.seen is None else self.seen.take(rows)
+        return HalfPasses(self.source, seen, rows if self.rows is None else self.rows[rows])
+
+    def means(self) -> Vector:
+        return self._join(lambda passes, _: passes.means())
+
+    def largest(self, k: int) -> Vector:
+        return self._join(lambda passes, _: passes.largest(k), axis=0)
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        return self._join(lambda passes, _: passes.norms(rhos, center=center), axis=0)
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        norm, slope = self._join(lambda passes, _: np.stack(passes.norm_slope(rho, center=center)))
+        return norm, slope
+
+    def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        return tuple(self._join(lambda passes, rows: np.stack(passes.curve(top[rows], scale[rows], order))))
+
+    def moments(self, top: Vector, scales: Vector) -> Vector:
+        return self._join(lambda passes, rows: passes.moments(top[rows], scales))
+
+    def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        return self._join(lambda passes, rows: passes.moments_at(top[rows], scale[rows]))
+
+    def _join(self, read: Callable[[ArrayPasses, slice], Vector], axis: int = -1) -> Vector:
+        """What is read from each row block, along the axis of the samples."""
+
+        def part(rows: slice) -> Vector:
+            chosen = self.source[rows] if self.rows is None else self.source[self.rows[rows]]
+            seen = None if self.seen is None else self.seen.take(rows)
+            return read(ArrayPasses(widened(np.ascontiguousarray(chosen)), seen), rows)
+
+        n_rows = len(self.source) if self.rows is None else len(self.rows)
+        return np.concatenate(in_threads(part, list(row_blocks(n_rows, self.source.shape[1], WIDENED_ENTRIES))), axis)
+
+
+def array_passes(logits: Floats, seen: kernels.Scan | None = None) -> ArrayPasses | HalfPasses:
+    """Passes over an array of any precision."""
+    return HalfPasses(logits, seen) if logits.dtype == np.float16 else ArrayPasses(logits, seen)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.numerics.special import Vector, scan
-from rhocal.profile.passes import ArrayPasses, Curve
+from rhocal.numerics.special import Floats, Vector, scan
+from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses, array_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,20 +63,22 @@ class Profile:
     kept: dict[str, Vector] = field(default_factory=dict, repr=False)
     """What has been read so far: name → one row, or several, of one number a sample."""
     table: CurveTable | None = None
-    """Stands in for the logits of a saved profile."""
+    """Replaces the logits once they are released."""
+    log_center: float | None = None
+    """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
     @classmethod
     def of(cls, data: Predictions) -> Profile:
         """Read the cheap features of every sample."""
         assert data.labels is not None
-        logits = data.logits
+        logits = data.scores if data.kind == "logits" else data.logits  # half precision stays as it is stored
         rows = np.arange(data.n_samples)
         seen = data.seen if data.kind == "logits" else scan(logits)
         predicted, top, sums, _ = seen
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(
-            passes=ArrayPasses(logits, seen),
+            passes=array_passes(logits, seen),
             classes=data.classes,
             kind=data.kind,
             top=top,
@@ -99,10 +101,10 @@ class Profile:
             counts = sorted({part.n_classes for part in parts})
             raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
         weights = np.concatenate([part.weights * part.total_weight for part in parts])
-        arrays = [part.passes.logits for part in parts if isinstance(part.passes, ArrayPasses)]
+        arrays = [_stored(part.passes) for part in parts if isinstance(part.passes, ArrayPasses | HalfPasses)]
         whole = replace(
             first,
-            passes=ArrayPasses(np.concatenate(arrays)) if len(arrays) == len(parts) else None,
+            passes=array_passes(np.concatenate(arrays)) if len(arrays) == len(parts) else None,
             top=np.concatenate([part.top for part in parts]),
             label_gap=np.concatenate([part.label_gap for part in parts]),
             correct=np.concatenate([part.correct for part in parts]),
@@ -226,3 +228,8 @@ class Profile:
         if self.passes is None:
             raise InputError(f"this profile was saved without its logits, and {what} is not in it; fit on the logits")
         return self.passes
+
+
+def _stored(passes: ArrayPasses | HalfPasses) -> Floats:
+    """The rows as they are stored."""
+    return passes.source if passes.rows is None else passes.source[passes.rows]

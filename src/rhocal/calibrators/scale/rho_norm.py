@@ -102,6 +102,11 @@ class RhoNormScaling(ScaleCalibrator):
     alpha_ = Fitted[float]()
     center_ = Fitted[bool]()
 
+    @property
+    def fits_on(self) -> Literal["rows", "profile"]:
+        """The norm for a learned ρ is read from the logits in every step; norms of a grid are in a profile."""
+        return "rows" if self.rho == "learn" else "profile"
+
     @classmethod
     def paper(cls, **options: Any) -> Self:
         """The paper's preset; options given here go before it."""

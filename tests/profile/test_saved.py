@@ -7,8 +7,8 @@ import pytest
 
 import rhocal
 from helpers import real, run, synthetic
-from rhocal.calibrators import saved_profile
 from rhocal.errors import FileError, InputError
+from rhocal.profile import saved as saved_profile
 
 METHODS = ["temperature", "temperature-avuc", "rho-norm", "field", "smart", "pts"]
 

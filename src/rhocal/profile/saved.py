@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.container import class_list, read_tensors, write_tensors
-from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
-from rhocal.numerics.kernels import GRID
 from rhocal.profile.curve_table import Table
-from rhocal.profile.passes import FEW_CLASSES, ArrayPasses
+from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses
+from rhocal.profile.plan import ALL_NAMES, RINGS
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -29,48 +27,30 @@ FORMAT = "rhocal-profile"
 SCHEMA = 2
 """The table of 1 had its nodes elsewhere."""
 
-RINGS = (-1, 0, 1)
-"""Rings of the table that are saved: scales from 1/8 to 8 times the NLL-optimal one."""
-
-NAMES = (
-    *(f"norm {rho:g}{centred}" for centred in ("", " centred") for rho in GRID),
-    *("mean", "largest", "runner_up_gap", "base"),
-)
-"""Numbers of a sample that are saved."""
-
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
-    made = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are gone
-    if made is not None and not isinstance(made.log_centre, float):
+    table = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are released
+    if table is not None and not isinstance(table.log_centre, float):
         raise InputError("this profile was made for one fit; make one to save with rhocal.profile_logits(stream)")
-    log_scale = ScaleSearch.from_profile(profile).log_scale if made is None else float(made.log_centre)
+    log_center = profile.log_center if table is None else float(table.log_centre)
+    if log_center is None:
+        raise InputError("this profile has no center for its table; make one to save with rhocal.profile_logits")
     tensors: dict[str, Any] = {
         "top": profile.top,
         "label_gap": profile.label_gap,
         "correct": profile.correct.astype(np.uint8),
         "weights": profile.weights * profile.total_weight,
     }
-    if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses):
+    if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses | HalfPasses):
         tensors["logits"] = profile.passes.logits
     else:
-        profile.read(NAMES)
-        table = made or Table(profile, log_scale)
+        profile.read(ALL_NAMES)
+        table = table or Table(profile, log_center)
         tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
         tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}
-    card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_scale}
+    card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_center}
     write_tensors(path, FORMAT, SCHEMA, card, tensors)
-
-
-def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **spec: Any) -> Profile:
-    """The profile of a tune set, or of a ``rhocal.stream``; ``spec`` is what ``predictions`` takes (``kind``, …)."""
-    if type(logits).__module__ == "rhocal.data.streams":
-        from rhocal.calibrators.fitting import profile as of_stream  # noqa: PLC0415 - streams are read with what is here
-
-        return of_stream(logits, spec)
-    if labels is None:
-        raise InputError("labels are missing; a profile needs one label for each sample")
-    return Profile.of(predictions(logits, labels, sample_weight=sample_weight, **spec))
 
 
 def load_profile(path: str | PathLike[str]) -> Profile:
@@ -87,6 +67,7 @@ def load_profile(path: str | PathLike[str]) -> Profile:
             correct=tensors["correct"].astype(np.float64),
             weights=weights / weights.sum(),
             total_weight=float(weights.sum()),
+            log_center=float(card["log_centre"]),
             kept={
                 name.removeprefix("kept "): value.astype(np.float64)
                 for name, value in tensors.items()
