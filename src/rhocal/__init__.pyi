@@ -20,13 +20,13 @@ from rhocal.calibrators.binary.isotonic import IsotonicRegression as IsotonicReg
 from rhocal.calibrators.binary.platt import PlattScaling as PlattScaling
 from rhocal.calibrators.binary.spline import SplineCalibration as SplineCalibration
 from rhocal.calibrators.binary.venn_abers import VennAbers as VennAbers
-from rhocal.calibrators.blocks import plan_for as plan_for
-from rhocal.calibrators.blocks import profile_block as profile_block
 from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain as Chain
 from rhocal.calibrators.compose.ensemble import Average as Average
 from rhocal.calibrators.compose.ensemble import CrossFitted as CrossFitted
-from rhocal.calibrators.fitting import concat_profiles as profile_of
+from rhocal.calibrators.fitting import plan_for as plan_for
+from rhocal.calibrators.fitting import profile_block as profile_block
+from rhocal.calibrators.fitting import profile_logits as profile_logits
 from rhocal.calibrators.linear.matrix import MatrixScaling as MatrixScaling
 from rhocal.calibrators.linear.structured import StructuredScaling as StructuredScaling
 from rhocal.calibrators.linear.vector import VectorScaling as VectorScaling
@@ -34,9 +34,6 @@ from rhocal.calibrators.order.ets import EnsembleTemperatureScaling as EnsembleT
 from rhocal.calibrators.order.iop import IntraOrderPreserving as IntraOrderPreserving
 from rhocal.calibrators.order.polynomial import PolynomialScaling as PolynomialScaling
 from rhocal.calibrators.registry import CALIBRATORS as CALIBRATORS
-from rhocal.calibrators.saved_profile import load_profile as load_profile
-from rhocal.calibrators.saved_profile import profile_logits as profile_logits
-from rhocal.calibrators.saved_profile import save_profile as save_profile
 from rhocal.calibrators.scale.bounds import confidence_bounds as confidence_bounds
 from rhocal.calibrators.scale.field import FieldScaling as FieldScaling
 from rhocal.calibrators.scale.identity import Identity as Identity
@@ -63,6 +60,9 @@ from rhocal.objectives import SoftBinnedECE as SoftBinnedECE
 from rhocal.objectives import SoftECE as SoftECE
 from rhocal.objectives import TopBrier as TopBrier
 from rhocal.objectives import objective as objective
+from rhocal.profile.profile import Profile as Profile
+from rhocal.profile.saved import load_profile as load_profile
+from rhocal.profile.saved import save_profile as save_profile
 
 __all__ = [
     "CALIBRATORS",
@@ -93,6 +93,7 @@ __all__ = [
     "ParameterisedTemperatureScaling",
     "PlattScaling",
     "PolynomialScaling",
+    "Profile",
     "RhoNormScaling",
     "SoftBinnedECE",
     "SoftECE",
@@ -116,7 +117,6 @@ __all__ = [
     "plan_for",
     "profile_block",
     "profile_logits",
-    "profile_of",
     "save_profile",
     "stream",
 ]
