@@ -38,7 +38,7 @@ parts = ray.get([profile.remote(block, plan) for block in there])
 calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))
 before = rhocal.Identity().fit(*blocks[0])
 
-for name, cal in (("as it is", before), ("calibrated", calibrator)):
+for name, cal in (("uncalibrated", before), ("calibrated", calibrator)):
     total = reduce(lambda mine, more: mine + more, ray.get([sums.remote(block, cal) for block in there]))
     print(f"{name}: ECE {total.value:.4f}")
 alone = rhocal.TemperatureScaling().fit(*(np.concatenate(part) for part in zip(*blocks, strict=True)))

@@ -25,7 +25,7 @@ calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts
 ece = rhocal.metrics.ece
 before = there.map(lambda block: ece.of(*block, kind="logits")).reduce(add)
 after = there.map(lambda block: ece.of(calibrator.transform(block[0]), block[1], kind="logits")).reduce(add)
-print(f"as it is: ECE {before.value:.4f}\ncalibrated: ECE {after.value:.4f}")
+print(f"uncalibrated: ECE {before.value:.4f}\ncalibrated: ECE {after.value:.4f}")
 alone = rhocal.TemperatureScaling().fit(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
 print(f"temperature {calibrator.temperature_:.4f}, on one machine {alone.temperature_:.4f}")
 spark.stop()

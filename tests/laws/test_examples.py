@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, run
 
 ELSEWHERE = (
-    r"as it is: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\ntemperature ([\d.]+), on one machine \3\n"
+    r"uncalibrated: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\ntemperature ([\d.]+), on one machine \3\n"
 )
 EXAMPLES = {
     "pytorch": r"as trained: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\nexported: ",
