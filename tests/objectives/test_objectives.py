@@ -69,7 +69,7 @@ def test_spelling_is_free(text):
         ("", "cannot read ''"),
         ("nll +", "cannot read ''"),
         ("nll - kl", "cannot read 'nll - kl'"),
-        ("ece", "there is no 'ece'; there are nll"),
+        ("ece", "unknown term 'ece'; the terms are nll"),
         ("sce(size=3)", "sce has no option 'size'; it has batch_size"),
         ("nll(x=1)", "it has none"),
         ("sce(batch_size=0)", "at least 1"),
