@@ -22,6 +22,7 @@ import numpy as np
 
 from rhocal import FieldScaling, TemperatureScaling
 from rhocal.calibrators import calibrator
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
@@ -60,7 +61,7 @@ class Stage:
 
 def stages(pair: TunedOn) -> Iterator[Stage]:
     """The alternatives."""
-    whole = calibrator(FIRST).fit_checked(pair.tune, "logits")
+    whole = fit_validated(calibrator(FIRST), pair.tune, kind="logits")
     test = whole.map_.logits(pair.test)
     yield Stage("in sample", whole.map_.logits(pair.tune), test)
     for n_folds in (5, 10):
@@ -76,13 +77,15 @@ def split_rows(network: str, pair: TunedOn) -> Iterator[Row]:
         measured = measure_all(predictions(outputs, pair.test.labels))
         return Row(network, pair.name, method, measured, 0.0, pair.tune.n_samples, pair.test.n_samples)
 
-    temperature = TemperatureScaling().fit_checked(pair.tune, "logits")
+    temperature = fit_validated(TemperatureScaling(), pair.tune, kind="logits")
     yield row("temperature", temperature.map_.logits(pair.test))
     for stage in stages(pair):
         if stage.name == "in sample":
             yield row(f"{FIRST} alone", stage.test)
         for objective in OBJECTIVES:
-            second = FieldScaling(objective).fit_checked(replace(pair.tune, kind="logits", scores=stage.tune), "logits")
+            second = fit_validated(
+                FieldScaling(objective), replace(pair.tune, kind="logits", scores=stage.tune), kind="logits"
+            )
             yield row(
                 f"{stage.name}; {objective}", second.map_.logits(replace(pair.test, kind="logits", scores=stage.test))
             )

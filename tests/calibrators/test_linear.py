@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import rhocal
 from helpers import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
@@ -197,10 +198,11 @@ def test_folds_begin_where_another_fit_ended():
     logits, labels = synthetic(500, 14)  # more parameters than Newton steps are taken for
     near = StructuredScaling().fit(logits, labels)
     some = logits[:450], labels[:450]
-    cold, warm = StructuredScaling().fit(*some), StructuredScaling().begin_near(near).fit(*some)
+    cold, warm = StructuredScaling().fit(*some), fit_validated(StructuredScaling(), predictions(*some), start=near.map_)
     assert warm.solution_.n_evaluations < cold.solution_.n_evaluations
     np.testing.assert_allclose(warm.predict_proba(logits), cold.predict_proba(logits), atol=1e-5)
-    other = StructuredScaling(ridge_off_diagonal=None).begin_near(near).fit(*some)  # another shape: from the beginning
+    # another shape: from the beginning
+    other = fit_validated(StructuredScaling(ridge_off_diagonal=None), predictions(*some), start=near.map_)
     np.testing.assert_array_equal(other.weight_, StructuredScaling(ridge_off_diagonal=None).fit(*some).weight_)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rhocal.optimize import Solution
 
 
+C = TypeVar("C", bound="Calibrator")
 Output = Literal["probs", "logits"]
 ApplyFn = Callable[[Parameters, Any], Any]
 
@@ -252,20 +253,6 @@ class Calibrator(ABC):
             raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
         return self
 
-    # Behind the border: for calibrators made of others ----------------------------------------------------------------
-
-    def fit_checked(self, data: Predictions, kind: Kind) -> Self:
-        """Fit on data that has passed the border."""
-        validate_options(self)
-        self.__dict__.pop("map_", None)
-        self.solution_ = self._fit(data)
-        self.classes_, self.kind_ = data.classes, kind
-        return self
-
-    def begin_near(self, fitted: Calibrator) -> Self:  # noqa: ARG002
-        """Begin the next fit where a fit on similar samples ended, in families that can: the result is the same, sooner."""
-        return self
-
     def _fits_on_device(self, logits: Any) -> bool:  # noqa: ARG002
         """Whether to fit on the device where the logits are."""
         return False
@@ -279,6 +266,10 @@ class Calibrator(ABC):
     @abstractmethod
     def _fit(self, data: Predictions) -> Solution:
         """Set the attributes named in ``parameters``."""
+
+    def _fit_from(self, data: Predictions, start: Map) -> Solution:  # noqa: ARG002
+        """The same, beginning where a fit on similar samples ended; families that cannot begin as always."""
+        return self._fit(data)
 
     @abstractmethod
     def _map(self) -> Map:
@@ -307,6 +298,19 @@ class Calibrator(ABC):
                 f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
             )
         return predictions(logits, kind=kind or self.kind_, class_axis=class_axis, groups=groups)
+
+
+def fit_validated(calibrator: C, data: Predictions, *, kind: Kind | None = None, start: Map | None = None) -> C:
+    """Fit on validated data. ``kind`` is what will go in afterwards (the default: what the data is).
+
+    With ``start``, the map of a fit on similar samples, the result is the same, sooner.
+    """
+    validate_options(calibrator)
+    calibrator.__dict__.pop("map_", None)
+    fit = calibrator._fit if start is None else partial(calibrator._fit_from, start=start)  # noqa: SLF001 - our own
+    calibrator.solution_ = fit(data)
+    calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
+    return calibrator
 
 
 class ScaleCalibrator(Calibrator):

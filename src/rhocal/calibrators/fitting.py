@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.data.predictions import Predictions
@@ -74,7 +75,7 @@ class Fits:
         """Fit one of them on all rows or on those of a split; the profile it was fitted on, None if it was rows."""
         if self.plan is None:
             assert self.summary.rows is not None
-            calibrator.fit_checked(self.summary.rows, self.summary.rows.kind)
+            fit_validated(calibrator, self.summary.rows)
             return None
         if name in self.plan.errors:
             raise self.plan.errors[name]
@@ -200,7 +201,7 @@ def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) ->
             "drawn with a fixed seed, and it was fitted on those",
             SubsampleWarning,
         )
-    calibrator.fit_checked(rows, rows.kind)
+    fit_validated(calibrator, rows)
 
 
 def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: float) -> float:

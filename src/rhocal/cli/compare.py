@@ -170,13 +170,14 @@ def stream_rows(
 def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
     """The report on the last split: its calibrators are fitted once more, for those that worked."""
     from rhocal.calibrators import calibrator
+    from rhocal.calibrators.base import fit_validated
     from rhocal.evaluation.compare import FAILED
     from rhocal.reporting.document import build_document
 
     notes = {row.method: row.note for row in rows if row.split == pair.name and not row.note.startswith(FAILED)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
-        chosen = {name: calibrator(name).fit_checked(pair.tune, "logits") for name in notes}
+        chosen = {name: fit_validated(calibrator(name), pair.tune, kind="logits") for name in notes}
     found = build_document(
         pair.test, chosen, origin(source.stem, [source]), calibration=pair.tune, headline=headline(chosen), notes=notes
     )

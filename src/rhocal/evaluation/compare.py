@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data.atomic import writing
 from rhocal.data.predictions import Predictions
@@ -181,7 +182,7 @@ def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> I
     """Fit every method on the calibration set and measure it on the test set."""
     data = replace(pair.tune, scores=pair.tune.logits, kind="logits")
     for method, calibrator in methods.items():
-        fit = try_fit(method, calibrator, partial(calibrator.fit_checked, data, "logits"))
+        fit = try_fit(method, calibrator, partial(fit_validated, calibrator, data, kind="logits"))
         fit = replace(fit, split=pair.name, n_tune=pair.tune.n_samples)
         values: dict[str, float] = {}
         if fit.calibrator is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.race import Race
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.matrix import MatrixScaling
@@ -72,7 +72,7 @@ class AutoCalibrator(Calibrator):
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
         best, trials = Race(data, tried, self.n_folds, self.time_budget).run()
-        self.chosen_ = tried[best].fit_checked(data, "logits")
+        self.chosen_ = fit_validated(tried[best], data, kind="logits")
         inner = self.chosen_.solution_
         reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
         return Solution(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import chain_map
@@ -49,10 +49,10 @@ class Chain(Calibrator):
     second_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        self.first_ = unfitted(self.first).fit_checked(data, "logits")
+        self.first_ = fit_validated(unfitted(self.first), data, kind="logits")
         parts = CrossFit.from_predictions(self.first, data, self.n_folds, self.first_)
         outputs = parts.outputs(data) if parts.models else self.first_.map_.logits(data)
-        self.second_ = unfitted(self.second).fit_checked(replace(data, kind="logits", scores=outputs), "logits")
+        self.second_ = fit_validated(unfitted(self.second), replace(data, kind="logits", scores=outputs), kind="logits")
         first, second = self.first_.solution_, self.second_.solution_
         return Solution(
             f"{first.objective}, then {second.objective}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.cross_validation import CrossValidation
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
@@ -53,9 +54,7 @@ class CrossFit:
 
 def fit_inside(method: str | Calibrator, data: Predictions, fold: Fold, start: Calibrator | None = None) -> Calibrator:
     """Fit a method without a fold. Its warnings are left out: the fit on all samples gives its own."""
-    calibrator = unfitted(method)
-    if start is not None:
-        calibrator.begin_near(start)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        return calibrator.fit_checked(data.take(fold.inside), "logits")
+        map_ = None if start is None else start.map_
+        return fit_validated(unfitted(method), data.take(fold.inside), kind="logits", start=map_)

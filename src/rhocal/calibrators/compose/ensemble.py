@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import Map, mean_map
@@ -50,7 +50,7 @@ class CrossFitted(Calibrator):
     def _fit(self, data: Predictions) -> Solution:
         models = CrossFit.from_predictions(self.calibrator, data, self.n_folds).models
         # Samples that cannot be divided into folds are fitted together.
-        self.members_ = list(models) or [unfitted(self.calibrator).fit_checked(data, "logits")]
+        self.members_ = list(models) or [fit_validated(unfitted(self.calibrator), data, kind="logits")]
         return _evidence(self.members_)
 
     def _map(self) -> Map:
@@ -80,7 +80,7 @@ class Average(Calibrator):
     members_ = Fitted[list[Calibrator]]("calibrator")
 
     def _fit(self, data: Predictions) -> Solution:
-        self.members_ = [unfitted(member).fit_checked(data, "logits") for member in self.calibrators]
+        self.members_ = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]
         return _evidence(self.members_)
 
     def _map(self) -> Map:

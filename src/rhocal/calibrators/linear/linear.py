@@ -157,11 +157,12 @@ class LinearProblem:
         change = parameters[:, :-1]
         return (np.eye(m) + change if self.full else 1 + change[:, 0]), parameters[:, -1].copy()
 
-    def parameters_of(self, near: LinearCalibrator | None) -> Vector | None:
-        """The parameters of another map of 1 + Δ and b of the same shape, to start with; None if there is none."""
-        if near is None or (near.weight_.ndim == 2, len(near.bias_)) != (self.full, len(self.strengths)):
+    def start_from(self, near: Map) -> Vector | None:
+        """The parameters of another map of 1 + Δ and b, to start with; None if it has another shape."""
+        weight, bias = near.parameters["weight"].T, near.parameters["bias"]
+        if (weight.ndim == 2, len(bias)) != (self.full, len(self.strengths)):
             return None
-        return np.column_stack([near.weight_ - (np.eye(len(near.bias_)) if self.full else 1), near.bias_])
+        return np.column_stack([weight - (np.eye(len(bias)) if self.full else 1), bias])
 
     def __call__(self, parameters: Vector) -> tuple[float, Vector]:
         if isinstance(self.target, NLL):

@@ -6,8 +6,8 @@ number of parameters of each kind and falls with the number of samples, so that 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
@@ -61,9 +60,11 @@ class StructuredScaling(LinearCalibrator):
 
     scale_ = Fitted[float]()
     mix_ = Fitted[float]()
-    _near: StructuredScaling | None = field(default=None, init=False)
 
     def _fit(self, data: Predictions) -> Solution:
+        return self._fit_from(data, None)
+
+    def _fit_from(self, data: Predictions, start: Map | None) -> Solution:
         profile = Profile.of(data)
         self.scale_, self.mix_ = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
         each = data.n_classes / profile.total_weight
@@ -74,14 +75,9 @@ class StructuredScaling(LinearCalibrator):
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
         x = features(NUMPY, self._smoothing(data.n_classes), data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
-        start, self._near = problem.parameters_of(self._near), None
-        self.weight_, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "structured scaling")
+        minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
+        self.weight_, self.bias_, evidence = linear.fitted_map(problem, minimum, "structured scaling")
         return evidence
-
-    def begin_near(self, fitted: Calibrator) -> Self:
-        """Begin the next fit with the parameters of another."""
-        self._near = fitted if isinstance(fitted, StructuredScaling) else None
-        return self
 
     def _map(self) -> Map:
         return linear.linear_map(features, self.weight_, self.bias_, **self._smoothing(len(self.bias_)))

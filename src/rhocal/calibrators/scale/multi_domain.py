@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.base import ScaleCalibrator, fit_validated
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map, scale_map
@@ -123,7 +123,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
 
     def _one_domain(self, data: Predictions) -> optimize.Solution:
         """Plain temperature scaling."""
-        plain = TemperatureScaling(self.objective).fit_checked(data, "logits")
+        plain = fit_validated(TemperatureScaling(self.objective), data, kind="logits")
         n = len(FEATURES)
         self.unit_, self.temperature_, self.ridge_ = 1.0, plain.temperature_, np.inf
         self.domains_ = np.zeros(0, np.int64) if data.groups is None else np.unique(data.groups)
