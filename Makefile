@@ -11,7 +11,7 @@ BIN := $(VENV)/$(SCRIPTS)
 LOGITS ?= ../shared/data/logits
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test stubs figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
+.PHONY: help demo test stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality bench parity bench-stream scale clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
@@ -20,6 +20,7 @@ help:
 	@echo "make demo      install rhocal into $(VENV), compare all methods on the shipped logits, write a report"
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make stubs     write src/rhocal/__init__.pyi, the public names for type checkers"
+	@echo "make packages  write the list of packages in CONTRIBUTING.md from their docstrings"
 	@echo "make figures   draw the gallery of the documentation again"
 	@echo "make defaults  measure again why RhoNormScaling() has the defaults it has (LOGITS=folder of .npz)"
 	@echo "make field-defaults  the same for FieldScaling()"
@@ -78,6 +79,9 @@ pytest: $(VENV)/.installed-dev
 
 stubs: $(VENV)/.installed-dev
 	$(BIN)/python tests/support/stubs.py
+
+packages: $(VENV)/.installed-dev
+	$(BIN)/python tests/support/packages.py
 
 figures: $(VENV)/.installed-dev
 	$(BIN)/python experiments/gallery/gallery.py

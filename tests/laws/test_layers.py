@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from packages import ORDER, PAGE, page_with_packages
 from rhocal.data.demo import NETWORKS
 
 SOURCE = Path(rhocal.__file__).parent
@@ -90,6 +91,13 @@ def test_imports_follow_the_layers(path):
             continue
         assert (mine, other) in LATE, f"{mine} imports {other}"
         assert late, f"{mine} imports {other} when it is imported itself; it may only do so inside a function"
+
+
+def test_the_list_of_packages_is_that_of_the_docstrings():
+    assert PAGE.read_text(encoding="utf-8") == page_with_packages(), "run `make packages`"
+    assert {path.parent.relative_to(SOURCE).parts[0] for path in SOURCE.glob("*/__init__.py")} == {
+        package.partition("/")[0] for package in ORDER
+    }
 
 
 def test_at_most_twenty_entries():

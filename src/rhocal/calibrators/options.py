@@ -68,7 +68,7 @@ class Limits:
         if self.minimum is not None and self.maximum is not None:
             return f"{noun} from {self.minimum:g} to {self.maximum:g}"
         parts = (("of at least", self.minimum), ("above", self.above), ("of at most", self.maximum))
-        return " ".join([noun, *(f"{words} {limit:g}" for words, limit in parts if limit is not None)])
+        return " ".join([noun, *(f"{relation} {limit:g}" for relation, limit in parts if limit is not None)])
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _describe(hint: Any, limits: Limits) -> str:
-    words = [text for part in _alternatives(hint) for text in _describe_alternative(part, limits)]
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    alternatives = [text for part in _alternatives(hint) for text in _describe_alternative(part, limits)]
+    return " or ".join(filter(None, [", ".join(alternatives[:-1]), alternatives[-1]]))
 
 
 def _describe_alternative(hint: Any, limits: Limits) -> list[str]:

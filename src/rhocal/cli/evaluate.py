@@ -73,8 +73,8 @@ def evaluate(
     if calibrator is not None:
         calibrators[calibrator.name] = calibrator
     classes = None if calibrator is None else calibrator.classes_
-    named = None if groups == PREDICTED else groups
-    data = execution.open(source, arrays, spec.spec(classes), TEST, named)
+    group_column = None if groups == PREDICTED else groups
+    data = execution.open(source, arrays, spec.spec(classes), TEST, group_column)
     if groups is not None and not data.resident:
         execution.refuse({"--groups": True})
     shown = list(SHOWN) if metrics is None else [name.strip() for name in metrics.split(",")]

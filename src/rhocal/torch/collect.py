@@ -28,15 +28,15 @@ class Calibrated(nn.Module):
         self.probs = fitted.to_torch(output="probs", class_axis=class_axis)
         self.fitted = fitted
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Calibrated logits."""
-        out: Tensor = self.calibrator(logits_of(self.model(*inputs, **named)))
+        out: Tensor = self.calibrator(logits_of(self.model(*inputs, **keywords)))
         return out
 
-    def predict_proba(self, *inputs: Any, **named: Any) -> Tensor:
+    def predict_proba(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Calibrated probabilities, in eval mode and without gradients."""
         with evaluating(self.model), torch.no_grad():
-            out: Tensor = self.probs(logits_of(self.model(*inputs, **named)))
+            out: Tensor = self.probs(logits_of(self.model(*inputs, **keywords)))
         return out
 
 
