@@ -114,7 +114,7 @@ def test_smoothing_the_maximum_changes_next_to_nothing():
         ({"alpha": "big"}, "'auto'"),
         ({"solver": "newton"}, "solver is 'expected' or 'sgd'"),
         ({"selection": "nll"}, "selection is 'ece' or 'objective'"),
-        ({"objective": "ece"}, "there is no 'ece'"),
+        ({"objective": "ece"}, "unknown term 'ece'"),
         ({"n_bins": 0}, "n_bins"),
         ({"rho": "learn", "solver": "sgd"}, "needs solver='expected'"),
         ({"batch_size": 0}, "batch_size"),
