@@ -97,7 +97,8 @@ def test_fit_takes_options_and_says_what_it_found(folder):
     assert document["parameters"]["rho"] == 2
     assert document["objective"] == "nll"
     assert document["converged"]
-    assert document["tune"]["after"]["nll"] < document["tune"]["before"]["nll"]
+    values = document["calibration_set"]
+    assert values["rho-norm"]["nll"] < values["uncalibrated"]["nll"]
     cal = rhocal.load(folder / "x.safetensors")
     assert cal.center is False
 

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli import options
-from rhocal.cli.options import Arrays, Json, KindOption, grouped, input_spec, kind_of, print_json
+from rhocal.cli.options import (
+    Arrays,
+    ExecutionOptions,
+    Json,
+    KindOption,
+    grouped,
+    input_spec,
+    kind_of,
+    print_json,
+    skipped,
+)
 from rhocal.cli.report import ReportOption, headline, origin, write
-from rhocal.cli.streaming import ExecutionOptions, opened_pair, reading, skipped
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
@@ -22,12 +30,12 @@ if TYPE_CHECKING:
     from rhocal.evaluation.parallel_comparison import Key
 
 BETWEEN_WRITES = 5.0
-"""Seconds between two writes of all rows found so far."""
+"""Seconds between two writes of all rows."""
 
 
 @grouped
 def compare(
-    sources: Annotated[
+    paths: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE...",
@@ -37,65 +45,62 @@ def compare(
     ],
     *,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas, or `all`.")] = "all",
-    seeds: Annotated[int, typer.Option(min=1, help="Random halvings of files without a split of their own.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of random halvings of files without a test split.")] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the rows that the output file has, and run only what is missing.")
+        bool, typer.Option("--resume", help="Keep the rows of the output file, and run only what is missing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to work on; each takes a file and split at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes; each takes a file and split at a time.")] = 1,
     report: ReportOption = None,
-    per_network: Annotated[bool, typer.Option("--per-network", help="A table for each network too.")] = False,
+    per_network: Annotated[bool, typer.Option("--per-network", help="Print a table for each network too.")] = False,
     kind: KindOption = "logits",
     arrays: Arrays,
-    how: ExecutionOptions,
+    execution: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
-    """Compare methods: fit each on the tune half and measure it on the test half.
+    """Compare methods: fit each on a calibration set and measure it on a test set.
 
-    A file with a tune and a test split is used as it is; other files are cut into random halves, once for each seed. A
-    report is about one file, and its last halving. What is read block by block is read twice, whatever the number of
-    methods and seeds: once to fit them all and once to measure them all; methods that need whole rows are fitted on a
-    subsample, and their rows say so.
+    The two splits of a file are used if it has them; other files are cut into random halves, once for each seed. A
+    report is about one file and its last split. Files that are read block by block are read twice, whatever the number of
+    methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
     from rhocal.calibrators import CALIBRATORS, calibrator
     from rhocal.data.files import Names
-    from rhocal.evaluation import compare as comparing
-    from rhocal.evaluation import parallel_comparison as campaign
+    from rhocal.evaluation import parallel_comparison as comparison
+    from rhocal.evaluation.compare import split_of
     from rhocal.reporting import tables
 
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
-    _check(sources, output, report, arrays, resume=resume)
+    _check(paths, output, report, arrays, resume=resume)
     ledger = Ledger(output, names, resume=resume)
-    large = [source for source in sources if how.wanted(source)]
-    if large:
-        how.refuse({"--report": report is not None})
-    small = [source for source in sources if source not in large]
-    todo = campaign.tasks(
-        small, names, seeds, Names(arrays.logits_name, arrays.labels_name), kind_of(kind), ledger.done, arrays.labels
-    )
-    with tables.progress("fitting", sum(len(task.methods) for task in todo)) as step:
+    streamed = [path for path in paths if execution.streams(path)]
+    execution.refuse({"--report": report is not None and bool(streamed)})
+    resident = [path for path in paths if path not in streamed]
+    array_names = Names(arrays.logits_name, arrays.labels_name)
+    tasks = comparison.tasks(resident, names, seeds, array_names, kind_of(kind), ledger.done, arrays.labels)
+    with tables.progress("fitting", sum(len(task.methods) for task in tasks)) as step:
         try:
-            for new in campaign.run(todo, jobs):
+            for new in comparison.run(tasks, jobs):
                 ledger.keep(new)
                 for row in new:
                     step(f"{row.network}, {row.method}")
         finally:  # an interrupted run keeps what it has
             ledger.write()
-    for source in large:
-        ledger.keep(stream_rows(source, names, seeds, arrays, kind, how, ledger.done))
+    for path in streamed:
+        ledger.keep(_streamed_rows(path, names, seeds, arrays, kind, execution, ledger.done))
         ledger.write()
     show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
     if report is not None:
-        pair = comparing.splits(arrays.read(sources[0]), seeds, kind_of(kind))[-1]
-        write_report(report, sources[0], pair, ledger.ordered, quiet=as_json)
+        sets = comparison.validated_file(paths[0], array_names, arrays.labels, kind_of(kind))
+        write_report(report, paths[0], split_of(*sets, seeds - 1), ledger.ordered, quiet=as_json)
 
 
 class Ledger:
-    """The rows found so far, and the file that they are kept in, if there is one."""
+    """The rows so far, and the file that holds them, if there is one."""
 
     def __init__(self, output: Path | None, names: list[str], *, resume: bool) -> None:
         from rhocal.evaluation.compare import Row, read_rows
@@ -127,48 +132,50 @@ class Ledger:
 
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
-    """What does not go together is said before any work."""
+    """Raise an error for options that exclude each other, before any work."""
     if resume and output is None:
-        raise InputError("--resume goes on with the rows of a file; name it with -o")
+        raise InputError("--resume continues the rows of a file; name it with -o")
     if report is not None and len(sources) > 1:
         raise InputError(f"--report is about one file; got {len(sources)}")
     if arrays.labels is not None and len(sources) > 1:
         raise InputError(f"--labels belongs to one file of logits; got {len(sources)}")
 
 
-def stream_rows(
-    source: Path, names: list[str], seeds: int, arrays: Arrays, kind: str, how: ExecutionOptions, done: Collection[Key]
+def _streamed_rows(
+    path: Path,
+    names: list[str],
+    seeds: int,
+    arrays: Arrays,
+    kind: str,
+    execution: ExecutionOptions,
+    done: Collection[Key],
 ) -> list[Row]:
-    """The rows of a source that is read block by block."""
-    from rhocal.data.sources import as_source
+    """The rows of a file that is read block by block."""
     from rhocal.evaluation.compare import split_names
     from rhocal.evaluation.compare_streams import fit_all, measure_all
     from rhocal.evaluation.parallel_comparison import network_name
 
-    network = network_name(source)
-    tune, test = opened_pair(source, arrays, how)
+    network = network_name(path)
+    source, test = execution.open_splits(path, arrays, input_spec(kind))
     todo = {
         split: [name for name in names if (network, split, name) not in done]
         for split in split_names(seeds, has_test=test is not None)
     }
     if not any(todo.values()):
         return []
-    spec = {"kind": kind_of(kind)}
-    with how.cluster():
-        with reading(f"{network}, fitting", tune, how) as blocks:
-            fitted = fit_all(blocks, todo, spec)
-        execution = options.ExecutionOptions(how.stream, how.skip_bad, how.workers, how.scheduler)
-        measured = as_source(test or tune, spec=input_spec(kind))
-        with execution.progress(f"{network}, measuring", measured) as source_blocks:
-            found = measure_all(network, fitted, source_blocks)
-    for stream in (tune, test):
-        if stream is not None:
-            skipped(stream)
-    return found
+    with execution.cluster():
+        with execution.progress(f"{network}, fitting", source) as blocks:
+            fitted = fit_all(blocks, todo)
+        with execution.progress(f"{network}, measuring", test or source) as blocks:
+            rows = measure_all(network, fitted, blocks)
+    for part in (source, test):
+        if part is not None:
+            skipped(part)
+    return rows
 
 
 def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
-    """The report on the last split: its calibrators are fitted once more, for those that worked."""
+    """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.base import fit_validated
     from rhocal.evaluation.compare import FAILED

@@ -8,20 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Arrays, GroupsOption, Json, SourceFile, SpecOptions, grouped, groups_of, print_json
+from rhocal.cli.options import (
+    CALIBRATION,
+    Arrays,
+    ExecutionOptions,
+    GroupsOption,
+    Json,
+    SourceFile,
+    SpecOptions,
+    grouped,
+    print_json,
+    skipped,
+)
 from rhocal.cli.report import ReportOption, origin, write
-from rhocal.cli.streaming import TUNE, ExecutionOptions, fitted, opened
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-    from rhocal.data.files import Contents
+    from rhocal.calibrators.fitting import Fits
     from rhocal.data.predictions import Predictions
+    from rhocal.data.sources import Source
 
 
 @grouped
 def fit(
-    tune: SourceFile,
+    path: SourceFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
     method: Annotated[str, typer.Option("-m", "--method", help="A method; `rhocal methods` lists them.")] = "rho-norm",
@@ -32,96 +43,81 @@ def fit(
     spec: SpecOptions,
     groups: GroupsOption = None,
     report: ReportOption = None,
-    how: ExecutionOptions,
+    execution: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on held-out logits and labels, and save it.
 
-    If the file has a tune and a test split, the tune split is used. The file may also be a profile that `rhocal profile`
-    wrote; then the method must be one that scales the logits of each sample. A report measures on the
-    test split, if there is one.
+    The calibration split is used if the file has two splits. The file may also be a profile that `rhocal profile` wrote, for
+    methods that scale the logits of each sample. A report evaluates the calibrator on the test split, if there is one.
     """
-    from rhocal import metrics
     from rhocal.calibrators import calibrator
+    from rhocal.calibrators.fitting import fit as fit_source
     from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
-    from rhocal.data.predictions import predictions
-    from rhocal.profile import saved
-    from rhocal.reporting import tables
+    from rhocal.evaluation.evaluate import UNCALIBRATED
+    from rhocal.evaluation.measure import Measurement, measure_source
+    from rhocal.profile.saved import FORMAT
 
-    check_output(output, [tune])
+    check_output(output, [path])
     cal = calibrator(method, **_options(option or []))
-    if format_of(tune) == saved.FORMAT:
+    if groups is not None and not cal.takes_groups:
+        raise InputError(f"--groups: {method} knows no domains; leave --groups out, or use -m multi-domain")
+    if format_of(path) == FORMAT:
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
-        _fit_profile(cal, method, tune, output, as_json=as_json)
+        _fit_profile(cal, method, path, output, as_json=as_json)
         return
-    if how.wanted(tune):
-        how.refuse(
-            {"--groups": groups is not None, "--class-axis": spec.class_axis != -1, "--report": report is not None}
-        )
-        about = fitted(
-            cal, opened(tune, arrays, TUNE, how), {"kind": spec.kind, "ignore_index": spec.ignore_index}, how
-        )
-        cal.save(output)
-        _show(cal, method, output, about, as_json=as_json)
-        return
-    contents = arrays.read(tune, groups)
-    split = contents.for_tuning()
-    arguments = {**vars(spec), "classes": contents.classes, "groups": groups_of(groups, tune, split)}
-    cal.fit(split.logits, split.labels, **arguments)
+    if report is None:
+        source, test = execution.open(path, arrays, spec.spec(), CALIBRATION, groups), None
+    else:
+        execution.refuse({"--report": execution.streams(path)})
+        source, test = execution.open_splits(path, arrays, spec.spec(), groups)
+    with execution.cluster(), execution.progress("fitting", source) as blocks:
+        fits = fit_source(cal, blocks)
     cal.save(output)
-    data = predictions(split.logits, split.labels, **arguments)
-    before, after = (
-        metrics.measure_all(data),
-        metrics.measure_all(predictions(cal.transform(data.logits, kind="logits", groups=data.groups), data.labels)),
-    )
-    document = {
-        **_fitted(cal, method, output),
-        "n_samples": data.n_samples,
-        "n_classes": data.n_classes,
-        "n_ignored": data.n_ignored,
-        "n_clipped": data.n_clipped,
-        "tune": {"before": before, "after": after},
-    }
-    if report is not None:
-        _report(cal, method, data, contents, arguments, report, quiet=as_json)
-    if as_json:
-        print_json(document)
+    if not source.resident:
+        _show(cal, method, output, _read_counts(source, fits), {}, as_json=as_json)
         return
-    screen = tables.console()
-    screen.print(_pairs(cal, method))
-    screen.print(
-        tables.metric_values({"before": before, "after": after}, f"on the {data.n_samples:,} tune samples themselves")
-    )
-    screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+    data = source.predictions
+    counts = {name: getattr(data, name) for name in ("n_samples", "n_classes", "n_ignored", "n_clipped")}
+    values = measure_source(source, [Measurement({UNCALIBRATED: None, method: cal})]).values
+    if report is not None:
+        _report(cal, method, data, test, path, report, quiet=as_json)
+    _show(cal, method, output, counts, values, as_json=as_json)
+
+
+def _read_counts(source: Source, fits: Fits) -> dict[str, Any]:
+    """What is known of a source that was read block by block."""
+    profile = next(iter(fits.summary.profiles.values()), None)
+    counts = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
+    n_bytes = {"bytes_read": source.bytes_read} if source.bytes_read else {}
+    return {**counts, **n_bytes, **skipped(source)}
 
 
 def _report(
     cal: Calibrator,
     method: str,
-    tune: Predictions,
-    contents: Contents,
-    spec: dict[str, Any],
+    calibration: Predictions,
+    test: Source | None,
     path: Path,
+    output: Path,
     *,
     quiet: bool,
 ) -> None:
-    """On the test split; where there is none, on the tune samples themselves, which the report says."""
-    from rhocal.data.predictions import predictions
+    """Write a report on the test split; without one, on the calibration set itself, which the report states."""
     from rhocal.reporting.document import build_document
 
-    test = contents.test if contents.test is not None and contents.test.labels is not None else None
-    data = tune if test is None else predictions(test.logits, test.labels, **{**spec, "groups": test.groups})
-    found = build_document(
+    data = calibration if test is None else test.predictions
+    page = build_document(
         data,
         {method: cal},
-        origin(contents.path.stem, [contents.path]),
-        calibration=tune,
+        origin(path.stem, [path]),
+        calibration=calibration,
         same_samples=test is None,
         groups=data.groups,
     )
-    write(found, path, quiet=quiet)
+    write(page, output, quiet=quiet)
 
 
 def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as_json: bool) -> None:
@@ -131,32 +127,45 @@ def _fit_profile(cal: Calibrator, method: str, source: Path, output: Path, *, as
 
     if not isinstance(cal, ScaleCalibrator):
         raise InputError(
-            f"{method} needs the logits; a profile serves methods that multiply a sample's logits by a number: "
+            f"{method} needs the logits; a profile is for methods that multiply the logits of a sample by a number: "
             "temperature, rho-norm, field, smart, pts"
         )
     profile = load_profile(source)
     cal.fit_profile(profile)
     cal.save(output)
     shape = {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
-    _show(cal, method, output, shape, as_json=as_json)
+    _show(cal, method, output, shape, {}, as_json=as_json)
 
 
-def _show(cal: Calibrator, method: str, output: Path, about: dict[str, Any], *, as_json: bool) -> None:
-    """A fit without figures of its own."""
+def _show(
+    cal: Calibrator,
+    method: str,
+    output: Path,
+    counts: dict[str, Any],
+    values: dict[Any, dict[str, float]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the fit, and the metrics of the calibration set where it is in memory."""
     from rhocal.reporting import tables
 
     if as_json:
-        print_json({**_fitted(cal, method, output), **about})
+        measured = {"calibration_set": values} if values else {}
+        print_json({**_evidence(cal, method, output), **counts, **measured})
         return
     screen = tables.console()
-    screen.print(_pairs(cal, method))
-    if "n_samples" in about:
-        screen.print(f"{about['n_samples']:,} samples, {about['n_classes']:,} classes")
-    screen.print(f"saved {output}; measure it on other data with: rhocal evaluate OTHER -c {output}")
+    summary = {"method": method, **_parameters(cal), "objective": cal.solution_.objective}
+    screen.print(tables.pairs(summary, "fitted"))
+    if values:
+        title = f"on the {counts['n_samples']:,} samples of the calibration set itself"
+        screen.print(tables.metric_values(values, title))
+    elif "n_samples" in counts:
+        screen.print(f"{counts['n_samples']:,} samples, {counts['n_classes']:,} classes")
+    screen.print(f"saved {output}; evaluate it on other data with: rhocal evaluate OTHER -c {output}")
 
 
-def _fitted(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
-    """The fit and its evidence."""
+def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
+    """The fitted parameters, and the evidence of the fit."""
     return {
         "method": method,
         "output": str(output),
@@ -167,13 +176,6 @@ def _fitted(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
         "at_bound": cal.solution_.at_bound,
         "trials": list(cal.solution_.trials),
     }
-
-
-def _pairs(cal: Calibrator, method: str) -> Any:
-    """The same for people."""
-    from rhocal.reporting import tables
-
-    return tables.pairs({"method": method, **_parameters(cal), "objective": cal.solution_.objective}, "fitted")
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
@@ -191,18 +193,18 @@ def _options(texts: list[str]) -> dict[str, Any]:
 
 
 def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
-    """The fitted numbers; of arrays, their shape. Those of the calibrators it is made of come as ``child.number``."""
+    """The fitted parameters; of arrays, their shape. Those of its member calibrators are named ``child.parameter``."""
     import numpy as np
 
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name in cal.parameters:
         value = getattr(cal, name)
         text = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
-        found[prefix + name.rstrip("_")] = text
+        parameters[prefix + name.rstrip("_")] = text
     for name in cal.children:
-        inside = getattr(cal, name)
-        if isinstance(inside, list):
-            found[prefix + name.rstrip("_")] = f"{len(inside)} calibrators"
+        child = getattr(cal, name)
+        if isinstance(child, list):
+            parameters[prefix + name.rstrip("_")] = f"{len(child)} calibrators"
         else:
-            found |= _parameters(inside, f"{prefix}{name.rstrip('_')}.")
-    return found
+            parameters |= _parameters(child, f"{prefix}{name.rstrip('_')}.")
+    return parameters

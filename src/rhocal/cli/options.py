@@ -151,16 +151,16 @@ class ExecutionOptions:
         assert missing is not None
         raise missing
 
-    def open_splits(self, path: Path, arrays: Arrays, spec: InputSpec) -> tuple[Source, Source | None]:
+    def open_splits(
+        self, path: Path, arrays: Arrays, spec: InputSpec, groups: str | None = None
+    ) -> tuple[Source, Source | None]:
         """The calibration and the test source of a file; None for a file with a single set."""
         if not self.streams(path):
-            contents = arrays.read(path)
-            if contents.tune is None or contents.test is None:
-                return resident_source(path, arrays, spec, CALIBRATION, contents=contents), None
-            first, second = (
-                resident_source(path, arrays, spec, suffixes, contents=contents) for suffixes in (CALIBRATION, TEST)
-            )
-            return first, second
+            contents = arrays.read(path, groups)
+            first = resident_source(path, arrays, spec, CALIBRATION, groups, contents)
+            if contents.tune is None or contents.test is None or contents.test.labels is None:
+                return first, None
+            return first, resident_source(path, arrays, spec, TEST, None, contents)
         try:
             return self.open(path, arrays, spec, ()), None
         except MissingArrayError:
@@ -229,7 +229,7 @@ def resident_source(
 
     contents = contents or arrays.read(path, groups)
     part = contents.for_testing() if suffixes == TEST else contents.for_tuning()
-    block = Block(part.logits, part.labels, str(path), None, groups_of(groups, path, part))
+    block = Block(part.logits, part.labels, str(path), None, groups_of(groups, path, part) if groups else part.groups)
     return Source((block,), replace(spec, classes=contents.classes) if spec.classes is None else spec, resident=True)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rhocal.calibrators import calibrator
 from rhocal.calibrators.fitting import Fits
-from rhocal.data.reader import Reader
 from rhocal.data.sampling import Half
-from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.evaluation.compare import COLUMNS, OWN, FittedMethod, Row, split_names, try_fit
 from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, measure_source
@@ -18,37 +16,38 @@ from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, measure_source
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from rhocal.data.reader import BlockReader
     from rhocal.data.sources import Source
-    from rhocal.data.streams import Stream
 
 MOST_CLASSWISE = 4096
 """Classes up to which classwise ECE is measured: its sums are 240 bytes a class, for every method and split."""
 
 
-def fit_all(
-    reader: BlockReader, todo: Mapping[str, Collection[str]], spec: Mapping[str, Any] | None = None
-) -> list[FittedMethod]:
-    """Fit methods on splits of one stream: split → methods, and the halves of ``seed k`` are those of ``compare``.
+def fit_all(source: Source, todo: Mapping[str, Collection[str]]) -> list[FittedMethod]:
+    """Fit methods on splits of one source: split → methods, and the halves of ``seed k`` are those of ``compare``.
 
     Methods that scale a sample's logits are fitted on profiles that one pass makes for all; others on the samples of a
-    subsample (see ``rhocal.data.sampling``) that are in the half, and their note says so.
+    subsample (see ``rhocal.data.sampling``) that are in the half, with a note.
     """
     methods = {name: calibrator(name) for names in todo.values() for name in names}
     if not methods:
         return []
-    fits = Fits(as_source(reader, spec=InputSpec(**(spec or {}))), methods)
+    halves = {split: None if split == OWN else Half(_sizes(source), seed_of(split)) for split in todo}
+    fits = Fits(source, methods)
     fitted: list[FittedMethod] = []
     for split, names in todo.items():
-        half = None if split == OWN else Half(tuple(_sizes(reader)), int(split.removeprefix("seed ")))
         for name in names:
             cal = calibrator(name)
-            result = try_fit(name, cal, lambda name=name, cal=cal, half=half: fits.fit(name, cal, half))  # type: ignore[misc]
-            fitted.append(replace(result, split=split, half=half, n_tune=fits.n_rows(half)))
+            result = try_fit(name, cal, partial(fits.fit, name, cal, halves[split]))
+            fitted.append(replace(result, split=split, half=halves[split], n_tune=fits.n_rows(halves[split])))
     return fitted
 
 
-def _sizes(source: BlockReader) -> Sequence[int]:
+def seed_of(split: str) -> int:
+    """The seed in the name of a split."""
+    return int(split.removeprefix("seed "))
+
+
+def _sizes(source: Source) -> tuple[int, ...]:
     if source.sizes is None:
         raise InputError("an iterator cannot be cut into halves, which takes a second pass; write its blocks to a file")
     return source.sizes
@@ -73,18 +72,9 @@ def measure_all(network: str, fitted: Sequence[FittedMethod], test: Source) -> l
 
 
 def compare_streams(
-    network: str,
-    methods: Collection[str],
-    tune: Stream,
-    test: Stream | None = None,
-    *,
-    n_seeds: int = 5,
-    **spec: Any,
+    network: str, methods: Collection[str], source: Source, test: Source | None = None, *, n_seeds: int = 5
 ) -> list[Row]:
-    """Rows of a comparison of streams: fitted on one and measured on the other, or on random halves of the first.
-
-    ``spec`` is ``kind`` and ``classes``. See ``fit_all`` and ``measure_all`` for other readers than this process.
-    """
+    """Rows of a comparison: fitted on a source and measured on another, or on random halves of the first."""
     todo = {split: list(methods) for split in split_names(n_seeds, has_test=test is not None)}
-    fitted = fit_all(Reader(tune), todo, spec)
-    return measure_all(network, fitted, as_source(tune if test is None else test, spec=InputSpec(**spec)))
+    fitted = fit_all(source, todo)
+    return measure_all(network, fitted, source if test is None else test)
