@@ -9,8 +9,8 @@ from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling
 from rhocal.calibrators.compose import auto
 from rhocal.calibrators.folds import stratified_codes
 from rhocal.calibrators.scale.features import Standardization
-from rhocal.calibrators.scale.field import Linear
-from rhocal.calibrators.scale.pts import WIDTHS, Network
+from rhocal.calibrators.scale.field import LinearLogScale
+from rhocal.calibrators.scale.pts import WIDTHS, ScaleNetwork
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
@@ -28,10 +28,10 @@ def two_kinds(n=4000, seed=0):
     return logits, labels, rng
 
 
-@pytest.mark.parametrize("make", [Linear, Network])
+@pytest.mark.parametrize("make", [LinearLogScale, ScaleNetwork])
 def test_slopes(make):
     features = np.random.default_rng(0).normal(size=(30, 3))
-    scale_map = make(features, 0.5) if make is Linear else make(features, 0.5, 2, 0)
+    scale_map = make(features, 0.5) if make is LinearLogScale else make(features, 0.5, 2, 0)
     x = scale_map.start(0.3) + np.random.default_rng(1).normal(size=len(scale_map.start(0.3))) * 0.3
     h = 1e-6
     numeric = [(scale_map.scales(x + h * e)[0] - scale_map.scales(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
@@ -40,10 +40,10 @@ def test_slopes(make):
     np.testing.assert_allclose(pulled, outer @ np.transpose(numeric), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("make", [Linear, Network])
+@pytest.mark.parametrize("make", [LinearLogScale, ScaleNetwork])
 def test_the_start_is_temperature_scaling(make):
     features = np.random.default_rng(0).normal(size=(30, 3))
-    scale_map = make(features, 1.0) if make is Linear else make(features, 1.0, 2, 0)
+    scale_map = make(features, 1.0) if make is LinearLogScale else make(features, 1.0, 2, 0)
     np.testing.assert_allclose(scale_map.scales(scale_map.start(0.7))[0], np.exp(0.7))
 
 

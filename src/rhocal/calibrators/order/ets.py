@@ -13,7 +13,7 @@ from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.calibrators.scale.standardized_features import equal_logits_solution
 from rhocal.numerics.special import Vector, log_softmax, softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -63,7 +63,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         profile = Profile.of(data)
         if not profile.spread > 0:
             self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
-            return nothing_to_read(target)
+            return equal_logits_solution(target)
         search = ScaleSearch.from_profile(profile)
         mixture = Mixture(data, search, search.prepared(target))
         bounds = [search.bounds, (0.0, 1.0), (0.0, MAX_UNIFORM)]

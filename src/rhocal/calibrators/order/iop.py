@@ -15,7 +15,7 @@ from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.calibrators.scale.standardized_features import equal_logits_solution
 from rhocal.numerics.special import Vector, log_softmax
 from rhocal.numerics.tables import padded
 from rhocal.objectives import Objective, objective
@@ -89,7 +89,7 @@ class IntraOrderPreserving(OrderCalibrator):
         self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
         if not profile.spread > 0:
             self.unit_, self.ridge_ = 1.0, np.inf
-            return nothing_to_read(target)
+            return equal_logits_solution(target)
         search = ScaleSearch.from_profile(profile)
         self.unit_ = float(np.exp(search.log_scale))
         target = search.prepared(target)

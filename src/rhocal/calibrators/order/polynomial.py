@@ -16,7 +16,7 @@ from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached
-from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.calibrators.scale.standardized_features import equal_logits_solution
 from rhocal.numerics.special import Floats, Vector, softmax
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
@@ -74,7 +74,7 @@ class PolynomialScaling(OrderCalibrator):
         profile = Profile.of(data)
         what = "squared error of membership"
         if not profile.spread > 0:
-            return nothing_to_read(what)
+            return equal_logits_solution(what)
         search = ScaleSearch.from_profile(profile)
         self.unit_ = float(np.exp(search.log_scale))
         at_bound = bound_reached(search.log_scale, search.bounds)

@@ -14,7 +14,7 @@ from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import STANDARD, profile_features, raw_features, standardize
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
 from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
 
@@ -80,13 +80,17 @@ class FieldScaling(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        ground = StandardizedFeatures.of(profile, lambda unit: profile_features(profile, unit, self.features))
-        ground.left_to(self)
-        field = Linear(ground.inputs, ground.unit)
-        if ground.fit is None:
+        features = StandardizedFeatures.from_profile(
+            profile, lambda unit: profile_features(profile, unit, self.features)
+        )
+        features.store_on(self)
+        field = LinearLogScale(features.values, features.unit)
+        if features.search is None:
             self.bias_, self.weights_, self.ridge_ = 0.0, field.start(0.0)[1:], np.inf
-            return nothing_to_read(target)
-        x, self.ridge_, solution = ridges.fit_scale_map(ground.fit, field, target, RIDGES, options, "field scaling")
+            return equal_logits_solution(target)
+        x, self.ridge_, solution = ridges.fit_scale_map(
+            features.search, field, target, RIDGES, options, "field scaling"
+        )
         self.bias_, self.weights_ = float(x[0]), x[1:]
         return solution
 
@@ -103,7 +107,7 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
 
 
-class Linear:
+class LinearLogScale:
     """log σ = x₀ + features · (x₁, x₂, …)."""
 
     def __init__(self, features: Vector, unit: float) -> None:
@@ -114,7 +118,7 @@ class Linear:
         """Temperature scaling."""
         return np.r_[log_scale, np.zeros(self.features.shape[1])]
 
-    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Vjp]:
         """Every sample's scale, and the way back to the parameters."""
         scale, slope = ridges.bounded_scale(dot(self._slopes.T, x), self.unit)
         return scale, lambda outer: dot(self._slopes, slope * outer)

@@ -14,8 +14,8 @@ from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import STANDARD, Standardization, profile_features, raw_features, standardize
-from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.scale.features import STANDARD, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
 from rhocal.numerics.special import Vector
@@ -24,6 +24,7 @@ from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal import optimize
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.data.predictions import Kind, Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.profile.sample_features import SampleFeatures
@@ -99,26 +100,19 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         profile = Profile.of(data)
         if data.groups is None or not profile.spread > 0:
             return self._one_domain(data)
-        search = ScaleSearch.from_profile(profile)
-        unit = self.unit_ = float(np.exp(search.log_scale))
+        features = StandardizedFeatures.from_profile(profile, lambda unit: profile_features(profile, unit, FEATURES))
+        features.store_on(self)
+        search, unit = features.search, features.unit
+        assert search is not None
         self.domains_ = np.unique(data.groups[profile.weights > 0])
         codes = _codes(data.groups, self.domains_)
-        x, self.ridge_, solution = ridges.fit_scale_map(
-            search,
-            Domains(codes, len(self.domains_), unit),
-            target,
-            RIDGES,
-            options,
-            "multi-domain temperature scaling",
-        )
+        domains = Domains(codes, len(self.domains_), unit)
+        what = "multi-domain temperature scaling"
+        x, self.ridge_, solution = ridges.fit_scale_map(search, domains, target, RIDGES, options, what)
         scales = ridges.bounded_scale(x[0] + x[1:], unit)[0]
         self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / scales
-        raw = profile_features(profile, unit, FEATURES)
-        standard = Standardization.from_features(raw, profile.weights)
-        self.low_, self.high_, self.mean_, self.sd_ = standard.low, standard.high, standard.mean, standard.sd
-        self.weights_ = predict_log_scale(
-            search, search.prepared(target), codes, np.log(scales), standard(raw), float(x[0])
-        )
+        prepared = search.prepared(target)
+        self.weights_ = predict_log_scale(search, prepared, codes, np.log(scales), features.values, float(x[0]))
         return solution
 
     def _one_domain(self, data: Predictions) -> optimize.Solution:
@@ -170,7 +164,7 @@ class Domains:
         """Temperature scaling."""
         return np.r_[log_scale, np.zeros(self.n_domains)]
 
-    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Vjp]:
         """Every sample's scale, and the way back to the parameters."""
         scale, slope = ridges.bounded_scale(x[0] + np.where(self.known, x[1:][self.codes], 0.0), self.unit)
 

@@ -13,7 +13,7 @@ from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import STANDARD, standardize
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, nothing_to_read
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
 from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import TOP_K
@@ -80,18 +80,19 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     def _fit_profile(self, profile: Profile) -> Solution:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        ground = StandardizedFeatures.of(profile, lambda unit: unit * ProfileFeatures(profile).centered_top(self.top_k))
-        ground.left_to(self)
+        top = ProfileFeatures(profile).centered_top(self.top_k)
+        features = StandardizedFeatures.from_profile(profile, lambda unit: unit * top)
+        features.store_on(self)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
-        networks = [Network(ground.inputs, ground.unit, width, self.random_state) for width in widths]
-        if ground.fit is None:
+        networks = [ScaleNetwork(features.values, features.unit, width, self.random_state) for width in widths]
+        if features.search is None:
             self.network_, self.ridge_ = networks[0].start(0.0), np.inf
-            return nothing_to_read(target)
-        prepared = ground.fit.prepared(target)
-        choices = [ridges.choose_ridge(ground.fit, network, prepared, RIDGES, options) for network in networks]
+            return equal_logits_solution(target)
+        prepared = features.search.prepared(target)
+        choices = [ridges.choose_ridge(features.search, network, prepared, RIDGES, options) for network in networks]
         best = min(range(len(widths)), key=lambda i: choices[i].score)
         self.network_, self.ridge_, solution = ridges.fit_scale_map(
-            ground.fit, networks[best], target, RIDGES, options, "parameterised temperature scaling", choices[best]
+            features.search, networks[best], target, RIDGES, options, "parameterised temperature scaling", choices[best]
         )
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return replace(solution, trials=tuple(rows))
@@ -112,7 +113,7 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
 
 
-class Network:
+class ScaleNetwork:
     """One hidden layer: x = (bias, v, c, W)."""
 
     def __init__(self, inputs: Vector, unit: float, n_hidden: int, seed: int) -> None:
@@ -124,7 +125,7 @@ class Network:
         drawn = np.random.default_rng(self.seed).normal(size=h * k) / np.sqrt(k)
         return np.r_[log_scale, np.zeros(2 * h), drawn]
 
-    def scales(self, x: Vector) -> tuple[Vector, ridges.Pull]:
+    def scales(self, x: Vector) -> tuple[Vector, ridges.Vjp]:
         """Every sample's scale, and the way back to the parameters."""
         h = self.n_hidden
         v, c, w = x[1 : 1 + h], x[1 + h : 1 + 2 * h], x[1 + 2 * h :].reshape(h, -1)

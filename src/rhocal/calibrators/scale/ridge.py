@@ -42,7 +42,7 @@ CHOOSING_TOLERANCE = 1e-7
 """Relative decrease at which fits inside cross-validation stop: far below the differences they are compared by."""
 
 
-Pull = Callable[["Vector"], "Vector"]
+Vjp = Callable[["Vector"], "Vector"]
 """A slope in every sample's scale → a slope in every parameter."""
 
 
@@ -52,7 +52,7 @@ class ScaleMap(Protocol):
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling with this log scale, which is the first parameter; the ridge pulls the others to 0."""
 
-    def scales(self, x: Vector) -> tuple[Vector, Pull]:
+    def scales(self, x: Vector) -> tuple[Vector, Vjp]:
         """The scale of every sample, and how a slope in every scale becomes one in every parameter."""
 
 

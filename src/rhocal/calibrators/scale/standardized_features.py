@@ -1,4 +1,4 @@
-"""What scale maps of standardised features share: the steps before their map is fitted, and what they remember of them."""
+"""What scale maps of standardized features share: the steps before the fit, and the numbers that are kept of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rhocal.profile.profile import Profile
 
 
-class Remembers(Protocol):
-    """A calibrator that keeps the NLL-optimal scale, and of each feature the range, mean and deviation in tuning."""
+class HasStandardization(Protocol):
+    """A calibrator that keeps the NLL-optimal scale, and of each feature the range, mean and deviation."""
 
     unit_: float
     low_: Vector
@@ -31,32 +31,32 @@ class Remembers(Protocol):
 
 @dataclass(frozen=True)
 class StandardizedFeatures:
-    """A tune set as a map of features sees it."""
+    """The features of a calibration set that a scale is a function of."""
 
-    fit: ScaleSearch | None
-    """None: every logit of every sample is equal, so there is nothing to read, and every scale gives the same rows."""
+    search: ScaleSearch | None
+    """None: every logit of every sample is equal, and every scale gives the same rows."""
     unit: float
     """The NLL-optimal scale, in which logits are measured before features are taken."""
     standard: Standardization
-    inputs: Vector
-    """The standardised features of every sample."""
+    values: Vector
+    """The standardized features of every sample."""
 
     @classmethod
-    def of(cls, profile: Profile, features: Callable[[float], Vector]) -> StandardizedFeatures:
-        """Find the NLL-optimal scale and standardise the features, which depend on it."""
-        fit = ScaleSearch.from_profile(profile) if profile.spread > 0 else None
-        unit = float(np.exp(fit.log_scale)) if fit else 1.0
+    def from_profile(cls, profile: Profile, features: Callable[[float], Vector]) -> StandardizedFeatures:
+        """Find the NLL-optimal scale and standardize the features, which depend on it."""
+        search = ScaleSearch.from_profile(profile) if profile.spread > 0 else None
+        unit = float(np.exp(search.log_scale)) if search else 1.0
         raw = features(unit)
         standard = Standardization.from_features(raw, profile.weights)
-        return cls(fit, unit, standard, standard(raw))
+        return cls(search, unit, standard, standard(raw))
 
-    def left_to(self, calibrator: Remembers) -> None:
-        """Let a calibrator remember what it needs to see other samples the same way."""
+    def store_on(self, calibrator: HasStandardization) -> None:
+        """Store the numbers that the features of other samples are standardized with."""
         calibrator.unit_ = self.unit
         calibrator.low_, calibrator.high_ = self.standard.low, self.standard.high
         calibrator.mean_, calibrator.sd_ = self.standard.mean, self.standard.sd
 
 
-def nothing_to_read(target: Objective | str) -> Solution:
+def equal_logits_solution(target: Objective | str) -> Solution:
     """The evidence of a fit on logits that are all equal."""
     return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003

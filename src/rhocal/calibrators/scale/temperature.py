@@ -12,7 +12,7 @@ from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import nothing_to_read
+from rhocal.calibrators.scale.standardized_features import equal_logits_solution
 from rhocal.objectives import NLL, Objective, objective
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TemperatureScaling(ScaleCalibrator):
         target = objective(self.objective)
         if not profile.spread > 0:
             self.temperature_ = 1.0
-            return nothing_to_read(target)
+            return equal_logits_solution(target)
         fit = ScaleSearch.from_profile(profile)
         target = fit.prepared(target)
         if isinstance(target, NLL):  # already exact
