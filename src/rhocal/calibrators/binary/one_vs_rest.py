@@ -17,6 +17,7 @@ from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import warn_unless
 from rhocal.errors import FewSamplesWarning, warn
 from rhocal.numerics.special import Vector, expit
+from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ ENOUGH_PER_CLASS = 10
 BEHIND = 1e-6
 """How far behind the top class, relatively, a capped class stays: visible in single precision."""
 
-BLOCK = 1 << 20
-"""Entries mapped at a time: with 1,000 classes the calls of 1,000 maps are then shared by 1,000 samples."""
+TABLE_ROWS = 256
+"""Samples that NumPy maps at a time at least: the calls for the tables of 1,000 classes are then shared by as many."""
 
 
 class BinaryCalibrator(Calibrator):
@@ -143,4 +144,6 @@ class BinaryCalibrator(Calibrator):
         whole = formulas.one_vs_rest if scope == ONE_VS_REST else formulas.of_top
         if scope == ONE_VS_REST and len(missing) == 1:
             whole = formulas.mirrored
-        return Map(partial(whole, formula), parameters, is_wide=True, block_entries=BLOCK)
+        # A formula has some ten arrays at a time, so that blocks are smaller than where there are one or two.
+        entries = max(BLOCK_ENTRIES // 8, TABLE_ROWS * n_classes)
+        return Map(partial(whole, formula), parameters, is_wide=True, block_entries=entries)
