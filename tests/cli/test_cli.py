@@ -286,20 +286,23 @@ def test_shift(folder):
     with np.load(folder / "one.npz") as f:
         np.save(folder / "large.npy", 4 * f["logits"])
     done = run("shift", folder / "one.npz", folder / "large.npy", "--json")
-    assert done.stderr.startswith("warning: production leaves the range of the tune set")
+    assert done.stderr.startswith("warning: production leaves the range of the calibration set")
     assert len(done.stderr.splitlines()) == 1
     assert json.loads(done.stdout)["outside"]["norm"] > 0.3
     cal = folder / "s.safetensors"
     run("fit", folder / "two.npz", "-m", "temperature", "-o", cal)
-    assert json.loads(run("shift", folder / "two.npz", folder / "two.npz", "-c", cal, "--json").stdout)["n_tune"] == 200
+    assert (
+        json.loads(run("shift", folder / "two.npz", folder / "two.npz", "-c", cal, "--json").stdout)["n_calibration"]
+        == 200
+    )
 
 
 def test_split(folder):
     output = folder / "cut.npz"
-    said = json.loads(run("split", folder / "one.npz", "--tune", 0.25, "-o", output, "--json").stdout)
-    assert (said["n_tune"], said["n_test"]) == (100, 300)
+    said = json.loads(run("split", folder / "one.npz", "--cal", 0.25, "-o", output, "--json").stdout)
+    assert (said["n_calibration"], said["n_test"]) == (100, 300)
     with np.load(folder / "one.npz") as whole, np.load(output) as cut:
         both = np.concatenate([cut["logits_val"], cut["logits_test"]])
         np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(whole["logits"], axis=0))
     assert "already" in run("split", output, "-o", folder / "again.npz", code=2).stderr
-    assert "both sides" in run("split", folder / "one.npz", "--tune", 1, "-o", output, code=2).stderr
+    assert "both sides" in run("split", folder / "one.npz", "--cal", 1, "-o", output, code=2).stderr

@@ -42,8 +42,8 @@ def test_the_accuracy_of_the_tune_set_is_recovered():
     found = shift(z, y, z)
     assert found.ks_distance == 0
     assert found.p_value == 1
-    assert np.isclose(found.accuracy_atc.value, found.accuracy_tune, atol=1e-3)
-    assert np.isclose(found.accuracy_doc.value, found.accuracy_tune)
+    assert np.isclose(found.accuracy_atc.value, found.accuracy_calibration, atol=1e-3)
+    assert np.isclose(found.accuracy_doc.value, found.accuracy_calibration)
     assert found.verdict.startswith("no shift of confidence can be seen")
 
 
@@ -60,11 +60,11 @@ def test_a_harder_set_is_noticed_and_its_accuracy_estimated():
     found = shift(z, y, truth)
     accuracy = (truth.argmax(1) == labels).mean()
     assert found.p_value < 1e-6
-    assert accuracy < found.accuracy_tune - 0.05
+    assert accuracy < found.accuracy_calibration - 0.05
     assert abs(found.accuracy_doc.value - accuracy) < 0.03
     before, after = (softmax(logits).max(1) for logits in (z, truth))
     assert np.isclose(
-        found.accuracy_atc.value, (after > np.quantile(before, 1 - found.accuracy_tune)).mean(), atol=1e-3
+        found.accuracy_atc.value, (after > np.quantile(before, 1 - found.accuracy_calibration)).mean(), atol=1e-3
     )
     assert found.accuracy_atc.value < accuracy - 0.1
     assert found.accuracy_doc.low < found.accuracy_doc.value < found.accuracy_doc.high
@@ -81,7 +81,7 @@ def test_error_bars_have_the_size_of_the_sampling_error():
 
 def test_leaving_the_tuned_range_is_a_warning():
     z, y = synthetic(1000, 4)
-    with pytest.warns(ShiftWarning, match="leaves the range of the tune set .* by norm"):
+    with pytest.warns(ShiftWarning, match="leaves the range of the calibration set .* by norm"):
         found = shift(z, y, 3 * z)
     assert found.outside["norm"] > 0.3
     assert shift(z, y, z).outside["norm"] <= 0.011
@@ -89,8 +89,8 @@ def test_leaving_the_tuned_range_is_a_warning():
 
 def test_what_cannot_be_is_said():
     z, y = synthetic(50, 4)
-    with pytest.raises(InputError, match="tune_labels are missing"):
+    with pytest.raises(InputError, match="calibration_labels are missing"):
         shift(z, None, z)
-    with pytest.raises(InputError, match="have 3 classes, tune_logits 4"):
+    with pytest.raises(InputError, match="have 3 classes, calibration_logits 4"):
         shift(z, y, z[:, :3])
     assert set(shift(z, y, z, n_replicates=10).to_dict()) >= {"verdict", "accuracy_atc", "outside"}

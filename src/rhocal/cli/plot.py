@@ -186,7 +186,7 @@ KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
     "rho-grid": (_rho_grid, "ECE over rho; FILE is a calibrator"),
     "alpha": (_alpha, "ECE over alpha; FILE is a calibrator fitted with alpha=auto"),
     "pareto": (_pareto, "ECE against NLL of methods; FILE is a .csv of `rhocal compare`"),
-    "learning-curve": (_learning_curve, "a metric over tune samples; FILE is a .csv of rows"),
+    "learning-curve": (_learning_curve, "a metric over the number of calibration samples; FILE is a .csv of rows"),
     "amplitude": (
         _amplitude,
         "amplitude over epochs; FILE is an .npz, an array (epochs, samples, classes) for each run",
@@ -213,7 +213,7 @@ def plot(
     logits_name: LogitsName = "logits",
     labels_name: LabelsName = "labels",
 ) -> None:
-    """Draw one figure. If the file has a tune and a test split, the test split is drawn."""
+    """Draw one figure. The test split is used if the file has one."""
     from functools import cache
 
     from rhocal.data.predictions import predictions

@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
 
-    If the file has a tune and a test split, the test split is measured. The file may also be the JSON of a report; then its
+    The test split is used if the file has one. The file may also be the JSON of a report; then its
     page is written again.
     """
     from rhocal.calibrators.artifact import load

@@ -1,7 +1,7 @@
-"""Many machines: the same functions of a block, where the blocks are. The only importer of Dask.
+"""Sources that are processed by Dask, on one machine or many. The only importer of Dask.
 
-Only profiles and sums travel. Which worker did which block, and in which order, changes nothing: what blocks leave behind is
-put together in the order of the blocks.
+Workers send profiles and sums, not rows. Results are merged in the order of the blocks, so neither the worker that processed
+a block nor the order in which workers finish changes a result.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from rhocal.data.blocks import NumberedBlock
 from rhocal.data.sources import Source
 from rhocal.data.stored import Chunk
-from rhocal.data.streams import Stream, read_piece
-from rhocal.errors import FileError, InputError, MissingExtraError, RhocalError
+from rhocal.errors import InputError, MissingExtraError, RhocalError
 
 try:
     import dask as _dask
@@ -48,155 +47,10 @@ class Unread:
         self.piece = piece
 
 
-class Blocks:
-    """Blocks that lie somewhere, unread or as tasks that give a ``Chunk``: a ``rhocal.data.reader.BlockReader``."""
-
-    again = True
-
-    def __init__(
-        self,
-        tasks: Sequence[Any],
-        sizes: Sequence[int],
-        classes: Any = None,
-        stream: Stream | None = None,
-        step: Callable[[int], None] | None = None,
-    ) -> None:
-        self.tasks, self.sizes, self.classes, self.stream = tasks, sizes, classes, stream
-        self.step = step
-        """Called with a number of rows when they are done."""
-
-    @classmethod
-    def of(
-        cls, logits: Any, labels: Any = None, sample_weight: Any = None, step: Callable[[int], None] | None = None
-    ) -> Blocks:
-        """From a stream of files, or from Dask arrays."""
-        if isinstance(logits, Stream):
-            if logits.pieces is None:
-                raise InputError("an iterator cannot be sent to workers; give files, or Dask arrays")
-            tasks = [Unread(piece) for piece in logits.pieces]
-            return cls(tasks, [piece.n_rows for piece in logits.pieces], logits.classes, logits, step)
-        if logits.ndim != 2:
-            raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {logits.shape}")
-        if np.isnan(logits.shape[0]):
-            logits = logits.compute_chunk_sizes()
-        logits = logits.rechunk({1: -1})
-        rows = logits.chunks[0]
-        beside = [
-            _beside(values, rows, name) for values, name in ((labels, "labels"), (sample_weight, "sample_weight"))
-        ]
-        parts = logits.to_delayed().ravel()
-        tasks = [
-            delayed(Chunk)(part, label, f"block {k} ({n:,} rows)", weight)
-            for k, (part, n, label, weight) in enumerate(zip(parts, rows, *beside, strict=True))
-        ]
-        return cls(tasks, rows, step=step)
-
-    def as_source(self) -> Source:
-        """The source of the same blocks, processed by the workers."""
-        if self.stream is None:
-            blocks = [
-                DaskBlock(f"block {k} ({n:,} rows)", n, task)
-                for k, (task, n) in enumerate(zip(self.tasks, self.sizes, strict=True))
-            ]
-            source = Source(blocks, executor=DaskExecutor())
-        else:
-            source = self.stream.as_source().on(DaskExecutor())
-        return source if self.step is None else source.with_progress(self.step)
-
-    def each(
-        self, work: Callable[..., Any], *arguments: Any, only: Sequence[int] | None = None
-    ) -> list[tuple[int, Any]]:
-        """What some work gives for every block (or only some), done where the block is."""
-        chosen = range(len(self.tasks)) if only is None else only
-        tasks = self._started(work, arguments, chosen)
-        if only is None:
-            tasks = self._watched(tasks, self.sizes)
-        found = engine.compute(*tasks)
-        self._skip([value for value in found if isinstance(value, RhocalError)])
-        return [(k, value) for k, value in zip(chosen, found, strict=True) if not isinstance(value, RhocalError)]
-
-    def reduce(self, work: Callable[..., Any], merge: Callable[[Any, Any], Any], *arguments: Any) -> Any:
-        """Merged by the workers, so that what arrives here does not grow with the number of blocks.
-
-        Groups of ``FAN`` blocks, then groups of groups: always the same ones, whoever is quick.
-        """
-        if not self.tasks:
-            return None
-        level = self._grouped(merge, self._started(work, arguments, range(len(self.tasks))))
-        level = self._watched(level, [sum(self.sizes[k : k + FAN]) for k in range(0, len(self.sizes), FAN)])
-        while len(level) > 1:
-            level = self._grouped(merge, level)
-        (found,) = engine.compute(*level)
-        self._skip(found.bad)
-        return found.total
-
-    def _started(self, work: Callable[..., Any], arguments: Sequence[Any], chosen: Iterable[int]) -> list[Any]:
-        shared = [delayed(argument, traverse=False) for argument in arguments]
-        return [delayed(_safely)(work, k, self.tasks[k], *shared) for k in chosen]
-
-    def _grouped(self, merge: Callable[[Any, Any], Any], level: Sequence[Any]) -> list[Any]:
-        return [delayed(_merged)(merge, level[k : k + FAN]) for k in range(0, len(level), FAN)]
-
-    def _watched(self, tasks: list[Any], sizes: Sequence[int]) -> list[Any]:
-        """The tasks as futures that are done, each one told to ``step``; without a cluster, or nobody to tell, as they are."""
-        distributed = sys.modules.get("distributed")
-        if self.step is None or distributed is None:
-            return tasks
-        futures = distributed.default_client().compute(tasks)
-        rows = dict(zip([future.key for future in futures], sizes, strict=True))
-        for future in distributed.as_completed(futures):
-            self.step(rows[future.key])
-        return [delayed(future) for future in futures]
-
-    def _skip(self, bad: Sequence[RhocalError]) -> None:
-        """Raise what is wrong, unless it is a block that cannot be read and may be left out."""
-        for error in bad:
-            if self.stream is None or not self.stream.skip_bad or not isinstance(error, FileError):
-                raise error
-            if str(error) not in self.stream.skipped:
-                self.stream.log.skipped.append(str(error))
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What a group of blocks comes to, and what went wrong in it."""
-
-    total: Any
-    bad: list[RhocalError]
-
-
-def _merged(merge: Callable[[Any, Any], Any], found: Sequence[Any]) -> Merged:
-    """Merge what blocks, or groups of them, left behind."""
-    total: Any = None
-    bad: list[RhocalError] = []
-    for item in found:
-        if isinstance(item, RhocalError):
-            bad.append(item)
-            continue
-        value = item
-        if isinstance(item, Merged):
-            value, bad = item.total, bad + item.bad
-        if value is None:
-            continue
-        both = value if total is None else _caught(merge, total, value)
-        if isinstance(both, RhocalError):
-            bad.append(both)
-        else:
-            total = both
-    return Merged(total, bad)
-
-
-def _safely(work: Callable[..., Any], k: int, block: Chunk | Unread, *arguments: Any) -> Any:
-    chunk = _caught(read_piece, block.piece) if isinstance(block, Unread) else block
-    return chunk if isinstance(chunk, RhocalError) else _caught(work, k, chunk, *arguments)
-
-
 def _caught(work: Callable[..., Any], *arguments: Any) -> Any:
-    """An error is a value here: raised on a worker it would fill the log there before it is said here."""
+    """The result, or the error as a value: raised on a worker it would fill the log there."""
     try:
         return work(*arguments)
-    except MissingExtraError as error:  # it is made of other things than its message, and does not travel
-        return InputError(f"on a worker: {error}")
     except RhocalError as error:
         return error
 

@@ -74,7 +74,7 @@ class Contents:
 def read(path: Path, names: Names | None = None, labels: Path | None = None) -> Contents:
     """Read logits and labels.
 
-    Understands the arrays ``logits``/``labels`` (or ``names``), ``logits_val``/``labels_val`` with
+    Understands the arrays ``logits``/``labels`` (or ``names``), ``logits_val``/``labels_val`` (or ``_cal``) with
     ``logits_test``/``labels_test``, and ``classes``. ``labels`` names a second file with nothing but the labels.
     """
     names = names or Names()
@@ -89,7 +89,7 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
         groups = None if names.groups is None else arrays.get(names.groups + suffix)
         return Split(logits, arrays.get(names.labels + suffix) if given is None else given, groups)
 
-    one, tune, test = split(""), split("_val") or split("_tune"), split("_test")
+    one, tune, test = split(""), split("_val") or split("_cal") or split("_tune"), split("_test")
     if one is None and (tune is None or test is None):
         raise FileError(
             f"{path}: found {found}; need {names.logits!r} (with {names.labels!r}), or {names.logits}_val and "

@@ -1,4 +1,4 @@
-"""Has something changed since tuning? Confidences of two sets compared, and accuracy estimated where labels are missing.
+"""Detect a shift between the calibration set and production, and estimate accuracy without labels.
 
 Averaged thresholded confidence (Garg et al., *Leveraging Unlabeled Data to Predict Out-of-Distribution Performance*, 2022): on
 labelled data find the threshold above which as many samples lie as are right; the share of production above it estimates
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 TOO_MANY = 0.05
-"""Share of production samples outside the tuned range from which on a warning is given (1 % is what none would show)."""
+"""Share of production outside the range of the calibration set above which a warning is given; 1 % without a shift."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shift:
-    """What differs between the tune set and production."""
+    """What differs between the calibration set and production."""
 
-    n_tune: int
+    n_calibration: int
     n_production: int
-    accuracy_tune: float
-    confidence_tune: float
+    accuracy_calibration: float
+    confidence_calibration: float
     confidence_production: float
     ks_distance: float
     """The largest difference between the two distributions of confidence."""
@@ -59,21 +59,21 @@ class Shift:
     accuracy_doc: Estimate
     """By difference of confidences."""
     outside: dict[str, float]
-    """Share of production outside the range (0.5 % to 99.5 %) of the tune set: confidence, norm and margin of the logits."""
+    """Share of production outside the central 99 % of the calibration set: confidence, norm and margin of the logits."""
 
     @property
     def verdict(self) -> str:
         """In words."""
         if self.p_value > 0.05:
             return (
-                f"no shift of confidence can be seen (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the tune set "
-                f"was {100 * self.accuracy_tune:.1f} %, estimated in production {self._estimated}"
+                f"no shift of confidence can be seen (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the calibration "
+                f"set was {100 * self.accuracy_calibration:.1f} %, estimated in production {self._estimated}"
             )
-        moved = 100 * (self.confidence_production - self.confidence_tune)
+        moved = 100 * (self.confidence_production - self.confidence_calibration)
         how = f"{'rose' if moved > 0 else 'fell'} by {abs(moved):.1f} points" if abs(moved) >= 0.05 else "kept its mean"
         return (
-            f"production differs from the tune set: confidence {how} (largest difference between the distributions "
-            f"{self.ks_distance:.3f}); accuracy was {100 * self.accuracy_tune:.1f} %, estimated now {self._estimated}"
+            f"production differs from the calibration set: confidence {how} (largest difference between the distributions "
+            f"{self.ks_distance:.3f}); accuracy was {100 * self.accuracy_calibration:.1f} %, estimated now {self._estimated}"
         )
 
     @property
@@ -90,8 +90,8 @@ class Shift:
 
 
 def shift(
-    tune_logits: Any,
-    tune_labels: Any,
+    calibration_logits: Any,
+    calibration_labels: Any,
     production_logits: Any,
     *,
     kind: Kind = "logits",
@@ -101,31 +101,32 @@ def shift(
     """Compare production, without labels, with the labelled set that the calibrator was fitted on.
 
     Give both as calibrated logits (``cal.transform``) to ask about the calibrated model. Warns where production lies outside
-    the range of the tune set, where no calibrator has learned anything.
+    the range of the calibration set, where no calibrator has learned anything.
     """
-    if tune_labels is None:
-        raise InputError("tune_labels are missing; accuracy is estimated from a set whose labels are known")
-    tune = predictions(tune_logits, tune_labels, kind=kind, name="tune_logits")
+    if calibration_labels is None:
+        raise InputError("calibration_labels are missing; accuracy is estimated from a set whose labels are known")
+    calibration = predictions(calibration_logits, calibration_labels, kind=kind, name="calibration_logits")
     production = predictions(production_logits, kind=kind, name="production_logits")
-    if tune.n_classes != production.n_classes:
+    if calibration.n_classes != production.n_classes:
         raise InputError(
-            f"production_logits have {production.n_classes} classes, tune_logits {tune.n_classes}; they must be the same"
+            f"production_logits have {production.n_classes} classes, calibration_logits {calibration.n_classes}; "
+            "they must be the same"
         )
-    before, after = _features(tune), _features(production)
+    before, after = _features(calibration), _features(production)
     outside = {name: _outside(before[name], after[name]) for name in before}
     _warn(outside)
-    assert tune.labels is not None
-    correct = (tune.logits.argmax(axis=1) == tune.labels).astype(np.float64)
+    assert calibration.labels is not None
+    correct = (calibration.logits.argmax(axis=1) == calibration.labels).astype(np.float64)
     distance = ks_distance(before["confidence"], after["confidence"])
     atc, doc = estimated_accuracy(before["confidence"], correct, after["confidence"], n_replicates, seed)
     return Shift(
-        tune.n_samples,
+        calibration.n_samples,
         production.n_samples,
         float(correct.mean()),
         float(before["confidence"].mean()),
         float(after["confidence"].mean()),
         distance,
-        ks_p_value(distance, tune.n_samples, production.n_samples),
+        ks_p_value(distance, calibration.n_samples, production.n_samples),
         atc,
         doc,
         outside,
@@ -138,8 +139,8 @@ def _features(data: Predictions) -> dict[str, Vector]:
     return {"confidence": np.asarray(top), "norm": sample.norm(2.0, center=True)[:, 0], "margin": sample.margin()[:, 0]}
 
 
-def _outside(tune: Vector, production: Vector) -> float:
-    low, high = np.quantile(tune, [SEEN, 1 - SEEN])
+def _outside(calibration: Vector, production: Vector) -> float:
+    low, high = np.quantile(calibration, [SEEN, 1 - SEEN])
     return float(np.mean((production < low) | (production > high)))
 
 
@@ -148,8 +149,8 @@ def _warn(outside: dict[str, float]) -> None:
     if far:
         parts = ", ".join(f"{100 * share:.0f} % by {name}" for name, share in far.items())
         warn(
-            f"production leaves the range of the tune set ({parts}; {200 * SEEN:.0f} % is expected): a calibrator has learned "
-            "nothing there. Collect labels for such samples and fit again",
+            f"production leaves the range of the calibration set ({parts}; {200 * SEEN:.0f} % is expected): a "
+            "calibrator learned nothing there. Collect labels for such samples and fit again",
             ShiftWarning,
         )
 
@@ -175,25 +176,25 @@ def ks_p_value(distance: float, n: int, m: int) -> float:
 
 
 def estimated_accuracy(
-    tune: Vector, correct: Vector, production: Vector, n_replicates: int, seed: int
+    calibration: Vector, correct: Vector, production: Vector, n_replicates: int, seed: int
 ) -> tuple[Estimate, Estimate]:
     """By averaged thresholded confidence and by difference of confidences, with errors from resampling both sets."""
-    order = np.lexsort((correct, tune))
-    tune, correct = tune[order], correct[order]
+    order = np.lexsort((correct, calibration))
+    calibration, correct = calibration[order], correct[order]
     production = np.sort(production)
     rng = np.random.default_rng(seed)
-    n, m = len(tune), len(production)
+    n, m = len(calibration), len(production)
     atc, doc = np.empty(n_replicates), np.empty(n_replicates)
     step = max(1, BLOCK_COUNTS // max(n, m))
     for start in range(0, n_replicates, step):
         rows = slice(start, min(start + step, n_replicates))
         some = rows.stop - start
         left, right = (_resampled(rng, size, some) for size in (n, m))
-        atc[rows] = [_atc(tune, float(a @ correct), a, production, b) for a, b in zip(left, right, strict=True)]
-        doc[rows] = left @ (correct - tune) / n + right @ production / m
+        atc[rows] = [_atc(calibration, float(a @ correct), a, production, b) for a, b in zip(left, right, strict=True)]
+        doc[rows] = left @ (correct - calibration) / n + right @ production / m
     values = (
-        _atc(tune, float(correct.sum()), np.ones(n), production, np.ones(m)),
-        float(np.clip(correct.mean() - tune.mean() + production.mean(), 0, 1)),
+        _atc(calibration, float(correct.sum()), np.ones(n), production, np.ones(m)),
+        float(np.clip(correct.mean() - calibration.mean() + production.mean(), 0, 1)),
     )
     limits = [np.clip(np.quantile(drawn, [0.025, 0.975]), 0, 1) for drawn in (atc, doc)]
     return (
@@ -207,16 +208,16 @@ def _resampled(rng: np.random.Generator, n: int, some: int) -> Vector:
     return np.bincount(drawn.ravel(), minlength=some * n).reshape(some, n).astype(np.float64)
 
 
-def _atc(tune: Vector, n_right: float, tune_counts: Vector, production: Vector, counts: Vector) -> float:
-    """Share of production above the confidence that leaves as much of the tune set above it as is right; both sorted.
+def _atc(calibration: Vector, n_right: float, calibration_counts: Vector, production: Vector, counts: Vector) -> float:
+    """Share of production above the confidence that leaves as much of the calibration set above it as is right; both sorted.
 
-    A tie at the threshold is shared out: of the samples exactly there, the same part counts as of the tune set.
+    A tie at the threshold is shared out: of the samples exactly there, the same part counts as of the calibration set.
     """
-    wrong = tune_counts.sum() - n_right
-    below = np.cumsum(tune_counts)
-    at = min(int(np.searchsorted(below, wrong, side="right")), len(tune) - 1)
-    threshold = tune[at]
-    first, last = (int(np.searchsorted(tune, threshold, side=side)) for side in ("left", "right"))
+    wrong = calibration_counts.sum() - n_right
+    below = np.cumsum(calibration_counts)
+    at = min(int(np.searchsorted(below, wrong, side="right")), len(calibration) - 1)
+    threshold = calibration[at]
+    first, last = (int(np.searchsorted(calibration, threshold, side=side)) for side in ("left", "right"))
     before = below[first - 1] if first else 0.0
     tied = below[last - 1] - before
     part = (tied - (wrong - before)) / tied if tied > 0 else 0.0

@@ -123,7 +123,7 @@ def _shifted(test: Predictions, calibration: Predictions) -> Iterator[tuple[str,
             calibration.logits, calibration.labels, test.logits, n_replicates=1
         )  # the estimates of accuracy are not used
     if result.p_value < SHIFT_SIGNIFICANCE_LEVEL:
-        moved = 100 * (result.confidence_production - result.confidence_tune)
+        moved = 100 * (result.confidence_production - result.confidence_calibration)
         yield (
             "shift",
             (
