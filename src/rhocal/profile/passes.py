@@ -284,14 +284,24 @@ class HalfPasses:
 
     def _join(self, read: Callable[[ArrayPasses, slice], Vector], axis: int = -1) -> Vector:
         """What is read from each row block, along the axis of the samples."""
+        n_rows = len(self.source) if self.rows is None else len(self.rows)
+        first, *others = row_blocks(n_rows, self.source.shape[1], WIDENED_ENTRIES)
 
         def part(rows: slice) -> Vector:
             chosen = self.source[rows] if self.rows is None else self.source[self.rows[rows]]
             seen = None if self.seen is None else self.seen.take(rows)
             return read(ArrayPasses(widened(np.ascontiguousarray(chosen)), seen), rows)
 
-        n_rows = len(self.source) if self.rows is None else len(self.rows)
-        return np.concatenate(in_threads(part, list(row_blocks(n_rows, self.source.shape[1], WIDENED_ENTRIES))), axis)
+        def put(rows: slice) -> None:
+            out[rows if axis == 0 else (..., rows)] = part(rows)
+
+        beginning = part(first)
+        shape = list(beginning.shape)
+        shape[axis] = n_rows
+        out = np.empty(shape)
+        out[first if axis == 0 else (..., first)] = beginning
+        in_threads(put, others)
+        return out
 
 
 def array_passes(logits: Floats, seen: kernels.Scan | None = None) -> ArrayPasses | HalfPasses:
