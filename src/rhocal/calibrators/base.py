@@ -100,7 +100,6 @@ class Calibrator(ABC):
         """
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it knows every calibrator
 
-        self._refuse(groups)
         spec = InputSpec(kind, classes, ignore_index, class_axis)
         if groups is None and self._fits_on_device(logits):
             return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **vars(spec))
@@ -277,19 +276,20 @@ class Calibrator(ABC):
 
     # Common steps --------------------------------------------------------------------------------------------------
 
-    def _refuse(self, groups: Any) -> None:
+    def check_groups(self, groups: Any) -> None:
+        """Raise an error for groups that the family does not know."""
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
 
     def _of_tensor(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
         from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
 
-        self._refuse(groups)
+        self.check_groups(groups)
         self._fitted()
         return calibrated_tensor(self, scores, output, kind or self.kind_, class_axis, groups)
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
-        self._refuse(groups)
+        self.check_groups(groups)
         classes = self._fitted().classes_
         n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
         if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:

@@ -65,8 +65,9 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
-            (rows,) = self.source.map(_itself)
-            self.summary = BlockSummary(rows=rows)
+            self.summary = BlockSummary(rows=self.source.predictions)
+            for calibrator in self.calibrators.values():
+                calibrator.check_groups(self.source.predictions.groups)
             return
         self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)
         self.read_every_block = every_block or not self.source.is_rereadable
@@ -216,8 +217,7 @@ def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: 
 def profile_source(source: Source) -> Profile:
     """The profile of a source for every family, as ``save_profile`` writes it."""
     if source.resident:
-        (rows,) = source.map(_itself)
-        profile = Profile.of(rows)
+        profile = Profile.of(source.predictions)
         return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
     plan = PassPlan(log_center(Profile.of(pilot)))
@@ -242,7 +242,3 @@ def profile_block(logits: Any, labels: Any, plan: PassPlan, sample_weight: Any =
 def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **spec: Any) -> Profile:
     """The profile of a calibration set, or of a ``rhocal.stream``; ``spec`` is ``kind``, ``classes`` and ``ignore_index``."""
     return profile_source(as_source(logits, labels, sample_weight, spec=InputSpec(**spec)))
-
-
-def _itself(data: Predictions) -> Predictions:
-    return data

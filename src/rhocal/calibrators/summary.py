@@ -10,7 +10,7 @@ import numpy as np
 
 from rhocal.data.sampling import sampling_keys, subsample_size
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.numerics.threads import BLOCK_ENTRIES, in_threads
+from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.profile.curve_table import Table
 from rhocal.profile.plan import PassPlan, tabulate
 from rhocal.profile.profile import Profile
@@ -91,7 +91,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
     if plan.keys:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RhocalWarning)  # the pilot has warned
-            parts = in_threads(lambda part: _tables(part, plan), list(data.row_blocks(SLICE_ENTRIES)))
+            parts = data.over_row_blocks(lambda part: _tables(part, plan), SLICE_ENTRIES)
         profiles = {key: without_classes(Profile.concat([part[key] for part in parts])) for key in plan.keys}
     rows, sampled = None, {}
     if plan.max_key is not None:

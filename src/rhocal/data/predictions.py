@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -13,14 +13,16 @@ from rhocal.data.scores import SUM_TOLERANCE, as_floats, as_table, check_scores,
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, lowest, scan, widened
-from rhocal.numerics.threads import row_blocks
+from rhocal.numerics.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.numerics.kernels import Scan
+
+R = TypeVar("R")
 
 __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions", "predictions"]
 
@@ -187,6 +189,11 @@ class Predictions:
             n_ignored=sum(part.n_ignored for part in parts),
             rows=None,
         )
+
+    def over_row_blocks(self, work: Callable[[Self], R], entries: int) -> list[R]:
+        """The results for row blocks of about so many entries, in threads; what a block computes is released after it."""
+        slices = list(row_blocks(self.n_samples, self.n_classes, entries))
+        return in_threads(lambda rows: work(self.take(rows)), slices)
 
     def row_blocks(self, entries: int) -> Iterator[Self]:
         """The samples in row blocks of about so many entries, which share the memory of these."""

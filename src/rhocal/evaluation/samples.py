@@ -14,7 +14,6 @@ from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, Moments, check_names, label_moments
-from rhocal.numerics.threads import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,6 +72,18 @@ def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics:
     }
 
 
+def values_of_rows(
+    data: Predictions, calibrators: Mapping[str, Calibrator | None], names: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Metric values of resident rows, which are widened and calibrated row block by row block."""
+    columns = score_block(data, calibrators).numbers
+    names = tuple(names)
+    return {
+        key: Samples(Scored(**dict(zip(KEPT, part, strict=False))), data.n_classes).values(names)
+        for key, part in zip(calibrators, columns, strict=True)
+    }
+
+
 def check_streamed(metrics: Iterable[str], source: Source) -> None:
     """Raise an error for metrics that do not exist, or that need probabilities that are not in memory."""
     names = list(metrics)
@@ -99,7 +110,7 @@ def score_block(data: Predictions, calibrators: Mapping[str, Calibrator | None])
     def numbers(part: Predictions) -> Vector:
         return np.stack([_numbers(apply_calibrator(calibrator, part)) for calibrator in calibrators.values()])
 
-    parts = in_threads(numbers, list(data.row_blocks(SLICE_ENTRIES)))
+    parts = data.over_row_blocks(numbers, SLICE_ENTRIES)
     return BlockNumbers(data.n_classes, np.concatenate(parts, axis=2))
 
 
