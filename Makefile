@@ -12,7 +12,7 @@ LOGITS ?= ../shared/data/logits
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
-.PHONY: quality bench parity bench-stream scale clean
+.PHONY: quality bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
@@ -33,6 +33,7 @@ help:
 	@echo "make bench     our speed beside the peers'"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
+	@echo "make trace     functions, files and crossings between files of fit, apply and evaluate"
 	@echo "make scale     the cost model and simulation of docs/scale.md"
 	@echo "make format    fix what ruff can fix, and format"
 	@echo "make pre-commit  run every hook of .pre-commit-config.yaml on all files"
@@ -211,3 +212,6 @@ test-no-compiler: sdist
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/numerics/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+trace: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/trace/trace.py

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import rhocal
 from helpers import examples
 from rhocal.data.predictions import SMALLEST_PROB, predictions
 from rhocal.errors import InputError, RhocalError, SuspiciousInputWarning
@@ -202,3 +203,37 @@ def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
     assert predictions(by_columns).scores.flags.c_contiguous
     monkeypatch.setattr("rhocal.data.scores.MAX_REORDERED_ENTRIES", 11)
     assert np.shares_memory(predictions(by_columns).scores, by_columns)
+
+
+def test_half_precision_stays_as_stored_and_gives_the_same_fit():
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics import special
+    from rhocal.profile.passes import ArrayPasses, HalfPasses, array_passes
+
+    rng = np.random.default_rng(0)
+    half = (3 * rng.normal(size=(500, 90))).astype(np.float16)
+    labels = rng.integers(0, 90, 500)
+    data = Predictions.from_arrays(half, labels)
+    assert data.scores.dtype == np.float16
+    assert np.shares_memory(data.scores, half)
+    wide = half.astype(np.float32)
+    for mine, theirs in zip(special.scan(half), special.scan(wide), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    short, single = array_passes(half), array_passes(wide)
+    assert isinstance(short, HalfPasses)
+    assert isinstance(single, ArrayPasses)
+    top, scale = wide.max(axis=1).astype(float), rng.uniform(0.5, 2, 500)
+    rows = rng.permutation(500)[:77]
+    for name, arguments in {
+        "means": (), "largest": (5,), "curve": (top, scale, 3), "moments_at": (top, scale),
+        "moments": (top, np.array([3, 4, 6, 9, 12.0]) / 6),
+    }.items():  # fmt: skip
+        np.testing.assert_array_equal(getattr(short, name)(*arguments), getattr(single, name)(*arguments), err_msg=name)
+    for center in (False, True):
+        np.testing.assert_array_equal(short.norms([1.0, 2.0], center=center), single.norms([1.0, 2.0], center=center))
+        np.testing.assert_array_equal(short.norm_slope(1.7, center=center), single.norm_slope(1.7, center=center))
+        kept = short.take(rows).norms([1.5], center=center)
+        np.testing.assert_array_equal(kept, single.take(rows).norms([1.5], center=center))
+    for method in ("rho-norm", "field", "vector"):
+        cal, same = (rhocal.calibrator(method).fit(logits, labels) for logits in (half, wide))
+        np.testing.assert_array_equal(cal.predict_proba(half), same.predict_proba(wide))

@@ -14,7 +14,6 @@ from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, Scored
 from rhocal.numerics.bins import N_BINS, PerfectSums
-from rhocal.numerics.threads import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.data.sampling import Half
     from rhocal.data.sources import Source
+    from rhocal.numerics.special import Vector
 
 BlockSums = dict[Any, dict[str, Any]]
 """Calibrator → metric → state. States of two blocks add."""
@@ -119,7 +119,7 @@ def block_sums(
         if part is None:
             continue
         sums = partial(_sums, calibrators=measurement.calibrators, names=names, exact=exact)
-        for more in [sums(part)] if exact else in_threads(sums, list(part.row_blocks(SLICE_ENTRIES))):
+        for more in [sums(part)] if exact else part.over_row_blocks(sums, SLICE_ENTRIES):
             total = add_sums(total, more)
     return total
 
@@ -141,9 +141,33 @@ def _sums(
         return {}
     total = {}
     for key, calibrator in calibrators.items():
-        samples = Scored.from_predictions(apply_calibrator(calibrator, data))
+        by_row_blocks = exact and BY_ROW_BLOCKS.issuperset(names)
+        samples = (
+            score_rows(calibrator, data)
+            if by_row_blocks
+            else Scored.from_predictions(apply_calibrator(calibrator, data))
+        )
         total[key] = {name: _state(name, samples, exact=exact) for name in names}
     return total
+
+
+SCORED_NUMBERS = ("confidence", "correct", "log_label", "sum_squares")
+"""Numbers of a sample that every core metric follows from, beside its weight."""
+
+BY_ROW_BLOCKS = frozenset({*CORE, *EXTRAS})
+"""Values that follow from these numbers: no array of all probabilities is needed, whatever the precision of the logits."""
+
+
+def score_rows(calibrator: Calibrator | None, data: Predictions) -> Scored:
+    """The numbers of resident rows, which are widened and calibrated row block by row block."""
+
+    def numbers(part: Predictions) -> Vector:
+        scored = Scored.from_predictions(apply_calibrator(calibrator, part))
+        return np.stack([getattr(scored, name) for name in SCORED_NUMBERS])
+
+    columns = np.concatenate(data.over_row_blocks(numbers, SLICE_ENTRIES), axis=1)
+    fields: dict[str, Any] = dict(zip(SCORED_NUMBERS, columns, strict=True))
+    return Scored(**fields) if data.weights is None else Scored(**fields, weights=data.weights)
 
 
 def _state(name: str, samples: Scored, *, exact: bool) -> Any:

@@ -72,18 +72,6 @@ def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics:
     }
 
 
-def values_of_rows(
-    data: Predictions, calibrators: Mapping[str, Calibrator | None], names: Iterable[str]
-) -> dict[str, dict[str, float]]:
-    """Metric values of resident rows, which are widened and calibrated row block by row block."""
-    columns = score_block(data, calibrators).numbers
-    names = tuple(names)
-    return {
-        key: Samples(Scored(**dict(zip(KEPT, part, strict=False))), data.n_classes).values(names)
-        for key, part in zip(calibrators, columns, strict=True)
-    }
-
-
 def check_streamed(metrics: Iterable[str], source: Source) -> None:
     """Raise an error for metrics that do not exist, or that need probabilities that are not in memory."""
     names = list(metrics)
