@@ -40,6 +40,8 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     except ValueError as error:
         raise InputError(f"{name} is not a rectangular array: {error}") from error
     stored = array.dtype.name
+    if array.dtype.isnative and array.dtype.byteorder not in "=|":  # a native order that is spelled out, as Zarr does
+        array = array.view(array.dtype.newbyteorder("="))
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)
