@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import rhocal
+from rhocal.data.executors import read_ahead
 from rhocal.data.files import write_text
 from rhocal.numerics.threads import in_threads, row_blocks, threads
 
@@ -56,7 +57,8 @@ def plain(path: Path) -> tuple[float, float]:
         return top + np.log(z.sum(axis=1))
 
     start, used = time.perf_counter(), time.process_time()
-    for _, chunk in rhocal.stream(path).chunks():
+    for block in read_ahead(list(rhocal.stream(path).as_source().blocks)):
+        chunk = block.read()
         in_threads(work, [chunk.logits[rows] for rows in row_blocks(len(chunk.logits), chunk.logits.shape[1], 1 << 19)])
     return time.perf_counter() - start, time.process_time() - used
 

@@ -158,8 +158,8 @@ def test_bfloat16_is_read_in_every_way(data, tmp_path):
         split = files.read(tmp_path / name, labels=beside).for_tuning()
         np.testing.assert_array_equal(split.logits, short.astype(np.float32))
         stream = rhocal.stream(tmp_path / name, labels=beside)
-        chunks = [chunk for _, chunk in stream.chunks()]
-        np.testing.assert_array_equal(np.concatenate([chunk.logits for chunk in chunks]), short.astype(np.float32))
+        blocks = list(stream.as_source().map(lambda block: block))
+        np.testing.assert_array_equal(np.concatenate([block.scores for block in blocks]), short.astype(np.float32))
         assert stream.bytes_read == logits.size * 2  # as it lies there, not as it is in memory
 
 

@@ -169,12 +169,13 @@ def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, ev
 
 def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str) -> Iterator[Batch]:
     """Row groups of a file that have not been taken in."""
-    from rhocal.data.streams import read_piece, stream
+    from rhocal.data.blocks import read_block
+    from rhocal.data.streams import stream
 
     pieces = stream(path, logits_name=logits_name, labels_name=labels_name).pieces or ()
     done = watched.seen.get(path.name, 0)
     for k, piece in enumerate(pieces[done:], start=done):
-        chunk = read_piece(piece)
+        chunk = read_block(piece)
         if chunk.labels is None:
             raise InputError(f"{chunk.where}: no labels to compare with; another name: --labels-name")
         yield Batch(path.name, k + 1, chunk.where, chunk.logits, chunk.labels)

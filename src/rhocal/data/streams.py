@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import glob as globs
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Queue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.blocks import missing_labels, read_block
 from rhocal.data.files import Names, only_array
 from rhocal.data.sources import ReadLog, Source
 from rhocal.data.spec import InputSpec
 from rhocal.data.stored import Chunk, Piece, open_file
-from rhocal.errors import FileError, InputError, RhocalError
+from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from os import PathLike
 
     from rhocal.data.executors import Executor
-
-Found = TypeVar("Found")
-
-AHEAD = 2
-"""Chunks that are read while others are computed."""
 
 
 @dataclass
@@ -74,63 +66,6 @@ class Stream:
     def n_rows(self) -> int | None:
         """Number of rows, if known in advance."""
         return None if self.pieces is None else sum(piece.n_rows for piece in self.pieces)
-
-    def chunks(self, order: Sequence[int] | None = None) -> Iterator[tuple[int, Chunk]]:
-        """Every block with its number, read by a thread of its own while the last one is worked on."""
-        if self.pieces is None:
-            yield from self._counted(enumerate(_from_iterator(self.iterator)))
-            return
-        chosen = range(len(self.pieces)) if order is None else order
-        yield from self._counted(_ahead((k, self.pieces[k]) for k in chosen))
-
-    def _counted(self, chunks: Iterable[tuple[int, Chunk | Exception]]) -> Iterator[tuple[int, Chunk]]:
-        for k, chunk in chunks:
-            if isinstance(chunk, Exception):
-                if not self.skip_bad:
-                    raise chunk
-                if str(chunk) not in self.skipped:
-                    self.skipped.append(str(chunk))
-                continue
-            self.log.bytes_read += chunk.nbytes
-            yield k, chunk
-
-
-read_piece = read_block
-
-
-def with_block_context(chunk: Chunk, work: Callable[[Chunk], Found]) -> Found:
-    """Do something with a block that needs its labels; an error says which block it was."""
-    if chunk.labels is None:
-        raise missing_labels().at(chunk.where)
-    try:
-        return work(chunk)
-    except RhocalError as error:
-        raise error.at(chunk.where) from error
-
-
-def _ahead(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Chunk | Exception]]:
-    """Read by another thread, a few blocks ahead."""
-    queue: Queue[tuple[int, Chunk | Exception] | None] = Queue(AHEAD)
-    stop = threading.Event()
-
-    def work() -> None:
-        for k, piece in pieces:
-            if stop.is_set():
-                return
-            try:
-                queue.put((k, read_piece(piece)))
-            except Exception as error:  # noqa: BLE001 - handed to the thread that asked
-                queue.put((k, error))
-        queue.put(None)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        while (found := queue.get()) is not None:
-            yield found
-    finally:
-        stop.set()
-        while not queue.empty():
-            queue.get_nowait()
 
 
 def _from_iterator(iterator: Iterable[Any] | None) -> Iterator[Chunk]:
