@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 from array import array
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_wrong_type(name, k):
         dtype = np.dtype(code)
         if dtype not in valid:
             refuses(TypeError, "must be an array of", name, k, lambda x, to=dtype: np.zeros(x.shape, to))
-    for dtype in (object, "M8[s]", "S8", [("field", "f8")], *(one.newbyteorder() for one in valid)):
+    for dtype in (object, "M8[s]", "S8", [("field", "f8")], *(one.newbyteorder("S") for one in valid)):
         refuses(TypeError, "must be an array of", name, k, lambda x, to=dtype: np.zeros(x.shape, to))
     for value in ("text", b"12345678", 3, [0.5], object()):
         refuses(TypeError, "must be an array of", name, k, lambda _, to=value: to)
@@ -180,8 +181,10 @@ def test_wrong_memory_layout(name, k):
     refuses(ValueError, "C-contiguous", name, k, lambda x: x[::-1])
     if ENTRIES[name]()[k].ndim == 2:
         refuses(ValueError, "C-contiguous", name, k, np.asfortranarray)
-    # NumPy gives numbers at odd addresses a format of their own.
-    refuses((TypeError, ValueError), "must be a", name, k, unaligned)
+    if parameters(name)[k] in WRITTEN.get(name, ()):
+        refuses(ValueError, "must be aligned", name, k, unaligned)
+    else:
+        call(name, k, unaligned)
 
 
 def unaligned(x):
@@ -251,6 +254,12 @@ def test_norms_take_total_and_top_together():
         arguments = dict(zip(parameters("norms"), ENTRIES["norms"](), strict=True)) | {given: None}
         with pytest.raises(ValueError, match=r"^norms: top must be None if total is"):
             _kernels.norms(*arguments.values())
+
+
+@arrays
+def test_byte_order_of_the_machine_may_be_named(name, k):
+    named = "<" if sys.byteorder == "little" else ">"
+    call(name, k, lambda x: x.astype(x.dtype.newbyteorder(named)))
 
 
 def test_memory_behind_an_array_is_not_read():

@@ -1,7 +1,7 @@
 # Types of the compiled passes (`_kernels.c`), whose docstrings explain them. `kernels.py` is their only caller.
 #
-# Every array is C-contiguous, aligned and of exactly this type, and sizes that belong together are equal; anything else is a
-# TypeError or a ValueError. `start` and `stop` are a range of rows, or, where there is one number a sample, of samples.
+# Every array is C-contiguous and of exactly this type, and sizes that belong together are equal; anything else is a TypeError
+# or a ValueError. `start` and `stop` are a range of rows, or, where there is one number a sample, of samples.
 
 from typing import TypeAlias
 

@@ -11,8 +11,9 @@
  * The first argument that is wrong raises a TypeError or a ValueError that names it, and everything taken after it is
  * empty. So an entry asks only once, with run_kernel(), whether every argument is right. end_call() releases the arrays.
  *
- * An array is any object with a buffer. Checked are format, item size, shape, C-contiguity and alignment; an array that
- * is written to must be writable and must not share memory with another argument.
+ * An array is any object with a buffer. Checked are format, item size, shape and C-contiguity; an array that is written
+ * to must be writable and aligned, and must not share memory with another argument. One that is only read may lie at any
+ * address: kernels read it as In_float, In_double, ...
  */
 
 #define MAX_ARRAYS 8 /* arguments of one kernel that are arrays */
@@ -111,6 +112,8 @@ static int takes_none(Call *call)
 static int has_type(const Py_buffer *buffer, Type type)
 {
     const char *format = buffer->format ? buffer->format : "B";
+    if (*format && strchr(PY_LITTLE_ENDIAN ? "@=<" : "@=>", *format)) /* numbers in the byte order of the machine */
+        format++;
     if (strlen(format) != 1) /* a record, or numbers in another byte order */
         return 0;
     switch (type) {
@@ -183,16 +186,16 @@ static Array take_array(Call *call, const char *name, Type type, Access access, 
         refuse_shape(call, name, n_dims, shape, buffer);
     else if (!PyBuffer_IsContiguous(buffer, 'C'))
         refuse(call, PyExc_ValueError, name, "must be C-contiguous; got other strides");
-    else if ((uintptr_t)buffer->buf % (uintptr_t)buffer->itemsize)
-        refuse(call, PyExc_ValueError, name, "must be aligned; got an address that is no multiple of %zd",
-               buffer->itemsize);
     else if (access == WRITE && buffer->readonly)
         refuse(call, PyExc_ValueError, name, "must be writable; got a read-only array");
+    else if (access == WRITE && (uintptr_t)buffer->buf % (uintptr_t)buffer->itemsize)
+        refuse(call, PyExc_ValueError, name, "must be aligned; got an address that is no multiple of %zd",
+               buffer->itemsize);
     else if ((other = shares_memory_with(call)))
         refuse(call, PyExc_ValueError, name, "must have memory of its own; got an array that overlaps with %s", other);
     if (call->has_failed)
         return none;
-    return (Array){buffer->buf, buffer->shape[0], n_dims == 2 ? buffer->shape[1] : 1, *buffer->format == 'd'};
+    return (Array){buffer->buf, buffer->shape[0], n_dims == 2 ? buffer->shape[1] : 1, has_type(buffer, FLOAT64)};
 }
 
 static Array take_matrix(Call *call, const char *name, Type type, Access access, Py_ssize_t n_rows,

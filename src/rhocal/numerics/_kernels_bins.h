@@ -48,7 +48,7 @@ INLINE void close_bins(Bins *bins)
 }
 
 /* Without weights every sample counts 1. */
-CLONES static void bin_samples(const double *confidence, const double *correct, const double *weight, Range samples,
+CLONES static void bin_samples(const In_double *confidence, const In_double *correct, const In_double *weight, Range samples,
                                Py_ssize_t n_bins, double edge, double *sums)
 {
     Py_ssize_t bin[LANES];

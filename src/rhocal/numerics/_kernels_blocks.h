@@ -10,7 +10,7 @@
 typedef struct {
     Py_ssize_t m;                   /* columns */
     int n;                          /* rows; if there are fewer than WIDTH, the last one fills the other lanes */
-    const REAL *row[WIDTH];
+    const TYPED(In) *row[WIDTH];
     REAL columns[LONG_ROW][WIDTH];  /* short rows, transposed */
     REAL mask[WIDTH];
 } TYPED(Block);
@@ -30,9 +30,9 @@ INLINE TYPED(Affine) TYPED(affine_of_row)(const TYPED(Affine) *affine, int r)
 
 /* 8 x 8 numbers, from 8 addresses to 8 others. */
 #if defined(__x86_64__) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12)) && WIDTH == 16
-typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float Eight __attribute__((vector_size(32), aligned(1), may_alias));
 
-INLINE void TYPED(transpose)(const REAL *const from[8], REAL *const to[8])
+INLINE void TYPED(transpose)(const TYPED(In) *const from[8], REAL *const to[8])
 {
     Eight a[8], b[8];
     for (int l = 0; l < 8; l++)
@@ -52,7 +52,7 @@ INLINE void TYPED(transpose)(const REAL *const from[8], REAL *const to[8])
     }
 }
 #else
-INLINE void TYPED(transpose)(const REAL *const from[8], REAL *const to[8])
+INLINE void TYPED(transpose)(const TYPED(In) *const from[8], REAL *const to[8])
 {
     for (int l = 0; l < 8; l++)
         for (int k = 0; k < 8; k++)
@@ -66,7 +66,7 @@ INLINE void TYPED(rows_to_columns)(TYPED(Block) *block)
     for (int c = 0; m >= 8 && c < m; c += 8) {
         const int at = c < m - 8 ? c : m - 8; /* the last columns with some before them, once more */
         for (int l = 0; l < WIDTH; l += 8) {
-            const REAL *from[8];
+            const TYPED(In) *from[8];
             REAL *to[8];
             for (int k = 0; k < 8; k++)
                 from[k] = block->row[l + k] + at, to[k] = block->columns[at + k] + l;
@@ -85,7 +85,7 @@ INLINE void TYPED(columns_to_rows)(const TYPED(Block) *block, REAL *out)
     for (int c = 0; m >= 8 && block->n == WIDTH && c < m; c += 8) {
         const int at = c < m - 8 ? c : m - 8;
         for (int l = 0; l < WIDTH; l += 8) {
-            const REAL *from[8];
+            const TYPED(In) *from[8];
             REAL *to[8];
             for (int k = 0; k < 8; k++)
                 from[k] = block->columns[at + k] + l, to[k] = out + (l + k) * block->m + at;
@@ -98,7 +98,7 @@ INLINE void TYPED(columns_to_rows)(const TYPED(Block) *block, REAL *out)
 }
 
 /* The rows of z (m columns) from row i on. */
-INLINE void TYPED(open_block)(TYPED(Block) *block, const REAL *z, Py_ssize_t m, Py_ssize_t i, Py_ssize_t stop)
+INLINE void TYPED(open_block)(TYPED(Block) *block, const TYPED(In) *z, Py_ssize_t m, Py_ssize_t i, Py_ssize_t stop)
 {
     block->m = m;
     block->n = (int)min_size(stop - i, WIDTH);
@@ -140,7 +140,7 @@ INLINE REAL TYPED(max_of_lanes)(const REAL *vector)
 }
 
 /* Add the terms of a vector x of entries to sums; `mask` is NULL where all lanes count. */
-typedef void (*TYPED(Terms))(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH]);
+typedef void (*TYPED(Terms))(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH]);
 
 /* Sums over each row of a block (n_sums x WIDTH, zero before). PIECE vectors are summed in the type of the logits; these
  * sums are added up in double. `terms` and `n_sums` must be constants of the caller: then `terms` becomes part of the loop,

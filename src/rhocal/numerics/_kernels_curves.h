@@ -2,7 +2,7 @@
  * row and s > 0 its scale, and the derivatives of L in s. With d = z - t and e = exp(s d) these are moments of d.
  */
 
-INLINE void TYPED(first_order_terms)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
+INLINE void TYPED(first_order_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
 {
     EACH_LANE {
         REAL d = x[l] - affine->center[l], e = TYPED(exp)(affine->scale[l] * d);
@@ -12,7 +12,7 @@ INLINE void TYPED(first_order_terms)(const REAL *x, const REAL *mask, const TYPE
     }
 }
 
-INLINE void TYPED(third_order_terms)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
+INLINE void TYPED(third_order_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
 {
     EACH_LANE {
         REAL d = x[l] - affine->center[l], e = TYPED(exp)(affine->scale[l] * d);
@@ -40,8 +40,8 @@ INLINE void TYPED(few_column_sums)(const TYPED(Block) *block, const double t[WID
 }
 
 /* L and its derivatives up to an order (1 to 3): out is (order + 1) x n_rows. */
-CLONES static void TYPED(curve)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const double *top,
-                                const double *scale, int order, double *out)
+CLONES static void TYPED(curve)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
+                                const In_double *scale, int order, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;
@@ -73,7 +73,7 @@ CLONES static void TYPED(curve)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m, 
     }
 }
 
-INLINE void TYPED(moment_terms)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
+INLINE void TYPED(moment_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
 {
     EACH_LANE {
         REAL d = x[l] - affine->center[l], e = TYPED(exp)(affine->scale[l] * d);
@@ -89,8 +89,8 @@ INLINE void TYPED(moment_terms)(const REAL *x, const REAL *mask, const TYPED(Aff
 
 /* Sums of e, e d and e d^2 at five scales, which are to each other as 3 : 4 : 6 : 9 : 12. One exponential, at a third of the
  * first: the rest are products. out is 15 x n_rows. */
-CLONES static void TYPED(moments)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const double *top,
-                                  const double *scales, double *out)
+CLONES static void TYPED(moments)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
+                                  const In_double *scales, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;
@@ -104,7 +104,7 @@ CLONES static void TYPED(moments)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m
     }
 }
 
-INLINE void TYPED(moment_at_terms)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
+INLINE void TYPED(moment_at_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
 {
     EACH_LANE {
         REAL d = x[l] - affine->center[l], e = TYPED(exp)(affine->scale[l] * d), square = d * d;
@@ -119,8 +119,8 @@ INLINE void TYPED(moment_at_terms)(const REAL *x, const REAL *mask, const TYPED(
 }
 
 /* Around a scale s of every row: sums of e and e d at s/2, of e d^0 to e d^4 at s, of e and e d at 2 s. out is 9 x n_rows. */
-CLONES static void TYPED(moments_at)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const double *top,
-                                     const double *scale, double *out)
+CLONES static void TYPED(moments_at)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
+                                     const In_double *scale, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;

@@ -11,10 +11,10 @@ enum { GAP_SUMS = 12 };
 static const double smallest_mix = 1e-150; /* SMALLEST_DENOMINATOR of `gaps.py`, where its reason stands */
 
 typedef struct {
-    const double *curves; /* a ring (n_powers x n) around `center`; or, with n_powers = 0, L, L1 and L2 in s (3 x n) */
+    const In_double *curves; /* a ring (n_powers x n) around `center`; or, with n_powers = 0, L, L1 and L2 in s (3 x n) */
     Py_ssize_t n_powers, n;
     double center;
-    const double *relative, *label_gap, *correct, *weight; /* of every sample */
+    const In_double *relative, *label_gap, *correct, *weight; /* of every sample */
     double v, w, square_share, nll_share;
 } GapProblem;
 
@@ -23,7 +23,7 @@ INLINE Py_ssize_t gap_lanes(const GapProblem *problem, Py_ssize_t i, Py_ssize_t 
                             double *confidence)
 {
     const double u = one_over_log_two, v = problem->v, w = problem->w, whole = exp(v);
-    const double *c = problem->curves, *r = problem->relative;
+    const In_double *c = problem->curves, *r = problem->relative;
     const Py_ssize_t n = problem->n, n_powers = problem->n_powers;
     double t[LANES], s[LANES], q[LANES], l0[LANES], l1[LANES], l2[LANES];
     int n_beyond = 0;
@@ -40,7 +40,7 @@ INLINE Py_ssize_t gap_lanes(const GapProblem *problem, Py_ssize_t i, Py_ssize_t 
     }
     if (n_powers) {
         for (Py_ssize_t power = n_powers - 1; power >= 0; power--) {
-            const double *row = c + power * n + i;
+            const In_double *row = c + power * n + i;
 #pragma omp simd
             for (int l = 0; l < k; l++) {
                 l2[l] = l2[l] * t[l] + l1[l];

@@ -28,6 +28,18 @@
 #include <xmmintrin.h>
 #endif
 
+/* Numbers of an array that is only read. It may begin at any address: arrays that come from files or other processes often
+ * lie at odd ones. Elsewhere than in GNU C, the processors that matter read them all the same. */
+#if defined(__GNUC__)
+#define ANY_ADDRESS __attribute__((aligned(1)))
+#else
+#define ANY_ADDRESS
+#endif
+typedef float In_float ANY_ADDRESS;
+typedef double In_double ANY_ADDRESS;
+typedef int64_t In_int64 ANY_ADDRESS;
+typedef uint16_t In_half ANY_ADDRESS;
+
 enum {
     FEW_COLUMNS = 64,       /* up to here sums over a row are in double: so few roundings do not average out */
     LONG_ROW = 256,         /* from here on rows are read one after the other (see `_kernels_blocks.h`) */

@@ -5,7 +5,7 @@
  * nothing is more than m - 1 times as far from the mean.
  */
 
-INLINE void TYPED(max_distance)(const REAL *x, const REAL center[WIDTH], REAL distance[WIDTH])
+INLINE void TYPED(max_distance)(const TYPED(In) *x, const REAL center[WIDTH], REAL distance[WIDTH])
 {
     EACH_LANE {
         REAL a = x[l] > center[l] ? x[l] - center[l] : center[l] - x[l];
@@ -33,7 +33,7 @@ INLINE void TYPED(block_units)(const TYPED(Block) *block, const REAL center[WIDT
     }
 }
 
-INLINE void TYPED(norm_terms)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
+INLINE void TYPED(norm_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH])
 {
     EACH_LANE {
         REAL d = x[l] - affine->center[l], a = (d > 0 ? d : -d) * affine->scale[l];
@@ -53,8 +53,8 @@ INLINE void TYPED(norm_terms)(const REAL *x, const REAL *mask, const TYPED(Affin
 }
 
 /* out is 9 x n_rows. `total` and `top` are NULL for norms around 0, else sum and largest entry of every row. */
-CLONES static void TYPED(norms)(const REAL *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const double *total,
-                                const double *top, double *out)
+CLONES static void TYPED(norms)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows,
+                                const In_double *total, const In_double *top, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;

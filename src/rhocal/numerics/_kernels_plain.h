@@ -1,7 +1,7 @@
 /* Kernels over logits without blocks (part of `_kernels_rows.h`): smallest and largest of all, k largest of a row. */
 
 /* The column of the first entry that equals a value, which is known to be there. */
-INLINE Py_ssize_t TYPED(find_first)(const REAL *row, Py_ssize_t m, REAL value)
+INLINE Py_ssize_t TYPED(find_first)(const TYPED(In) *row, Py_ssize_t m, REAL value)
 {
     Py_ssize_t k = 0;
     for (; k + 32 <= m; k += 32) {
@@ -18,7 +18,7 @@ INLINE Py_ssize_t TYPED(find_first)(const REAL *row, Py_ssize_t m, REAL value)
 }
 
 /* Whether every entry is finite; the smallest and the largest of them. */
-CLONES static int TYPED(ends)(const REAL *z, Range entries, double *smallest, double *largest)
+CLONES static int TYPED(ends)(const TYPED(In) *z, Range entries, double *smallest, double *largest)
 {
     REAL low = z[entries.start], high = z[entries.start];
     int not_finite = 0;
@@ -47,11 +47,11 @@ INLINE void TYPED(insert)(double *found, Py_ssize_t *n_found, Py_ssize_t k, REAL
 
 /* The k largest entries of every row, largest first (n x k). The k-th largest of GROUPS maxima, each of every GROUPS-th
  * column, is a lower bound for them: most parts of a row hold nothing above it and are skipped. */
-CLONES static void TYPED(largest)(const REAL *z, Py_ssize_t m, Range rows, Py_ssize_t k, double *out)
+CLONES static void TYPED(largest)(const TYPED(In) *z, Py_ssize_t m, Range rows, Py_ssize_t k, double *out)
 {
     REAL group[GROUPS];
     for (Py_ssize_t i = rows.start; i < rows.stop; i++) {
-        const REAL *row = z + i * m;
+        const TYPED(In) *row = z + i * m;
         double *found = out + i * k;
         Py_ssize_t n_found = 0, j = 0;
         if (k <= GROUPS / 2 && m >= 4 * GROUPS) {

@@ -7,16 +7,16 @@
 static const double one_over_log_two = 1.442695040888963407, log_two = 0.693147180559945309;
 
 typedef struct {
-    const double *c;          /* coefficients (n_powers x n), lowest power first */
+    const In_double *c;          /* coefficients (n_powers x n), lowest power first */
     Py_ssize_t n_powers, n;
     double center;            /* in log scale; */
-    const double *own_center; /* of every sample, added to `center`; or NULL */
+    const In_double *own_center; /* of every sample, added to `center`; or NULL */
     double edge;              /* beyond |t| = edge a curve continues along its tangent, down to 0 */
 } Ring;
 
 /* L and its derivatives in the scale, up to an order (1 to 3), of the k <= LANES samples from i on; out is (order + 1) x n.
  * Horner's rule on all derivatives at once. */
-INLINE void ring_lanes(const Ring *ring, Py_ssize_t i, Py_ssize_t k, const double *scale, int order, double *out)
+INLINE void ring_lanes(const Ring *ring, Py_ssize_t i, Py_ssize_t k, const In_double *scale, int order, double *out)
 {
     const Py_ssize_t n = ring->n;
     const double u = one_over_log_two, edge = ring->edge;
@@ -38,7 +38,7 @@ INLINE void ring_lanes(const Ring *ring, Py_ssize_t i, Py_ssize_t k, const doubl
                 s[l] = exp(center[l] + t[l] / u);
             }
     for (Py_ssize_t q = ring->n_powers - 1; q >= 0; q--) {
-        const double *row = ring->c + q * n + i;
+        const In_double *row = ring->c + q * n + i;
         if (order < 2) {
 #pragma omp simd
             for (Py_ssize_t l = 0; l < k; l++) {
@@ -82,7 +82,7 @@ INLINE void ring_lanes(const Ring *ring, Py_ssize_t i, Py_ssize_t k, const doubl
         }
 }
 
-CLONES static void evaluate_ring(Ring ring, Range samples, const double *scale, int order, double *out)
+CLONES static void evaluate_ring(Ring ring, Range samples, const In_double *scale, int order, double *out)
 {
     Py_ssize_t i = samples.start;
     for (; i + LANES <= samples.stop; i += LANES)
@@ -93,7 +93,7 @@ CLONES static void evaluate_ring(Ring ring, Range samples, const double *scale, 
 
 /* From sums of e, e d and e d^2 at five nodes (see moments) to polynomials: `matrix` (15 x 15) takes L, dL/dt and d2L/dt2 at
  * the nodes to coefficients. c is 15 x n and holds the sums before, the coefficients afterwards. */
-CLONES static void interpolate(const double *matrix, const double *scales, Range samples, double *c, Py_ssize_t n)
+CLONES static void interpolate(const In_double *matrix, const In_double *scales, Range samples, double *c, Py_ssize_t n)
 {
     double met[15][LANES] = {{0}};
     for (Py_ssize_t i = samples.start; i < samples.stop; i += LANES) {
@@ -127,7 +127,7 @@ CLONES static void interpolate(const double *matrix, const double *scales, Range
 }
 
 /* Sum of a b. */
-CLONES static double dot(const double *a, const double *b, Py_ssize_t n)
+CLONES static double dot(const In_double *a, const In_double *b, Py_ssize_t n)
 {
     double total = 0;
 #pragma omp simd reduction(+ : total)
@@ -138,7 +138,7 @@ CLONES static double dot(const double *a, const double *b, Py_ssize_t n)
 
 /* Half precision to single: sign and digits to their places; times 2^112, which corrects the exponent. Returned is whether
  * all are finite. */
-CLONES static int widen_half(const uint16_t *half, Range entries, uint32_t *out)
+CLONES static int widen_half(const In_half *half, Range entries, uint32_t *out)
 {
     uint32_t not_finite = 0;
 #pragma omp simd reduction(| : not_finite)

@@ -1,6 +1,6 @@
 /* One look at every row (part of `_kernels_rows.h`): largest entry, its column, sum; from these to bins of confidence. */
 
-INLINE void TYPED(scan_vector)(const REAL *x, const REAL *mask, REAL sum[WIDTH], REAL high[WIDTH], REAL low[WIDTH])
+INLINE void TYPED(scan_vector)(const TYPED(In) *x, const REAL *mask, REAL sum[WIDTH], REAL high[WIDTH], REAL low[WIDTH])
 {
     EACH_LANE {
         sum[l] += mask ? x[l] * mask[l] : x[l];
@@ -31,7 +31,7 @@ INLINE void TYPED(scan_block)(const TYPED(Block) *block, REAL low[WIDTH], Py_ssi
         return;
     }
     for (int r = 0; r < block->n; r++) {
-        const REAL *row = block->row[r];
+        const TYPED(In) *row = block->row[r];
         REAL high[WIDTH];
         EACH_LANE high[l] = row[0];
         for (Py_ssize_t k = 0; k < whole; k += WIDTH * PIECE) {
@@ -51,7 +51,7 @@ INLINE void TYPED(scan_block)(const TYPED(Block) *block, REAL low[WIDTH], Py_ssi
 }
 
 /* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
-CLONES static double TYPED(scan)(const REAL *z, Py_ssize_t m, Range rows, Py_ssize_t *column, double *top, double *total)
+CLONES static double TYPED(scan)(const TYPED(In) *z, Py_ssize_t m, Range rows, Py_ssize_t *column, double *top, double *total)
 {
     TYPED(Block) block;
     REAL low[WIDTH], high[WIDTH];
@@ -69,7 +69,7 @@ CLONES static double TYPED(scan)(const REAL *z, Py_ssize_t m, Range rows, Py_ssi
 
 /* From probabilities and labels to the bins of confidence (see add_to_bin), without an array of confidences. Returned is
  * whether all is valid: labels are columns, no entry is negative, every row sums to 1 within the tolerance. */
-CLONES static int TYPED(bin_rows)(const REAL *z, Py_ssize_t m, Range rows, const int64_t *label, Py_ssize_t n_bins,
+CLONES static int TYPED(bin_rows)(const TYPED(In) *z, Py_ssize_t m, Range rows, const In_int64 *label, Py_ssize_t n_bins,
                                   double edge, double tolerance, double *sums)
 {
     TYPED(Block) block;

@@ -4,7 +4,7 @@
 
 /* Where rounding made another class equal to the first of the largest, raise that one, and those it was tied with, to the
  * next number. */
-static void TYPED(keep_decision)(const REAL *row, REAL *p, Py_ssize_t m, REAL top)
+static void TYPED(keep_decision)(const TYPED(In) *row, REAL *p, Py_ssize_t m, REAL top)
 {
     Py_ssize_t at = TYPED(find_first)(row, m, top), j = 0;
     while (j < at && p[j] < p[at])
@@ -18,7 +18,7 @@ static void TYPED(keep_decision)(const REAL *row, REAL *p, Py_ssize_t m, REAL to
 }
 
 /* Exponentials e of a vector, their sum, and how many are so near to the largest that rounding may make them equal. */
-INLINE void TYPED(exponentials)(const REAL *x, const REAL *mask, const TYPED(Affine) *affine, REAL *e, REAL sum[WIDTH],
+INLINE void TYPED(exponentials)(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL *e, REAL sum[WIDTH],
                                 REAL n_near[WIDTH])
 {
     EACH_LANE {
@@ -30,7 +30,7 @@ INLINE void TYPED(exponentials)(const REAL *x, const REAL *mask, const TYPED(Aff
     }
 }
 
-INLINE void TYPED(softmax_short)(TYPED(Block) *block, const double *scale, int is_shared, REAL *out)
+INLINE void TYPED(softmax_short)(TYPED(Block) *block, const In_double *scale, int is_shared, REAL *out)
 {
     const Py_ssize_t m = block->m;
     TYPED(Affine) affine;
@@ -58,11 +58,11 @@ INLINE void TYPED(softmax_short)(TYPED(Block) *block, const double *scale, int i
             TYPED(keep_decision)(block->row[r], out + r * m, m, affine.center[r]);
 }
 
-INLINE void TYPED(softmax_long)(const TYPED(Block) *block, const double *scale, int is_shared, REAL *out)
+INLINE void TYPED(softmax_long)(const TYPED(Block) *block, const In_double *scale, int is_shared, REAL *out)
 {
     const Py_ssize_t m = block->m, whole = m / WIDTH * WIDTH;
     for (int r = 0; r < block->n; r++) {
-        const REAL *row = block->row[r], *last_columns = row + m - WIDTH;
+        const TYPED(In) *row = block->row[r], *last_columns = row + m - WIDTH;
         REAL *p = out + r * m, high[WIDTH], n_near[WIDTH] = {0}, last[WIDTH];
         TYPED(Affine) affine;
         double total = 0;
@@ -92,7 +92,7 @@ INLINE void TYPED(softmax_long)(const TYPED(Block) *block, const double *scale, 
 }
 
 /* The scale is that of every row, or one for all rows. */
-CLONES static void TYPED(softmax)(const REAL *z, Py_ssize_t m, Range rows, const double *scale, int is_shared, REAL *out)
+CLONES static void TYPED(softmax)(const TYPED(In) *z, Py_ssize_t m, Range rows, const In_double *scale, int is_shared, REAL *out)
 {
     TYPED(Block) block;
     for (Py_ssize_t i = rows.start; i < rows.stop; i += WIDTH) {

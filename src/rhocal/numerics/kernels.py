@@ -70,13 +70,16 @@ class Scan(NamedTuple):
 
 def supports_matrix(z: NDArray[Any]) -> bool:
     """Whether the compiled passes take this array: rows of float32 or float64, one after the other in memory."""
-    return ready and z.ndim == 2 and z.size > 0 and z.dtype.char in "fd" and z.dtype.isnative and _is_plain(z)
+    return (
+        ready and z.ndim == 2 and z.size > 0 and z.flags.c_contiguous
+        and z.dtype.char in "fd" and z.dtype.isnative
+    )  # fmt: skip
 
 
 def supports_vectors(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether ``dot`` takes these: float64, a vector or a few rows one after the other in memory, and a vector."""
     few = a.ndim == 1 or (a.ndim == 2 and len(a) <= FEW_ROWS)
-    return ready and few and a.dtype.char == b.dtype.char == "d" and _is_plain(a) and _is_plain(b)
+    return ready and few and a.dtype.char == b.dtype.char == "d" and a.flags.c_contiguous and b.flags.c_contiguous
 
 
 def scan(z: Floats) -> Scan:
@@ -218,14 +221,8 @@ def dot(a: Vector, b: Vector) -> float:
 def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
     """Half precision as float32; None if an entry is not finite."""
     found = np.empty(half.shape, np.float32)
-    flat = np.require(half.reshape(-1), requirements="A")
-    return found if all(_on_rows(flat.size, flat.size, _kernels.widen, flat, found.reshape(-1))) else None
-
-
-def _is_plain(array: NDArray[Any]) -> bool:
-    """Whether C can read it as it lies in memory."""
-    flags = array.flags
-    return flags.c_contiguous and flags.aligned
+    flat, wide = half.reshape(-1), found.reshape(-1)
+    return found if all(_on_rows(flat.size, flat.size, _kernels.widen, flat, wide)) else None
 
 
 def _added(parts: list[Vector]) -> Vector:
