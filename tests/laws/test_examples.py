@@ -9,7 +9,10 @@ import pytest
 
 from helpers import ROOT, run
 
-ELSEWHERE = r"uncalibrated: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\ntemperature ([\d.]+), on one machine \3\n"
+ELSEWHERE = (
+    r"uncalibrated: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\n"
+    r"temperature ([\d.]+), on one machine \3\n"
+)
 EXAMPLES = {
     "pytorch": r"as trained: ECE (?P<before>[\d.]+)\ncalibrated: ECE (?P<after>[\d.]+)\nexported: ",
     "scikit_learn": r"naive Bayes: ECE (?P<before>[\d.]+).*\ncalibrated: ECE (?P<after>[\d.]+).*\nbest by NLL: ",
