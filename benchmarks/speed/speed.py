@@ -266,9 +266,9 @@ def markdown(
             f"NumPy {np.__version__}; {peers}."
         ),
         "",
-        "Seconds to fit, float32, median of several repetitions; in brackets: times faster than the fastest peer.",
+        "Seconds to fit, float32, median of several repetitions; in brackets the speed relative to the fastest peer.",
         "Peers fit temperature scaling; `(all)` is the full fit with its search and cross-validation. The two cores are",
-        "shared with others: what takes milliseconds varies from run to run, ours by a third, torch's by a factor of two.",
+        "shared with other work: times of milliseconds vary from run to run, ours by a third, torch's by a factor of two.",
         "",
         *head,
     ]
@@ -282,13 +282,13 @@ def markdown(
         "| rho-norm (all), in single-threaded logsumexp passes | " + " | ".join(f"{x:.1f}" for x in passes) + " |",
         "| `predict_proba` / `scipy.special.softmax` | " + " | ".join(f"{ratio:.2f}" for ratio in softmaxes) + " |",
         "",
-        "Peak memory above what was there before the fit, as a share of the logits (25,000 × 1,000):",
+        "Peak memory of a fit above the memory before it, as a share of the logits (25,000 × 1,000):",
         "",
-        *(f"- {name}: {share:.0%}" for name, share in memory.items()),
+        *(f"- {name}: {100 * share:.0f} %" for name, share in memory.items()),
         "",
         f"ECE of 1,000,000 × 10 probabilities: ours {ece[0]:.3f} s, torchmetrics {ece[1]:.3f} s ({ece[1] / ece[0]:.1f}×).",
         "",
-        "How the cost grows (`cost.csv`): linearly with samples; after the pass over the logits, not with classes.",
+        "The cost (`cost.csv`) grows linearly with samples; after the pass over the logits it does not grow with classes.",
         "",
         "![Seconds to fit against samples and against classes](cost.svg)",
     ]

@@ -130,16 +130,16 @@ def main() -> None:
         "",
         (
             f"Made by `python benchmarks/stream/stream.py`. {platform.machine()}, {threads()} threads, Python "
-            f"{platform.python_version()}, NumPy {np.__version__}. float16 on disk, page cache warm, best of two; seconds "
-            "by the clock / of the processor."
+            f"{platform.python_version()}, NumPy {np.__version__}. float16 on disk, page cache warm, best of two; "
+            "elapsed / processor seconds."
         ),
         "",
         (
-            "*plain*: one blocked logsumexp over the file (NumPy, float32, same reader, same threads). *pass*: everything that "
-            "reads logits, the pilot fit included. *fit*: all of `RhoNormScaling().fit(stream)`, nine ρ, selection by ECE. In "
-            "brackets the throughput as a share of the plain pass, by processor time. *read*: bytes of logits asked "
-            "for, and bytes the process read from any file, over the size of the file. *away*: largest relative difference of "
-            "a sample's scale to the fit in memory."
+            "*plain*: one blocked logsumexp over the file (NumPy, float32, same reader, same threads). *pass*: all steps that "
+            "read logits, the pilot fit included. *fit*: all of `RhoNormScaling().fit(stream)`, nine ρ, selection by ECE. In "
+            "brackets the throughput as a share of the plain pass, by processor time. *read*: bytes of logits requested, "
+            "and bytes that the process read from any file, over the size of the file. *away*: the largest relative difference "
+            "of a sample's scale to the fit in memory."
         ),
         "",
         "| rows × classes | GB | plain s | pass s | fit s | logits read | all read | peak GB | away |",

@@ -65,7 +65,7 @@ def coverage(used: Sequence[Row]) -> str:
     failed = sum(row.note.startswith(FAILED) for row in used)
     text = (
         f"{len(used):,} rows: {len(CALIBRATORS)} methods on each of {len(splits)} splits of "
-        f"{len({network for network, _ in splits})} networks; {failed} of them say why there is no result (below)."
+        f"{len({network for network, _ in splits})} networks; {failed} of them have no result, with the reason (below)."
     )
     found: dict[str, set[str]] = {}
     for network, split in splits:
@@ -156,11 +156,12 @@ def groups_text(rows: Sequence[Row]) -> str:
         order = ranking(rows, name)
         level = [f"`{line['method']}`" for line in order if line["mean_rank"] - order[0]["mean_rank"] <= distance]
         if len(level) > INDISTINCT * len(order):
-            level = [f"{len(level)} of {len(order)} methods; this metric hardly tells them apart"]
+            level = [f"{len(level)} of {len(order)} methods; this metric hardly distinguishes them"]
         lines.append(f"- {title}: {', '.join(level)}")
     return (
-        f"Two mean ranks that are less than {distance:.1f} apart cannot be told apart (Nemenyi's critical difference, 5 %, "
-        f"{len(CALIBRATORS)} methods, {len(complete(rows))} networks). Not told from the best:\n\n" + "\n".join(lines)
+        f"Two mean ranks that are less than {distance:.1f} apart are not distinguished (Nemenyi's critical difference, 5 %, "
+        f"{len(CALIBRATORS)} methods, {len(complete(rows))} networks). Not distinguished from the best:\n\n"
+        + "\n".join(lines)
     )
 
 
@@ -229,10 +230,10 @@ def conclusions(rows: Sequence[Row]) -> str:
     said = [
         f"No other method has both a lower mean NLL and less ECE above its floor (circles in the plot): {named(front)}.",
         f"Better than temperature scaling on more than three quarters of the networks, in ECE *and* NLL: {named(both)}.",
-        f"Lower ECE but higher NLL than temperature scaling, so that ECE alone flatters them: {named(gamed)}.",
+        f"Lower ECE but higher NLL than temperature scaling, so that ECE alone is misleading: {named(gamed)}.",
         f"Worse than temperature scaling in both: {named(worse)}.",
         (
-            f"Of the methods that may change decisions, `{up}` moves the mean accuracy most ({gains[up]:+.2f} points), "
+            f"Of the methods that may change decisions, `{up}` changes the mean accuracy most ({gains[up]:+.2f} points), "
             f"`{down}` least ({gains[down]:+.2f}). "
             f"{accuracy_by_network(rows, up)}"
         ),

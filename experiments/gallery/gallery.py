@@ -38,11 +38,10 @@ PANELS = {
 }
 HEAD = """# Gallery
 
-Each curve is available as data (`rhocal.reporting.curves`) and as a plot (`rhocal.reporting.plots`, extra `plots`).
-All functions take `ax=` and
-return the axes; `plots.save` writes SVG, PDF or PNG. Colours are those of Okabe and Ito; hatches, dashes and marks tell the
-same story in grey print. Drawn by `make figures` from the logits shipped with the package (a thin ResNet-18 on CIFAR-10)
-unless said otherwise.
+Each curve is available as data (`rhocal.reporting.curves`) and as a plot (`rhocal.reporting.plots`, extra `plots`). All plot
+functions take `ax=` and return the axes; `plots.save` writes SVG, PDF or PNG. The colors are those of Okabe and Ito; hatches,
+dashes and markers make the plots readable in gray print. `make figures` draws this page from the logits shipped with the
+package (a thin ResNet-18 on CIFAR-10) unless a section names other data.
 """
 
 
@@ -94,14 +93,14 @@ def diagrams(scene: Scene) -> Iterator[Figure]:
             plots.smooth(curves.smooth_reliability(*given, smoother=smoother, **RAW)),
             f"Reliability without bins, {smoother}",
             f"smooth FILE --scheme {smoother}",
-            "A curve through right and wrong with a bootstrap band, and where the samples are.",
+            "A regression of correctness on confidence with a bootstrap band, and the distribution of the samples.",
         )
     yield Figure(
         "histogram",
         plots.histogram(curves.histogram(*given, **RAW)),
         "Confidence histogram",
         "histogram FILE",
-        "Where mean confidence (dashed) is right of accuracy, the model is too sure.",
+        "If the mean confidence (dashed) is to the right of the accuracy, the model is over-confident.",
     )
     pairs = {
         name: (curves.histogram(z, scene.labels, **RAW), curves.reliability(z, scene.labels, **RAW))
@@ -132,28 +131,28 @@ def fitted(scene: Scene) -> Iterator[Figure]:
             plots.temperature(curves.temperature_map(field, scene.logits), against=against),
             f"Temperature against {against} (field)",
             f"{kind} FILE -c CAL",
-            "What the calibrator does to a sample, by its logits.",
+            "The temperature of each sample against a feature of its logits.",
         )
     yield Figure(
         "confidence-map",
         plots.confidence_map(curves.confidence_map(scene.cals["vector"], scene.logits)),
         "Confidence after against before (vector)",
         "confidence-map FILE -c CAL",
-        "Vector scaling may change decisions; such samples are crosses. A scale (ρ-Norm, field) never does.",
+        "Vector scaling may change decisions; such samples are crosses. A scale (ρ-Norm, field) never changes a decision.",
     )
     yield Figure(
         "rho-grid",
         plots.rho_grid(curves.rho_grid(scene.cals["ρ-Norm"])),
         "The grid of ρ",
         "rho-grid CAL",
-        "ECE on the tune set for every ρ tried. All of them are within .001 here: ρ hardly matters on this network.",
+        "ECE on the calibration set for every ρ tried. All values are within 0.001: ρ has little effect on this network.",
     )
     yield Figure(
         "alpha",
         plots.alpha_curve(curves.alpha_curve(rhocal.RhoNormScaling(alpha="auto").fit(*scene.tune))),
         "The weight of the KL term",
         "alpha CAL",
-        "Fitted with `alpha='auto'`; a large weight holds the calibrator at the uncalibrated model.",
+        "Fitted with `alpha='auto'`; a large weight keeps the calibrator near the uncalibrated model.",
     )
     axes = pyplot().subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")[1]
     for ax, (name, objective) in zip(
@@ -168,7 +167,8 @@ def fitted(scene: Scene) -> Iterator[Figure]:
         axes,
         "Where the samples of a bin go (paper, Fig. 4)",
         "migration FILE -c CAL",
-        "Calibrated confidence for each bin of raw confidence: 5, 25, 50, 75 and 95 %, under three objectives.",
+        "Quantiles (5, 25, 50, 75 and 95 %) of the calibrated confidence for each bin of uncalibrated confidence, under three "
+        "objectives.",
     )
 
 
@@ -179,8 +179,8 @@ def quality(scene: Scene) -> Iterator[Figure]:
         plots.risk_coverage({k: curves.risk_coverage(z, scene.labels, **RAW) for k, z in scene.views.items()}),
         "Risk and coverage",
         "risk-coverage FILE -c A -c B",
-        "The error rate when only the surest are answered. Histogram binning gives many samples the same confidence and "
-        "loses their order.",
+        "The error rate when only the most confident samples are answered. Histogram binning gives many samples the same "
+        "confidence and loses their order.",
     )
     pair = compare.TunedOn("own", predictions(*scene.tune), predictions(scene.logits, scene.labels))
     methods = {name: rhocal.calibrator(name) for name in rhocal.CALIBRATORS}
@@ -189,12 +189,13 @@ def quality(scene: Scene) -> Iterator[Figure]:
         plots.pareto(curves.pareto([row.flat() for row in compare.compare("demo", pair, methods)])),
         "ECE against NLL",
         "pareto rows.csv",
-        "Filled: nothing is better in both. ECE alone can be gamed: histogram binning is good at ECE and bad at NLL.",
+        "Filled markers: no other method is better in both. ECE alone can mislead: histogram binning has a low ECE and a high "
+        "NLL.",
     )
     yield Figure(
         "learning-curve",
         plots.learning_curve(curves.learning_curve(compare.read_rows(ROOT / LEARNING))),
-        "Quality over the size of the tune set",
+        "Quality over the size of the calibration set",
         f"learning-curve {LEARNING}",
         "Mean over real networks with standard errors (`make learning-curve`).",
     )
@@ -215,8 +216,8 @@ def training() -> Iterator[Figure]:
         axes,
         "Amplitude during training (paper, Fig. 2)",
         "amplitude runs.npz",
-        "A two-layer network on points of four classes that overlap (`experiments/gallery/training.py`), trained with and "
-        "without weight decay: without it the amplitude of the logits keeps growing, and confidence with it.",
+        "A two-layer network on points of four overlapping classes (`experiments/gallery/training.py`), trained with and "
+        "without weight decay. Without it the amplitude of the logits and the confidence keep growing.",
     )
 
 

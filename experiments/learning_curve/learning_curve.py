@@ -1,4 +1,4 @@
-"""How many tune samples does a method need? ECE and NLL on a fixed test half for tune sets of 100 to 10,000.
+"""How many calibration samples does a method need? ECE and NLL on a fixed test half for 100 to 10,000 samples.
 
     python experiments/learning_curve/learning_curve.py --logits ../shared/data/logits
 
@@ -89,13 +89,13 @@ def main() -> None:
     write_rows(HERE / "rows.csv", rows)
     large = [name for name in NETWORKS if any(r["network"] == name and r["size"] == SIZES[-1] for r in rows)]
     text = [
-        "# How many tune samples does a method need?",
+        "# How many calibration samples does a method need?",
         "",
-        "Made by `make learning-curve`. Means over networks and 5 seeds, measured on a test half that no size touches.",
+        "`make learning-curve` writes this page: means over networks and 5 seeds, on one test half for all sizes.",
     ]
     for metric, title in (("ece", "ECE"), ("nll", "NLL")):
         text += ["", f"## {title}, {len(NETWORKS)} networks", "", table(rows, metric, list(NETWORKS), list(SIZES[:-1]))]
-        text += ["", f"{title}, the {len(large)} networks with 10,000 tune samples:", ""]
+        text += ["", f"{title}, the {len(large)} networks with 10,000 calibration samples:", ""]
         text += [table(rows, metric, large, list(SIZES))]
     write_text(HERE / "README.md", "\n".join(text) + "\n")
 
