@@ -57,9 +57,9 @@ def plain(path: Path) -> tuple[float, float]:
         return top + np.log(z.sum(axis=1))
 
     start, used = time.perf_counter(), time.process_time()
-    for block in read_ahead(list(rhocal.stream(path).as_source().blocks)):
-        chunk = block.read()
-        in_threads(work, [chunk.logits[rows] for rows in row_blocks(len(chunk.logits), chunk.logits.shape[1], 1 << 19)])
+    for chunk in read_ahead(list(rhocal.stream(path).blocks)):
+        scores = chunk.read().scores
+        in_threads(work, [scores[rows] for rows in row_blocks(*scores.shape, 1 << 19)])
     return time.perf_counter() - start, time.process_time() - used
 
 

@@ -28,7 +28,7 @@ from rhocal.data import stored
 from rhocal.calibrators.applying import apply
 stored.CHUNK_ENTRIES = 2_000
 source, artifact, output, pause = sys.argv[1:]
-stream = rhocal.stream(source).as_source().with_progress(lambda n: (print("block", flush=True), time.sleep(float(pause))))
+stream = rhocal.stream(source).with_progress(lambda n: (print("block", flush=True), time.sleep(float(pause))))
 apply(rhocal.load(artifact), stream, Path(output))
 """
 
@@ -125,7 +125,7 @@ def test_calibrators_made_of_others_are_told_apart(folder):
             for k in range(2)
         ]
     stream = rhocal.stream(folder / "z.npz")
-    marks = {applying._fingerprint(cal, stream.as_source(), "probs") for cal in halves}
+    marks = {applying._fingerprint(cal, stream, "probs") for cal in halves}
     assert len(marks) == 2
     apply(halves[0], stream, folder / "average.npy")
 

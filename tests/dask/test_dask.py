@@ -142,7 +142,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
         victim, killer = kill_one()
-        there = rhocal.measure(rhocal.stream(folder).as_source().on(many.DaskExecutor()), calibrator=alone)
+        there = rhocal.measure(rhocal.stream(folder).on(many.DaskExecutor()), calibrator=alone)
         killer.join()
         client.wait_for_workers(2)
         assert victim not in client.run(os.getpid).values()
@@ -187,7 +187,7 @@ def test_what_travels_does_not_grow_with_the_classes():
 
 def test_sums_are_merged_by_the_workers(folder, monkeypatch):
     """What arrives is one sum, however many blocks there are."""
-    source = rhocal.stream(sorted(folder.iterdir()) * 12).as_source()  # more than one group of groups
+    source = rhocal.stream(sorted(folder.iterdir()) * 12)  # more than one group of groups
     monkeypatch.setattr(many, "FAN", 4)
     arrived = []
     compute = many.engine.compute

@@ -72,7 +72,7 @@ def test_every_format_gives_the_fit_in_memory(kind, data, tmp_path):
     logits, labels = data
     path, spec = write(kind, tmp_path, logits, labels)
     stream = rhocal.stream(path, **spec)
-    assert len(stream.pieces) > 3
+    assert len(stream.blocks) > 3
     cal = rhocal.RhoNormScaling().fit(stream)
     same = rhocal.RhoNormScaling().fit(logits, labels)
     assert cal.rho_ == same.rho_
@@ -158,8 +158,8 @@ def test_bfloat16_is_read_in_every_way(data, tmp_path):
         split = files.read(tmp_path / name, labels=beside).for_tuning()
         np.testing.assert_array_equal(split.logits, short.astype(np.float32))
         stream = rhocal.stream(tmp_path / name, labels=beside)
-        blocks = list(stream.as_source().map(lambda block: block))
-        np.testing.assert_array_equal(np.concatenate([block.scores for block in blocks]), short.astype(np.float32))
+        parts = list(stream.map(lambda data: data.scores))
+        np.testing.assert_array_equal(np.concatenate(parts), short.astype(np.float32))
         assert stream.bytes_read == logits.size * 2  # as it lies there, not as it is in memory
 
 
@@ -169,7 +169,7 @@ def test_only_the_columns_that_are_wanted_are_read(data, tmp_path):
     table = pa.table({"prompt": ["x" * 50] * 1500, "logits": lists, "labels": labels})
     pq.write_table(table, tmp_path / "z.parquet", row_group_size=400)
     stream = rhocal.stream(tmp_path / "z.parquet")
-    assert {piece.columns for piece in stream.pieces} == {("logits", "labels")}
+    assert {piece.columns for piece in stream.blocks} == {("logits", "labels")}
     found = rhocal.measure(stream)
     assert found == pytest.approx(rhocal.measure(rhocal.stream(iter([(logits.astype(np.float32), labels)]))), abs=5e-3)
     with pytest.raises(FileError, match=r"found prompt \(string\), logits .*; need 'scores'"):
@@ -192,7 +192,7 @@ def test_metrics_of_a_stream(data, tmp_path):
     whole = rhocal.metrics.measure_all(predictions(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
-    source = rhocal.stream(tmp_path / "z.npz").as_source()
+    source = rhocal.stream(tmp_path / "z.npz")
     found = measure.measure_source(source, [measure.Measurement({"raw": None})])
     values, bounds = found.values, found.error_bounds
     exact = rhocal.metrics.measure_all(predictions(logits, labels))

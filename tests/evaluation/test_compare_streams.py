@@ -73,8 +73,8 @@ def test_halves_are_those_of_a_comparison_in_memory():
 
 def test_two_passes_give_the_rows_of_a_comparison_in_memory(data, file):
     stream = rhocal.stream(file)
-    assert len(stream.pieces) > 5
-    rows = compared("z", [*SCALES, *OTHERS], stream.as_source(), n_seeds=2)
+    assert len(stream.blocks) > 5
+    rows = compared("z", [*SCALES, *OTHERS], stream, n_seeds=2)
     assert stream.bytes_read == 2 * data[0].nbytes  # six methods, two seeds
     same_rows(rows, in_memory(data, [*SCALES, *OTHERS], 2))
 
@@ -82,26 +82,26 @@ def test_two_passes_give_the_rows_of_a_comparison_in_memory(data, file):
 def test_a_split_of_its_own(data):
     logits, labels = data
     tune, test = ((logits[part], labels[part]) for part in (slice(700), slice(700, None)))
-    sources = [rhocal.stream(iter([part])).as_source() for part in (tune, test)]
+    sources = [rhocal.stream(iter([part])) for part in (tune, test)]
     rows = compared("z", ["temperature", "vector"], *sources)
     pair = TunedOn(OWN, predictions(*tune), predictions(*test))
     same_rows(rows, list(compare("z", pair, {name: calibrator(name) for name in ("temperature", "vector")})))
     with pytest.raises(InputError, match="cannot be cut into halves"):
-        compared("z", ["temperature"], rhocal.stream(iter([tune])).as_source())
+        compared("z", ["temperature"], rhocal.stream(iter([tune])))
 
 
 def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, file, monkeypatch):
     monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 90 * 600)
-    rows = compared("z", ["temperature", "histogram-binning"], rhocal.stream(file).as_source(), n_seeds=2)
+    rows = compared("z", ["temperature", "histogram-binning"], rhocal.stream(file), n_seeds=2)
     exact, drawn = rows[0], rows[1]
     assert exact.note == ""
     assert f"histogram-binning {SUBSAMPLED}" in drawn.note
     numbers = np.concatenate(
-        [sampling.sampling_keys(k, piece.n_rows) for k, piece in enumerate(rhocal.stream(file).pieces)]
+        [sampling.sampling_keys(k, piece.n_rows) for k, piece in enumerate(rhocal.stream(file).blocks)]
     )
     kept = np.zeros(1501, bool)
     kept[np.argsort(numbers)[:600]] = True  # the stated rule
-    sizes = tuple(piece.n_rows for piece in rhocal.stream(file).pieces)
+    sizes = tuple(piece.n_rows for piece in rhocal.stream(file).blocks)
     tuned = np.concatenate([Half(sizes, 0)(k) for k in range(len(sizes))])
     mine = tuned & kept
     assert f"{mine.sum()} of {tuned.sum()} samples were drawn" in drawn.note
@@ -115,7 +115,7 @@ def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, f
 
 def test_a_method_that_fails_is_a_row_and_the_others_have_figures(file, monkeypatch):
     monkeypatch.setattr(compare_streams, "MOST_CLASSWISE", 50)
-    rows = compared("z", ["multi-domain", "temperature"], rhocal.stream(file).as_source(), n_seeds=1)
+    rows = compared("z", ["multi-domain", "temperature"], rhocal.stream(file), n_seeds=1)
     assert rows[0].note.startswith(FAILED)
     assert rows[0].n_tune == 750
     failed, fine = summary(rows)

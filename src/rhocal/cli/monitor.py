@@ -172,13 +172,13 @@ def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str)
     from rhocal.data.blocks import read_block
     from rhocal.data.streams import stream
 
-    pieces = stream(path, logits_name=logits_name, labels_name=labels_name).pieces or ()
+    blocks = list(stream(path, logits_name=logits_name, labels_name=labels_name).blocks)
     done = watched.seen.get(path.name, 0)
-    for k, piece in enumerate(pieces[done:], start=done):
-        chunk = read_block(piece)
+    for k, ref in enumerate(blocks[done:], start=done):
+        chunk = read_block(ref)
         if chunk.labels is None:
-            raise InputError(f"{chunk.where}: no labels to compare with; another name: --labels-name")
-        yield Batch(path.name, k + 1, chunk.where, chunk.logits, chunk.labels)
+            raise InputError(f"{chunk.location}: no labels to compare with; another name: --labels-name")
+        yield Batch(path.name, k + 1, chunk.location, chunk.scores, chunk.labels)
 
 
 def lines(watched: Monitor, logits_name: str, labels_name: str, *, resume: bool) -> Iterator[Batch]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.data.blocks import NumberedBlock
+from rhocal.data.blocks import Block, NumberedBlock
 from rhocal.data.sources import Source
-from rhocal.data.stored import Chunk
 from rhocal.errors import InputError, MissingExtraError, RhocalError
 
 try:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.blocks import BlockRef
-    from rhocal.data.stored import Piece
 
 R = TypeVar("R")
 
@@ -43,8 +41,8 @@ delayed = engine.delayed
 class Unread:
     """A block that is read by whoever works on it: reading and working are one task, and the scheduler has half as many."""
 
-    def __init__(self, piece: Piece) -> None:  # no dataclass: Dask looks into those for tasks
-        self.piece = piece
+    def __init__(self, ref: BlockRef) -> None:  # no dataclass: Dask looks into those for tasks
+        self.ref = ref
 
 
 def _caught(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -113,9 +111,9 @@ class DaskBlock:
     def __init__(self, location: str, n_rows: int, task: Any) -> None:  # no dataclass: Dask looks into those for tasks
         self.location, self.n_rows, self.task = location, n_rows, task
 
-    def read(self) -> Chunk:
+    def read(self) -> Block:
         """Compute the block here."""
-        block: Chunk = self.task.compute()
+        block: Block = self.task.compute()
         return block
 
 
@@ -183,7 +181,7 @@ def _parts(block: BlockRef) -> tuple[int, Any]:
 
 def _run(work: Callable[[BlockRef], R], number: int, ref: BlockRef | Unread) -> R | RhocalError:
     """On a worker: an error is a value here, for raised it would fill the log of the worker."""
-    return _caught(work, NumberedBlock(number, ref.piece if isinstance(ref, Unread) else ref))
+    return _caught(work, NumberedBlock(number, ref.ref if isinstance(ref, Unread) else ref))
 
 
 def _merge_groups(merge: Callable[[R, R], R], level: Sequence[Any]) -> list[Any]:
@@ -210,5 +208,5 @@ def dask_source(scores: Any, labels: Any, weights: Any) -> Source:
     blocks = []
     for k, (part, n, label, weight) in enumerate(zip(scores.to_delayed().ravel(), sizes, *beside, strict=True)):
         location = f"block {k} ({n:,} rows)"
-        blocks.append(DaskBlock(location, n, delayed(Chunk)(part, label, location, weight)))
+        blocks.append(DaskBlock(location, n, delayed(Block)(part, label, location, weight)))
     return Source(blocks, executor=DaskExecutor())

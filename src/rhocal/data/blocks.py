@@ -48,21 +48,6 @@ class Block:
         """The block itself."""
         return self
 
-    @property
-    def logits(self) -> Any:  # until every caller takes Predictions
-        """The scores."""
-        return self.scores
-
-    @property
-    def where(self) -> str:
-        """The location."""
-        return self.location
-
-    @property
-    def sample_weight(self) -> Any:
-        """The weights."""
-        return self.weights
-
 
 class BlockRef(Protocol):
     """Rows that can be read here or on a worker."""

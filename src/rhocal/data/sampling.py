@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.blocks import missing_labels, n_columns
-from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from rhocal.data.stored import Chunk
+    from rhocal.data.blocks import Block
     from rhocal.numerics.special import Vector
 
 PILOT_ENTRIES = 1 << 23
@@ -53,23 +52,13 @@ def pilot_size(logits: Any) -> int:
     return max(PILOT_SAMPLES, PILOT_ENTRIES // n_columns(logits))
 
 
-def pilot_rows(chunk: Chunk, places: int) -> PilotRows:
+def pilot_rows(block: Block, places: int) -> PilotRows:
     """What a block gives to a pilot that comes from so many places."""
-    if chunk.labels is None:
+    if block.labels is None:
         raise missing_labels()
-    share = min(len(chunk.labels), -(-pilot_size(chunk.logits) // places))
-    rows = np.arange(share) * len(chunk.labels) // share
-    return PilotRows(chunk.where, np.asarray(chunk.logits)[rows], np.asarray(chunk.labels)[rows])
-
-
-def check_columns(blocks: Sequence[tuple[str, int]]) -> None:
-    """There is something, and all blocks have the same classes; a block is where it lies and how many it has."""
-    if not blocks:
-        raise InputError("the stream is empty: no block could be read")
-    first, n = blocks[0]
-    for where, other in blocks:
-        if other != n:
-            raise InputError(f"blocks differ in the number of classes: {first} has {n:,}, {where} has {other:,}")
+    share = min(len(block.labels), -(-pilot_size(block.scores) // places))
+    rows = np.arange(share) * len(block.labels) // share
+    return PilotRows(block.location, np.asarray(block.scores)[rows], np.asarray(block.labels)[rows])
 
 
 def sampling_keys(block: int, n: int, seed: int = 0) -> Vector:

@@ -235,8 +235,8 @@ def as_source(
     A ``Source`` (``rhocal.stream``) brings its own labels; Dask arrays have one block for each of their chunks.
     """
     spec = spec or InputSpec()
-    if isinstance(scores, Source) or hasattr(scores, "as_source"):
-        source = scores if isinstance(scores, Source) else scores.as_source()
+    if isinstance(scores, Source):
+        source = scores
         if labels is not None or weights is not None:
             raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
         _check_streamed(groups, spec)

@@ -31,10 +31,6 @@ CHUNK_ENTRIES = 1 << 24
 """Logits that are read at a time: 32 MB in half precision."""
 
 
-Chunk = Block
-Piece = BlockRef
-
-
 class Columns(Protocol):
     """A matrix on disk whose rows can be read in pieces."""
 
@@ -73,7 +69,7 @@ class RawRows:
 
 
 @dataclass(frozen=True)
-class ArrayPiece:
+class ArrayBlock:
     """Rows of a matrix, and their labels."""
 
     logits: Columns
@@ -89,14 +85,14 @@ class ArrayPiece:
     def location(self) -> str:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
-    def read(self) -> Chunk:
+    def read(self) -> Block:
         values = np.asarray(self.logits[self.rows])
         is_short = isinstance(self.logits, RawRows) and self.logits.is_bfloat16
-        return Chunk(values, self.labels, self.location, stored_bytes=values.size * 2 if is_short else None)
+        return Block(values, self.labels, self.location, stored_bytes=values.size * 2 if is_short else None)
 
 
 @dataclass(frozen=True)
-class ParquetPiece:
+class ParquetBlock:
     """A row group of a Parquet file."""
 
     path: Path
@@ -110,7 +106,7 @@ class ParquetPiece:
     def location(self) -> str:
         return f"{self.path}, row group {self.group}"
 
-    def read(self) -> Chunk:
+    def read(self) -> Block:
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
         with ParquetFile(self.path) as file:
@@ -127,7 +123,7 @@ class ParquetPiece:
             rest = [name for name in self.columns if name != self.names.labels]
             logits = np.column_stack([table.column(name).to_numpy() for name in rest])
         has_labels = self.names.labels in self.columns
-        return Chunk(logits, table.column(self.names.labels).to_numpy() if has_labels else None, self.location)
+        return Block(logits, table.column(self.names.labels).to_numpy() if has_labels else None, self.location)
 
 
 @dataclass(frozen=True)
@@ -138,9 +134,9 @@ class Opened:
     logits: Columns | None
     labels: Any = None
     classes: Any = None
-    groups: tuple[ParquetPiece, ...] = ()
+    groups: tuple[ParquetBlock, ...] = ()
 
-    def pieces(self, labels: Any) -> list[Piece]:
+    def blocks(self, labels: Any) -> list[BlockRef]:
         """Its blocks."""
         if self.logits is None:
             if labels is not None:
@@ -152,7 +148,7 @@ class Opened:
             raise FileError(f"{self.path}: logits and labels differ in length: {n} and {len(labels)}")
         step = max(1, CHUNK_ENTRIES // max(1, int(np.prod(self.logits.shape[1:], dtype=np.int64))))
         return [
-            ArrayPiece(self.logits, None if labels is None else labels[rows], rows, str(self.path))
+            ArrayBlock(self.logits, None if labels is None else labels[rows], rows, str(self.path))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step))
         ]
 
@@ -318,7 +314,7 @@ def _open_parquet(path: Path, names: Names) -> Opened:
             raise MissingArrayError.in_file(path, found, names.logits)
         columns = schema.names
     sizes = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
-    groups = tuple(ParquetPiece(path, k, names, n, tuple(columns)) for k, n in enumerate(sizes) if n)
+    groups = tuple(ParquetBlock(path, k, names, n, tuple(columns)) for k, n in enumerate(sizes) if n)
     return Opened(path, None, groups=groups)
 
 
