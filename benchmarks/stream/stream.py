@@ -59,7 +59,7 @@ def plain(path: Path) -> tuple[float, float]:
     start, used = time.perf_counter(), time.process_time()
     for chunk in read_ahead(list(rhocal.stream(path).blocks)):
         scores = chunk.read().scores
-        in_threads(work, [scores[rows] for rows in row_blocks(*scores.shape, 1 << 19)])
+        in_threads(work, [scores[rows] for rows in row_blocks(len(scores), scores.shape[1], 1 << 19)])
     return time.perf_counter() - start, time.process_time() - used
 
 
