@@ -16,7 +16,7 @@ from torch import nn
 import rhocal
 from rhocal.onnx import export
 
-logits, labels = rhocal.demo_logits("tune")
+logits, labels = rhocal.demo_logits("cal")
 test, test_labels = rhocal.demo_logits("test")
 cal = rhocal.RhoNormScaling().fit(logits, labels)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import rhocal
 
-cal = rhocal.FieldScaling().fit(*rhocal.demo_logits("tune"))
+cal = rhocal.FieldScaling().fit(*rhocal.demo_logits("cal"))
 apply, parameters = cal.apply_fn()
 
 logits, labels = rhocal.demo_logits("test")

@@ -130,7 +130,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    tune, labels = rhocal.demo_logits("tune")
+    tune, labels = rhocal.demo_logits("cal")
     test = rhocal.demo_logits("test")[0][:2000].astype(np.float32)
     wide, wide_labels = many_classes()
     few: list[dict[str, Any]] = []

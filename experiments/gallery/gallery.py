@@ -65,7 +65,7 @@ class Scene:
     """The shipped logits, and the methods of the paper's Fig. 3 fitted on them."""
 
     def __init__(self) -> None:
-        self.tune = rhocal.demo_logits("tune")
+        self.tune = rhocal.demo_logits("cal")
         self.logits, self.labels = rhocal.demo_logits("test")
         with demo_file().open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             self.classes = arrays["classes"]

@@ -1,7 +1,7 @@
 """rhocal: classifiers whose confidence can be trusted.
 
 >>> import rhocal
->>> logits, labels = rhocal.demo_logits("tune")
+>>> logits, labels = rhocal.demo_logits("cal")
 >>> cal = rhocal.RhoNormScaling().fit(logits, labels)
 >>> probs = cal.predict_proba(rhocal.demo_logits("test")[0])
 

@@ -49,7 +49,7 @@ def test_the_card_says_what_was_fitted_and_what_it_did(tmp_path):
 
     import rhocal
 
-    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("tune")).save(tmp_path / "cal.safetensors")
+    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal")).save(tmp_path / "cal.safetensors")
     logits, labels = rhocal.demo_logits("test")
     np.savez(tmp_path / "test.npz", logits=logits[:2000], labels=labels[:2000])
     short = run("card", tmp_path / "cal.safetensors").stdout

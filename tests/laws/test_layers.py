@@ -157,7 +157,7 @@ def test_help_does_not_import_scipy():
 
 def test_applying_a_saved_calibrator_needs_no_scipy(tmp_path):
     path = tmp_path / "cal.safetensors"
-    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("tune")).save(path)
+    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal")).save(path)
     loaded = fresh(
         "import rhocal, sys, json\n"
         f"rhocal.load({str(path)!r}).predict_proba(rhocal.demo_logits('test')[0])\n"
@@ -205,11 +205,11 @@ def test_public_names_exist():
 
 
 def test_shipped_logits():
-    for split, n in (("tune", 5000), ("test", 10_000)):
+    for split, n in (("cal", 5000), ("test", 10_000)):
         logits, labels = rhocal.demo_logits(split)
         assert logits.shape == (n, 10)
         assert np.bincount(labels).tolist() == [n // 10] * 10
-    with pytest.raises(rhocal.errors.InputError, match="tune or test"):
+    with pytest.raises(rhocal.errors.InputError, match="cal or test"):
         rhocal.demo_logits("train")
     with pytest.raises(rhocal.errors.InputError, match="network is one of cifar10, flowers102"):
         rhocal.demo_logits("test", "imagenet")
@@ -221,14 +221,14 @@ def test_shipped_logits_have_their_card(network):
     """Whatever is shipped was trained by `rhocal-paper train`, whose card and log lie beside it."""
     folder = SOURCE / "data" / "shipped" / NETWORKS[network]
     card = json.loads((folder / "run.json").read_text())
-    for split in ("tune", "test"):
+    for split, n_samples in (("cal", card["n_tune"]), ("test", card["n_test"])):
         logits, labels = rhocal.demo_logits(split, network)
-        assert logits.shape == (card[f"n_{split}"], card["n_classes"])
+        assert logits.shape == (n_samples, card["n_classes"])
         assert logits.dtype == np.float32
         assert len(labels) == len(logits)
     last = (folder / "log.csv").read_text().splitlines()[-1].split(",")
     assert int(last[0]) == card["epochs"]
-    logits, labels = rhocal.demo_logits("tune", network)
+    logits, labels = rhocal.demo_logits("cal", network)
     assert (logits.argmax(1) == labels).mean() == pytest.approx(float(last[4]), abs=1e-5)
 
 

@@ -292,7 +292,7 @@ def test_numbers_at_odd_addresses_and_of_a_named_byte_order(dtype):
 def test_fits_are_the_same_without_the_compiled_passes(network):
     """In a process of its own, as a user without a compiler has it."""
     program = (
-        f"import rhocal; z, y = rhocal.demo_logits('tune', {network!r}); "
+        f"import rhocal; z, y = rhocal.demo_logits('cal', {network!r}); "
         "t = rhocal.TemperatureScaling().fit(z, y); r = rhocal.RhoNormScaling().fit(z, y); "
         "print(rhocal.numerics.kernels.ready, t.temperature_, r.rho_, r.gamma_, r.beta_)"
     )

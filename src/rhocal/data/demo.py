@@ -28,13 +28,13 @@ def demo_file(network: str = "cifar10") -> Traversable:
     return files("rhocal") / "data" / "shipped" / NETWORKS[network] / "logits.npz"
 
 
-def demo_logits(split: str = "tune", network: str = "cifar10") -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Logits and labels of a shipped network on its ``"tune"`` or ``"test"`` images.
+def demo_logits(split: str = "cal", network: str = "cifar10") -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Logits and labels of a shipped network: its calibration set (``"cal"``) or its test set (``"test"``).
 
     ``"cifar10"`` has 5,000 and 10,000 images of 10 classes, ``"flowers102"`` 818 and 819 of 102 classes.
     """
-    if split not in {"tune", "test"}:
-        raise InputError(f"split is tune or test; got {split!r}")
-    suffix = "val" if split == "tune" else "test"
+    if split not in {"cal", "test"}:
+        raise InputError(f"split is cal or test; got {split!r}")
+    suffix = "val" if split == "cal" else "test"
     with demo_file(network).open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         return arrays[f"logits_{suffix}"].astype(np.float32), arrays[f"labels_{suffix}"].astype(np.int64)
