@@ -136,7 +136,7 @@ def main() -> None:
     few: list[dict[str, Any]] = []
     many: list[dict[str, Any]] = []
     for method, line in CALIBRATORS.items():
-        if not line.family.exports:
+        if not line.family.is_portable:
             continue
         few += measured(method, fitted(method, tune, labels), test)
         try:

@@ -25,7 +25,7 @@ import numpy as np
 import rhocal
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import Row, TunedOn, compare, read_rows, splits, write_rows
+from rhocal.evaluation.compare import CalibrationSplit, Row, compare, read_rows, splits, write_rows
 from rhocal.metrics import measure_all
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, perfect_error
@@ -48,7 +48,7 @@ LANGUAGE = [
 Cell = tuple[str, str, str]
 
 
-def peer_row(network: str, pair: TunedOn, method: str) -> Row:
+def peer_row(network: str, pair: CalibrationSplit, method: str) -> Row:
     """One of probmetrics' calibrators, given logits, measured by the same metrics."""
     import torch  # noqa: PLC0415
     from probmetrics.calibrators import get_calibrator  # noqa: PLC0415
@@ -57,13 +57,13 @@ def peer_row(network: str, pair: TunedOn, method: str) -> Row:
     torch.set_num_threads(1)
     start = time.perf_counter()
     peer = get_calibrator(PEERS[method])
-    peer.fit_torch(CategoricalLogits(torch.tensor(pair.tune.logits)), torch.tensor(pair.tune.labels))
+    peer.fit_torch(CategoricalLogits(torch.tensor(pair.calibration.logits)), torch.tensor(pair.calibration.labels))
     seconds = time.perf_counter() - start
     out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
     test = predictions(out, pair.test.labels)
     scored = Scored.from_predictions(test)
     floor = perfect_error(scored.confidence, scored.weights, N_BINS)
-    sizes = pair.tune.n_samples, pair.test.n_samples
+    sizes = pair.calibration.n_samples, pair.test.n_samples
     return Row(network, pair.name, method, measure_all(test), seconds, *sizes, floor)
 
 
@@ -74,7 +74,7 @@ def network_rows(path: Path, n_seeds: int, done: set[Cell]) -> list[dict[str, An
         for method in [*OURS, *PEERS]:
             if (path.stem, pair.name, method) in done:
                 continue
-            if "sms" in method and pair.tune.n_classes > MAX_CLASSES_SMS:
+            if "sms" in method and pair.calibration.n_classes > MAX_CLASSES_SMS:
                 continue
             try:
                 if method in PEERS:

@@ -26,7 +26,7 @@ from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import Row, TunedOn, read_rows, splits, write_rows
+from rhocal.evaluation.compare import CalibrationSplit, Row, read_rows, splits, write_rows
 from rhocal.metrics import measure_all
 
 if TYPE_CHECKING:
@@ -59,32 +59,32 @@ class Stage:
     """Outputs that it is applied to."""
 
 
-def stages(pair: TunedOn) -> Iterator[Stage]:
+def stages(pair: CalibrationSplit) -> Iterator[Stage]:
     """The alternatives."""
-    whole = fit_validated(calibrator(FIRST), pair.tune, kind="logits")
+    whole = fit_validated(calibrator(FIRST), pair.calibration, kind="logits")
     test = whole.map_.logits(pair.test)
-    yield Stage("in sample", whole.map_.logits(pair.tune), test)
+    yield Stage("in sample", whole.map_.logits(pair.calibration), test)
     for n_folds in (5, 10):
-        parts = CrossFit.from_predictions(FIRST, pair.tune, n_folds)
-        outputs = parts.outputs(pair.tune)
+        parts = CrossFit.from_predictions(FIRST, pair.calibration, n_folds)
+        outputs = parts.outputs(pair.calibration)
         yield Stage(f"out of {n_folds} folds", outputs, test)
         mean = np.mean([model.map_.probs(pair.test) for model in parts.models], axis=0, dtype=np.float64)
         yield Stage(f"out of {n_folds} folds, mean of the fold models", outputs, np.log(mean))
 
 
-def split_rows(network: str, pair: TunedOn) -> Iterator[Row]:
+def split_rows(network: str, pair: CalibrationSplit) -> Iterator[Row]:
     def row(method: str, outputs: Floats) -> Row:
         measured = measure_all(predictions(outputs, pair.test.labels))
-        return Row(network, pair.name, method, measured, 0.0, pair.tune.n_samples, pair.test.n_samples)
+        return Row(network, pair.name, method, measured, 0.0, pair.calibration.n_samples, pair.test.n_samples)
 
-    temperature = fit_validated(TemperatureScaling(), pair.tune, kind="logits")
+    temperature = fit_validated(TemperatureScaling(), pair.calibration, kind="logits")
     yield row("temperature", temperature.map_.logits(pair.test))
     for stage in stages(pair):
         if stage.name == "in sample":
             yield row(f"{FIRST} alone", stage.test)
         for objective in OBJECTIVES:
             second = fit_validated(
-                FieldScaling(objective), replace(pair.tune, kind="logits", scores=stage.tune), kind="logits"
+                FieldScaling(objective), replace(pair.calibration, kind="logits", scores=stage.tune), kind="logits"
             )
             yield row(
                 f"{stage.name}; {objective}", second.map_.logits(replace(pair.test, kind="logits", scores=stage.test))

@@ -182,7 +182,7 @@ def quality(scene: Scene) -> Iterator[Figure]:
         "The error rate when only the most confident samples are answered. Histogram binning gives many samples the same "
         "confidence and loses their order.",
     )
-    pair = compare.TunedOn("own", predictions(*scene.tune), predictions(scene.logits, scene.labels))
+    pair = compare.CalibrationSplit("own", predictions(*scene.tune), predictions(scene.logits, scene.labels))
     methods = {name: rhocal.calibrator(name) for name in rhocal.CALIBRATORS}
     yield Figure(
         "pareto",

@@ -22,7 +22,7 @@ import numpy as np
 import rhocal
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import TunedOn, compare, halves, write_rows
+from rhocal.evaluation.compare import CalibrationSplit, compare, halves, write_rows
 
 HERE = Path(__file__).parent
 METHODS = ("identity", "temperature", "rho-norm", "field")
@@ -40,8 +40,8 @@ def network_rows(name: str, folder: Path, n_seeds: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for seed in range(n_seeds):
         pair = halves(whole, seed)
-        for size in (size for size in SIZES if size <= pair.tune.n_samples):
-            part = TunedOn(pair.name, pair.tune.take(np.arange(size)), pair.test)
+        for size in (size for size in SIZES if size <= pair.calibration.n_samples):
+            part = CalibrationSplit(pair.name, pair.calibration.take(np.arange(size)), pair.test)
             methods = {method: rhocal.calibrator(method) for method in METHODS}
             rows += [{"size": size, **row.flat()} for row in compare(name, part, methods)]
     return rows

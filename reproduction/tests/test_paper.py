@@ -322,11 +322,11 @@ def test_cuts_put_tune_and_test_together(tmp_path):
     )  # fmt: skip
     for name, n_tune in (("one", 150), ("two", 100)):
         first, second = draws(read(tmp_path / f"{name}.npz"), 2)
-        assert (first.tune.n_samples, first.test.n_samples) == (n_tune, 300 - n_tune)
+        assert (first.calibration.n_samples, first.test.n_samples) == (n_tune, 300 - n_tune)
         assert (first.name, second.name) == ("seed 0", "seed 1")
-        together = np.concatenate([first.tune.logits, first.test.logits])
+        together = np.concatenate([first.calibration.logits, first.test.logits])
         assert sorted(together[:, 0]) == sorted(logits[:, 0])
-        assert not np.array_equal(first.tune.logits, second.tune.logits)
+        assert not np.array_equal(first.calibration.logits, second.calibration.logits)
 
 
 def test_divergence_by_hand():

@@ -56,7 +56,7 @@ def test_the_minimum_is_that_of_a_search_without_slopes(text):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # probmetrics imports torch.jit.script
 @pytest.mark.parametrize("network", ["cifar10_resnet110_ce", "20news_cleanlab_cv_logp", "fashionmnist_densenet"])
 def test_never_above_the_original_on_its_own_objective(network):
-    """probmetrics 1.3.0 (the original's two steps: T, then the weights): our joint fit is lower or equal on the tune set.
+    """probmetrics 1.3.0 (T, then the weights): our joint fit is lower or equal on the calibration set.
 
     Where its first step leaves little to the second the two agree; on 20news, where T alone ends at the wrong place,
     the joint fit is far lower.

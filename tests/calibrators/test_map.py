@@ -19,7 +19,7 @@ SPEC = importlib.util.spec_from_file_location("parity", ROOT / "benchmarks" / "p
 parity = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(parity)
 
-EXPORTED = [name for name, method in CALIBRATORS.items() if method.family.exports]
+EXPORTED = [name for name, method in CALIBRATORS.items() if method.family.is_portable]
 BINARY = [name for name in EXPORTED if hasattr(rhocal.calibrator(name), "scope")]
 
 

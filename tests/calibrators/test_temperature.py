@@ -93,7 +93,7 @@ def test_scales_of_the_logits(scale, m):
 @pytest.mark.parametrize("objective", ["nll", "brier", "sce", "nll + avuc", "sb-ece"])
 def test_all_right_stops_at_the_rule_of_succession(objective):
     logits, _ = synthetic(100, 4)
-    with pytest.warns(BoundaryWarning, match="no tune sample is wrong"):
+    with pytest.warns(BoundaryWarning, match="no calibration sample is wrong"):
         cal = TemperatureScaling(objective=objective).fit(logits, logits.argmax(1))
     assert np.isclose(cal.predict_proba(logits).max(1).mean(), 101 / 102)
     assert "n + 1" in cal.solution_.at_bound

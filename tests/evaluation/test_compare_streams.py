@@ -17,7 +17,7 @@ from rhocal.data.predictions import predictions
 from rhocal.data.sampling import Half
 from rhocal.errors import InputError
 from rhocal.evaluation import compare_streams
-from rhocal.evaluation.compare import FAILED, OWN, TunedOn, compare, halves, read_rows, summary
+from rhocal.evaluation.compare import FAILED, OWN, CalibrationSplit, compare, halves, read_rows, summary
 from rhocal.evaluation.compare_streams import compare_streams as compared
 
 SCALES = ("identity", "temperature", "rho-norm", "field")
@@ -66,7 +66,7 @@ def test_halves_are_those_of_a_comparison_in_memory():
     whole = predictions(np.arange(21.0).reshape(-1, 1) * [1, -1], np.zeros(21, int))
     pair = halves(whole, 3)
     sizes = (5, 9, 7)
-    for test, part in ((False, pair.tune), (True, pair.test)):
+    for test, part in ((False, pair.calibration), (True, pair.test)):
         rows = np.flatnonzero(np.concatenate([Half(sizes, 3, test=test)(k) for k in range(3)]))
         assert sorted(part.logits[:, 0]) == rows.tolist()
 
@@ -84,7 +84,7 @@ def test_a_split_of_its_own(data):
     tune, test = ((logits[part], labels[part]) for part in (slice(700), slice(700, None)))
     sources = [rhocal.stream(iter([part])) for part in (tune, test)]
     rows = compared("z", ["temperature", "vector"], *sources)
-    pair = TunedOn(OWN, predictions(*tune), predictions(*test))
+    pair = CalibrationSplit(OWN, predictions(*tune), predictions(*test))
     same_rows(rows, list(compare("z", pair, {name: calibrator(name) for name in ("temperature", "vector")})))
     with pytest.raises(InputError, match="cannot be cut into halves"):
         compared("z", ["temperature"], rhocal.stream(iter([tune])))

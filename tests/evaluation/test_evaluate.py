@@ -198,7 +198,11 @@ def test_a_comparison_shows_the_floor(tmp_path):
 
     pair = compare.halves(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
     rows = list(compare.compare("net", pair, {"temperature": rhocal.TemperatureScaling()}))
-    probs = rhocal.TemperatureScaling().fit(pair.tune.logits, pair.tune.labels).predict_proba(pair.test.logits)
+    probs = (
+        rhocal.TemperatureScaling()
+        .fit(pair.calibration.logits, pair.calibration.labels)
+        .predict_proba(pair.test.logits)
+    )
     drawn = inference.floor("ece", probs, pair.test.labels).mean
     assert np.isclose(rows[0].ece_floor, drawn, rtol=0.05)
     assert compare.summary(rows)[0]["ece_floor"] == rows[0].ece_floor

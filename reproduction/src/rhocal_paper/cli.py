@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from rhocal.evaluation.compare import Row, TunedOn
+    from rhocal.evaluation.compare import CalibrationSplit, Row
 
 app = typer.Typer(
     no_args_is_help=True, help="The paper's tables and figures on your logits, with the published numbers beside."
@@ -177,7 +177,7 @@ def figure4(logits: OneFile, output: Figure, rows: RowsFile = None) -> None:
     _finish(figure.draw(found), output, rows, figure.rows(found, logits.stem), figure.verdicts(found, logits.stem))
 
 
-def _cut(path: Path) -> TunedOn:
+def _cut(path: Path) -> CalibrationSplit:
     """The first cut that tables have of a file."""
     from rhocal.data.files import read
     from rhocal_paper.measure import draws

@@ -35,7 +35,7 @@ class Run:
     network: str
     weight_decay: float
     curve: Amplitudes
-    """Of the tune set on the way; of the test set at the end."""
+    """Of the calibration set on the way; of the test set at the end."""
     correlation: float
     """Rank correlation of amplitude and confidence over the test samples."""
 

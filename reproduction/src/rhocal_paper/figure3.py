@@ -13,7 +13,7 @@ from rhocal_paper.table1 import GRID, OURS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.evaluation.compare import TunedOn
+    from rhocal.evaluation.compare import CalibrationSplit
     from rhocal.reporting.curves import Histogram, Reliability
 
 SHOWN = {
@@ -32,11 +32,11 @@ FEW = 0.05
 Panels = dict[str, tuple["Histogram", "Reliability"]]
 
 
-def panels(pair: TunedOn) -> Panels:
+def panels(pair: CalibrationSplit) -> Panels:
     """Every method fitted on the tune half and drawn on the test half."""
     found = {}
     for title, method in SHOWN.items():
-        cal = GRID.entries[method].make(0).fit(pair.tune.logits, pair.tune.labels)
+        cal = GRID.entries[method].make(0).fit(pair.calibration.logits, pair.calibration.labels)
         seen = cal.transform(pair.test.logits), pair.test.labels
         found[title] = curves.histogram(*seen, kind="logits"), curves.reliability(*seen, kind="logits")
     return found

@@ -15,7 +15,7 @@ from rhocal_paper.table3 import FAR, SPOKEN, WAYS, vector
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rhocal.evaluation.compare import TunedOn
+    from rhocal.evaluation.compare import CalibrationSplit
     from rhocal.reporting.curves import Migration
 
 OBJECTIVES = {"sce": "SCE", "sce+kl": "SCE + KL"}
@@ -35,13 +35,13 @@ class Moved:
     accuracy: float
 
 
-def panels(pair: TunedOn) -> list[Moved]:
+def panels(pair: CalibrationSplit) -> list[Moved]:
     """Both objectives in every way of Table 3."""
     raw = pair.test.logits
     found = []
     for way in WAYS:
         for objective in OBJECTIVES:
-            after = vector(0, way, objective).fit(pair.tune.logits, pair.tune.labels).transform(raw)
+            after = vector(0, way, objective).fit(pair.calibration.logits, pair.calibration.labels).transform(raw)
             curve = curves.migration(raw, after, kind="logits")
             width = curve.quantiles[:, -1] - curve.quantiles[:, 0]
             found.append(

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rhocal.data.files import Contents
-    from rhocal.evaluation.compare import TunedOn
+    from rhocal.evaluation.compare import CalibrationSplit
     from rhocal.numerics.special import Floats
     from rhocal_paper.grid import Grid
 
 
-def draws(contents: Contents, n_seeds: int) -> list[TunedOn]:
+def draws(contents: Contents, n_seeds: int) -> list[CalibrationSplit]:
     """One random cut for each seed.
 
     A tune and a test set are put together and cut again, at their own sizes: both were held out of training. So a network
     with such sets has a spread over splits as the others have.
     """
     first = contents.for_tuning()
-    parts = [first] if contents.tune is None or contents.test is None else [first, contents.test]
+    parts = [first] if contents.calibration is None or contents.test is None else [first, contents.test]
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
     whole = predictions(logits, labels, classes=contents.classes)
     n_tune = len(first.logits) if len(parts) > 1 else None

@@ -53,7 +53,7 @@ def train(
 ) -> None:
     """Train a network as the paper did, and write its logits on a tune and a test set.
 
-    Nothing is downloaded. The tune set is held out of training: the set's own, or a fixed tenth of every class.
+    Nothing is downloaded. The calibration set is held out of training: the set's own, or a fixed tenth of every class.
     """
     from dataclasses import replace
 
@@ -94,5 +94,5 @@ def train(
     if rows:
         last = rows[-1]
         shown = ("epoch", "loss", "train_accuracy", "accuracy", "ece", "nll", "confidence", "amplitude")
-        screen.print(tables.pairs({name: last[name] for name in shown}, f"{content.name}, tune set, last epoch"))
+        screen.print(tables.pairs({name: last[name] for name in shown}, f"{content.name}, calibration set, last epoch"))
     screen.print(f"logits: {written}    next: rhocal compare {written}")

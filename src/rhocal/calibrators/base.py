@@ -42,7 +42,7 @@ ApplyFn = Callable[[Parameters, Any], Any]
 
 
 class Calibrator(ABC):
-    """A map from logits to calibrated logits, fitted on a tune set.
+    """A map from logits to calibrated logits, fitted on a calibration set.
 
     A family is a ``@dataclass(eq=False, repr=False)``: its options are the fields, its fitted numbers ``Fitted`` attributes.
     """
@@ -61,7 +61,7 @@ class Calibrator(ABC):
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
 
-    exports: ClassVar[bool] = True
+    is_portable: ClassVar[bool] = True
     """Whether torch, ONNX and ``apply_fn`` can carry out its map."""
 
     classes_: NDArray[Any]
@@ -170,10 +170,10 @@ class Calibrator(ABC):
 
     def portable(self) -> Map:
         """The fitted map, for ``to_torch``, ``to_onnx`` and ``apply_fn``; an error where they cannot carry it out."""
-        if not self._fitted().exports:
+        if not self._fitted().is_portable:
             from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
 
-            able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.exports)
+            able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.is_portable)
             raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
         return self.map_
 
@@ -322,7 +322,7 @@ class ScaleCalibrator(Calibrator):
 
     keeps_decision = True
 
-    guided: ClassVar[bool] = False
+    searches_near_pilot: ClassVar[bool] = False
     """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
 
     @property

@@ -88,7 +88,7 @@ class Fits:
         profile = self._summary(split).profiles[key]
         caught = fit_quietly(calibrator, profile)
         octaves = COMMON_TABLE_OCTAVES if key == COMMON else OWN_TABLE_OCTAVES
-        if calibrator.guided and share_outside_table(calibrator, profile, octaves) > MAX_SHARE_OUTSIDE:
+        if calibrator.searches_near_pilot and share_outside_table(calibrator, profile, octaves) > MAX_SHARE_OUTSIDE:
             if not self.read_every_block:  # the pilot was misleading: a second and last pass
                 self._read(every_block=True)
                 return self.fit(name, calibrator, split)
@@ -173,7 +173,7 @@ def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, *, key: str = "fit
     names = ("mean", *(name for name in profile.kept if name != "mean"))
     # At a bound the pilot says little about the rest (a few samples, all of them correct): a common table then.
     is_certain = not caught and profile.spread > 0 and profile.n_classes > FEW_CLASSES
-    if wide or not calibrator.guided or not is_certain:
+    if wide or not calibrator.searches_near_pilot or not is_certain:
         return PassPlan(log_center(profile), names)
     return PassPlan(None, names, {key: guide.map_.scales}, has_common_table=False)
 

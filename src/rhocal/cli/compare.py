@@ -26,7 +26,7 @@ from rhocal.errors import InputError, RhocalWarning
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from rhocal.evaluation.compare import Row, TunedOn
+    from rhocal.evaluation.compare import CalibrationSplit, Row
     from rhocal.evaluation.parallel_comparison import Key
 
 BETWEEN_WRITES = 5.0
@@ -174,7 +174,7 @@ def _streamed_rows(
     return rows
 
 
-def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, quiet: bool) -> None:
+def write_report(target: Path, source: Path, pair: CalibrationSplit, rows: list[Row], *, quiet: bool) -> None:
     """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.base import fit_validated
@@ -184,9 +184,14 @@ def write_report(target: Path, source: Path, pair: TunedOn, rows: list[Row], *, 
     notes = {row.method: row.note for row in rows if row.split == pair.name and not row.note.startswith(FAILED)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
-        chosen = {name: fit_validated(calibrator(name), pair.tune, kind="logits") for name in notes}
+        chosen = {name: fit_validated(calibrator(name), pair.calibration, kind="logits") for name in notes}
     found = build_document(
-        pair.test, chosen, origin(source.stem, [source]), calibration=pair.tune, headline=headline(chosen), notes=notes
+        pair.test,
+        chosen,
+        origin(source.stem, [source]),
+        calibration=pair.calibration,
+        headline=headline(chosen),
+        notes=notes,
     )
     write(found, target, quiet=quiet)
 

@@ -63,7 +63,7 @@ def demo(
         typer.echo(f"the fitted rho-norm calibrator of cifar10: {output / 'rho-norm.safetensors'}")
     cals = {name: chosen[name] for name in IN_THE_REPORT}
     source = Provenance.now("A thin ResNet-18 on CIFAR-10", ["rhocal demo"], [shipped])
-    found = build_document(pair.test, cals, source, calibration=pair.tune, headline=headline(cals))
+    found = build_document(pair.test, cals, source, calibration=pair.calibration, headline=headline(cals))
     try:
         write(found, output / "report.html", output / "report.json", quiet=True)
     except MissingExtraError as error:

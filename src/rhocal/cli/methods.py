@@ -47,6 +47,6 @@ def _describe(method: Method) -> dict[str, Any]:
         "method": method.name,
         "summary": method.summary,
         "keeps_decision": method.family.keeps_decision,
-        "exports": method.family.exports,
+        "exports": method.family.is_portable,
         "options": describe_options(method.family(**method.options)),
     }

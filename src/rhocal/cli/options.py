@@ -158,7 +158,7 @@ class ExecutionOptions:
         if not self.streams(path):
             contents = arrays.read(path, groups)
             first = resident_source(path, arrays, spec, CALIBRATION, groups, contents)
-            if contents.tune is None or contents.test is None or contents.test.labels is None:
+            if contents.calibration is None or contents.test is None or contents.test.labels is None:
                 return first, None
             return first, resident_source(path, arrays, spec, TEST, None, contents)
         try:

@@ -89,12 +89,14 @@ def report(
         )
 
     test = checked(split, groups_of(groups, source, split))
-    has_tune = contents.tune is not None and contents.tune.labels is not None and contents.test is not None
+    has_tune = (
+        contents.calibration is not None and contents.calibration.labels is not None and contents.test is not None
+    )
     found = build_document(
         test,
         cals,
         origin(title or source.stem, [source, *(artifacts or []), *([labels] if labels else [])]),
-        calibration=checked(contents.tune) if has_tune and contents.tune is not None else None,
+        calibration=checked(contents.calibration) if has_tune and contents.calibration is not None else None,
         groups=test.groups,
         seed=seed,
     )

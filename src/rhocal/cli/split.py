@@ -27,7 +27,7 @@ def split(
     from rhocal.data import files
 
     contents = read(source, labels, logits_name, labels_name)
-    if contents.tune is not None and contents.test is not None:
+    if contents.calibration is not None and contents.test is not None:
         raise InputError(f"{source} has two splits already")
     part = contents.for_tuning()
     if part.labels is None:

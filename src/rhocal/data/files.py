@@ -47,17 +47,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds: a tune and a test split, or one set."""
+    """What a file holds: a calibration and a test split, or one set."""
 
     path: Path
     one: Split | None
-    tune: Split | None
+    calibration: Split | None
     test: Split | None
     classes: Any | None
 
     def for_tuning(self) -> Split:
         """The split to fit on, which must have labels."""
-        split = self.tune or self.one
+        split = self.calibration or self.one
         if split is None or split.labels is None:
             raise FileError(
                 f"{self.path}: labels are missing", argument="labels_name", remedy="name the array that holds them"
@@ -66,7 +66,7 @@ class Contents:
 
     def for_testing(self) -> Split:
         """The split to apply or evaluate on."""
-        split = self.test or self.one or self.tune
+        split = self.test or self.one or self.calibration
         assert split is not None
         return split
 
@@ -89,8 +89,8 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
         groups = None if names.groups is None else arrays.get(names.groups + suffix)
         return Split(logits, arrays.get(names.labels + suffix) if given is None else given, groups)
 
-    one, tune, test = split(""), split("_val") or split("_cal") or split("_tune"), split("_test")
-    if one is None and (tune is None or test is None):
+    one, calibration, test = split(""), split("_val") or split("_cal") or split("_tune"), split("_test")
+    if one is None and (calibration is None or test is None):
         raise FileError(
             f"{path}: found {found}; need {names.logits!r} (with {names.labels!r}), or {names.logits}_val and "
             f"{names.logits}_test",
@@ -99,7 +99,7 @@ def read(path: Path, names: Names | None = None, labels: Path | None = None) -> 
         )
     if given is not None and one is None:
         raise FileError(f"{path}: holds two splits; a second file of labels goes with a single set of logits")
-    return Contents(path, one, tune, test, arrays.get("classes"))
+    return Contents(path, one, calibration, test, arrays.get("classes"))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -104,15 +104,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class TunedOn:
+class CalibrationSplit:
     """A calibration set and a test set, with the name of the split."""
 
     name: str
-    tune: Predictions
+    calibration: Predictions
     test: Predictions
 
 
-def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[TunedOn]:
+def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[CalibrationSplit]:
     """The file's own calibration and test split; for a single set, one random halving for each seed."""
     sets = validated_sets(contents, kind)
     return [split_of(*sets, seed) for seed in range(len(split_names(n_seeds, has_test=sets[1] is not None)))]
@@ -126,22 +126,22 @@ def split_names(n_seeds: int, *, has_test: bool) -> list[str]:
 def validated_sets(contents: Contents, kind: Kind = "logits") -> tuple[Predictions, Predictions | None]:
     """The calibration and the test set of a file, or its single set."""
     spec = InputSpec(kind, contents.classes)
-    has_splits = contents.tune is not None and contents.test is not None
+    has_splits = contents.calibration is not None and contents.test is not None
     parts = [contents.for_tuning(), *([contents.for_testing()] if has_splits else [])]
     sets = [Predictions.from_arrays(part.logits, part.labels, spec=spec) for part in parts]
     return sets[0], sets[1] if has_splits else None
 
 
-def split_of(first: Predictions, test: Predictions | None, seed: int) -> TunedOn:
+def split_of(first: Predictions, test: Predictions | None, seed: int) -> CalibrationSplit:
     """The two sets of a file, or the halves of its single set that a seed gives."""
-    return halves(first, seed) if test is None else TunedOn(OWN, first, test)
+    return halves(first, seed) if test is None else CalibrationSplit(OWN, first, test)
 
 
-def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> TunedOn:
+def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> CalibrationSplit:
     """A random half (or ``n_tune`` samples) as the calibration set, and the others as the test set."""
     order = np.random.default_rng(seed).permutation(whole.n_samples)
     middle = whole.n_samples // 2 if n_tune is None else n_tune
-    return TunedOn(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
+    return CalibrationSplit(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ def try_fit(method: str, calibrator: Calibrator, fit: Callable[[], Any]) -> Fitt
     return FittedMethod(method, calibrator, note, seconds, cpu_seconds)
 
 
-def compare(network: str, pair: TunedOn, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
+def compare(network: str, pair: CalibrationSplit, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
     """Fit every method on the calibration set and measure it on the test set."""
-    data = replace(pair.tune, scores=pair.tune.logits, kind="logits")
+    data = replace(pair.calibration, scores=pair.calibration.logits, kind="logits")
     for method, calibrator in methods.items():
         fit = try_fit(method, calibrator, partial(fit_validated, calibrator, data, kind="logits"))
-        fit = replace(fit, split=pair.name, n_tune=pair.tune.n_samples)
+        fit = replace(fit, split=pair.name, n_tune=pair.calibration.n_samples)
         values: dict[str, float] = {}
         if fit.calibrator is not None:
             measurement = Measurement({method: fit.calibrator})

@@ -71,7 +71,7 @@ def tasks(
     remaining = []
     for path in sorted(paths, key=lambda path: -path.stat().st_size):
         contents = read(path, names, labels)
-        has_test = contents.tune is not None and contents.test is not None
+        has_test = contents.calibration is not None and contents.test is not None
         for k, split in enumerate(split_names(n_seeds, has_test=has_test)):
             missing = tuple(name for name in methods if (network_name(path), split, name) not in done)
             if missing:

@@ -48,7 +48,7 @@ class CurveTable(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """A tune set as scale calibrators see it. ``weights`` sum to 1."""
+    """A calibration set as scale calibrators see it. ``weights`` sum to 1."""
 
     passes: Passes | None
     """Where further numbers are read from the logits; None if the profile was saved without them."""

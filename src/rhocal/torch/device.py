@@ -23,7 +23,7 @@ def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, 
     In the memory of the host NumPy does it on the same memory. On another device the portable map does it there.
     """
     values = scores.detach()
-    if values.device.type == "cpu" or not cal.exports:
+    if values.device.type == "cpu" or not cal.is_portable:
         array = values.cpu().float() if values.dtype == torch.bfloat16 else values.cpu()
         method = cal.predict_proba if output == "probs" else cal.transform
         found = method(array.numpy(), kind=kind, class_axis=class_axis, groups=groups)

@@ -121,7 +121,7 @@ def train(
 
 
 def measured(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
-    """The figures of the tune set that a log row has; the amplitude ‖z‖₂ / m is that of the paper's Fig. 2."""
+    """The figures of the calibration set that a log row has; the amplitude ‖z‖₂ / m is that of the paper's Fig. 2."""
     if not np.isfinite(logits).all():
         raise InputError("training diverged: the logits are not finite any more; use a lower --learning-rate")
     found = measure_all(predictions(logits, labels), ("accuracy", "ece", "nll", "confidence_gap"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 FINEST = 1e-6
-"""Neighbouring entries of a table whose probabilities agree to this may be one, or 1,000 classes would store the tune set."""
+"""Neighboring entries of a table whose probabilities agree to this are merged, else 1,000 classes would store all samples."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class HistogramBinning(BinaryCalibrator):
     n_bins
         How many.
     binning
-        ``"width"``: bins of equal width. ``"mass"``: bins that hold equally many tune samples.
+        ``"width"``: bins of equal width. ``"mass"``: bins that hold equally many calibration samples.
     scope
         ``"top"``: bins of the largest probability, as in the paper; the rest of the mass is spread over the other classes
         in proportion. ``"top-capped"``: the same, but no other class gets more than the predicted one.

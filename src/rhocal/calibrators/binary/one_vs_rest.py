@@ -49,7 +49,7 @@ class BinaryCalibrator(Calibrator):
     classes share one map (p and 1 − p). With scope ``"top"`` one map turns the confidence of the predicted class into the
     probability that it is right, and the rest is spread over the other classes in proportion. With ``"top-capped"`` no
     other class gets more than the predicted one: the decision stays wherever the confidence is above 1/n_classes.
-    A class that never occurs in the tune set has no map; see ``OneSided``.
+    A class that never occurs in the calibration set has no map; see ``OneSided``.
     """
 
     keeps_decision = False

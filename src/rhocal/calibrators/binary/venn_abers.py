@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval(BinaryMap):
-    """p₀ and p₁ at the scores of the tune set.
+    """p₀ and p₁ at the scores of the calibration set.
 
     A new miss belongs to the nearest score below it (it would be pooled with that one anyway), a new hit to the nearest
     above it; beyond all scores they stand alone.
@@ -71,8 +71,8 @@ def bounds(ops: Ops, parameters: Parameters, score: Value) -> tuple[Value, Value
 class VennAbers(BinaryCalibrator):
     """Inductive Venn–Abers prediction for each class (Vovk, Petej & Fedorova 2015). It may change the predicted class.
 
-    The new sample is added to the tune set with weight 1, once as a miss and once as a hit, and isotonic regression gives
-    it p₀ and p₁. One of the two is perfectly calibrated if samples are exchangeable. The probability returned is
+    The new sample is added to the calibration set with weight 1, once as a miss and once as a hit, and isotonic regression
+    gives it p₀ and p₁. One of the two is perfectly calibrated if samples are exchangeable. The probability returned is
     p₁ / (1 − p₀ + p₁), which is never 0 or 1.
 
     Parameters
@@ -83,7 +83,7 @@ class VennAbers(BinaryCalibrator):
     Attributes
     ----------
     scores_, low_, high_
-        p₀ and p₁ at the log-odds of the tune set, filled up with NaN.
+        p₀ and p₁ at the log-odds of the calibration set, filled up with NaN.
     """
 
     name = "venn-abers"

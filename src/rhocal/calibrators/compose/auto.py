@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
 
 SAMPLES_PER_CLASS = 20
-"""Methods with parameters for every class are only tried with at least this many tune samples a class."""
+"""Methods with parameters for every class are only tried with at least this many calibration samples a class."""
 
 METHODS = (
     "temperature", "rho-norm", "field", "ets", "polynomial", "svs", "vector", "sms", "svs:field", "beta",

@@ -22,7 +22,7 @@ class Chain(Calibrator):
     """The second calibrator on the outputs of the first; written ``first:second`` where a name of a method is expected.
 
     The second is fitted on outputs that the first gives for samples it was not fitted on (out of fold), because on its own
-    tune set a rich map looks better than it is. Then the first is fitted again on all samples.
+    calibration set a rich map looks better than it is. Then the first is fitted again on all samples.
 
     Parameters
     ----------

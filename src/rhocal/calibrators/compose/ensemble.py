@@ -1,4 +1,4 @@
-"""Means of the probabilities of several calibrators: of one on several parts of the tune set, or of several on all of it."""
+"""Means of the probabilities of calibrators: of one fitted on parts of the calibration set, or of several on all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class CrossFitted(Calibrator):
-    """The mean of the probabilities of calibrators, each fitted on all folds of the tune set but one.
+    """The mean of the probabilities of calibrators, each fitted on all folds of the calibration set but one.
 
     It keeps the decision of a calibrator that keeps it, except where rounding of the mean ties two classes.
 
@@ -59,7 +59,7 @@ class CrossFitted(Calibrator):
 
 @dataclass(eq=False, repr=False)
 class Average(Calibrator):
-    """The mean of the probabilities of several calibrators, all fitted on the whole tune set.
+    """The mean of the probabilities of several calibrators, all fitted on the whole calibration set.
 
     Parameters
     ----------

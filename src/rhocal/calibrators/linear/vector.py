@@ -39,7 +39,7 @@ class VectorScaling(LinearCalibrator):
         What to minimise; see ``rhocal.objectives``.
     ridge
         Strength of the pull toward temperature scaling, ridge / (2 n) · (‖a/a₀ − 1‖² + ‖b‖²): the weight of that many
-        samples. Without it a class that never occurs in the tune set would get a bias of −∞.
+        samples. Without it a class that never occurs in the calibration set would get a bias of −∞.
     kappa
         Smoothing of the maximum, which has no slope where the top class changes.
     solver

@@ -138,7 +138,7 @@ def height(piece: NDArray[np.intp], inside: Vector, knots: Vector, slopes: Vecto
 
 
 class Pieces:
-    """The objective, on some rows of a tune set, as a function of the slopes, with the ridge."""
+    """The objective, on some rows of a calibration set, as a function of the slopes, with the ridge."""
 
     def __init__(self, data: Predictions, search: ScaleSearch, target: Objective, rows: NDArray[np.intp]) -> None:
         assert data.labels is not None

@@ -112,7 +112,7 @@ def log_polynomial(ops: Ops, parameters: Parameters, logits: Value) -> Value:
 
 
 class Moments:
-    """What least squares and NLL need of a tune set: sums over its entries, in the Bernstein basis of one degree."""
+    """What least squares and NLL need of a calibration set: sums over its entries, in the Bernstein basis of one degree."""
 
     def __init__(self, data: Predictions, profile: Profile, unit: float, degree: int) -> None:
         assert data.labels is not None

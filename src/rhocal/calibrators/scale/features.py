@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rhocal.profile.sample_features import SampleFeatures
 
 SEEN = 0.005
-"""Features are clamped between this quantile of the tune set and its mirror: beyond, nothing was learned."""
+"""Features are clamped between this quantile of the calibration set and its mirror: beyond, nothing was learned."""
 
 SOFT_ZERO = 0.1
 """Added before a logarithm, in units of the NLL-optimal temperature: differences below it say nothing."""

@@ -47,8 +47,8 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     """A temperature for each domain of ``groups`` (Yu, Bates, Ma & Jordan 2022).
 
     A domain's temperature is pulled toward the common one, the more the fewer samples it has; how strongly is chosen by
-    cross-validation. For samples of domains that were not in the tune set, or whose domain is not said, log T is predicted
-    from features of the sample by a ridge regression on the samples of the known domains (the original: T, from the
+    cross-validation. For samples of domains that were not in the calibration set, or whose domain is not given, log T is
+    predicted from features of the sample by a ridge regression on the samples of the known domains (the original: T, from the
     features of the network's last layer); the penalty is chosen by leaving domains out, and the common temperature is among
     the choices. Fitted without groups it is plain temperature scaling.
 
@@ -76,7 +76,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
 
     name = "multi-domain"
     takes_groups = True
-    exports = False  # the map of a sample depends on its domain, which is not among its logits
+    is_portable = False  # the map of a sample depends on its domain, which is not among its logits
 
     objective: str | Objective = "nll"
     _: KW_ONLY

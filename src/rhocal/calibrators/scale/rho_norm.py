@@ -64,7 +64,7 @@ class RhoNormScaling(ScaleCalibrator):
     solver
         ``"expected"`` minimises the exact expectation over mini-batches; ``"sgd"`` is Algorithm 1, drawing them.
     selection
-        What chooses ρ and α: ``"ece"`` on the tune set as in the paper, or ``"objective"``.
+        What chooses ρ and α: ``"ece"`` on the calibration set as in the paper, or ``"objective"``.
     n_bins
         Bins of that ECE.
     n_steps, learning_rate, random_state
@@ -78,7 +78,7 @@ class RhoNormScaling(ScaleCalibrator):
     """
 
     name = "rho-norm"
-    guided = True
+    searches_near_pilot = True
 
     rho: float | Literal["grid", "learn"] = option("grid", minimum=1, finite=True)
     _: KW_ONLY

@@ -51,7 +51,7 @@ LAST_STEP = 0.01
 
 @dataclass(frozen=True)
 class ScaleSearch:
-    """A tune set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
+    """A calibration set ready for fitting scales: its profile, the fast way to evaluate it, and a safe start."""
 
     profile: Profile
     rough_log_scale: float
@@ -237,11 +237,13 @@ def bound_reached(log_scale: float, bounds: tuple[float, float]) -> str:
     message = ""
     if log_scale >= high - 1e-9:
         message = (
-            "no tune sample is wrong, so the data asks for infinite confidence; the mean confidence was stopped at "
+            "no calibration sample is wrong, so the data asks for infinite confidence; the mean confidence was stopped at "
             "(n + 1) / (n + 2)"
         )
     elif log_scale <= low + 1e-9:
-        message = "the logits are no better than chance on the tune set, so the probabilities are (nearly) uniform"
+        message = (
+            "the logits are no better than chance on the calibration set, so the probabilities are (nearly) uniform"
+        )
     if message:
         warn(message, BoundaryWarning)
     return message

@@ -46,7 +46,7 @@ class TemperatureScaling(ScaleCalibrator):
     """
 
     name = "temperature"
-    guided = True
+    searches_near_pilot = True
 
     objective: str | Objective = "nll"
 

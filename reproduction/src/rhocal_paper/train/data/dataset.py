@@ -51,7 +51,7 @@ class Dataset:
 def dataset(
     name: str, train: Images, test: Images, classes: tuple[str, ...], *, tune: Images | None = None, mirror: bool = True
 ) -> Dataset:
-    """Check the parts, and hold a tune set out of training where the data has none of its own."""
+    """Check the parts, and hold a calibration set out of training where the data has none of its own."""
     for part, images in (("training", train), ("tune", tune), ("test", test)):
         if images is None:
             continue

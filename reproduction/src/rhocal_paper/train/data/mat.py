@@ -50,7 +50,7 @@ def read_svhn(root: Path) -> Dataset:
 
 
 def read_flowers(root: Path, size: int | None) -> Dataset:
-    """``image_00001.jpg`` …, their classes 1 to 102 in order, and the numbers of each set. The tune set is ``valid``."""
+    """``image_00001.jpg`` …, their classes 1 to 102 in order, and the numbers of each set. The calibration set is ``valid``."""
     pictures = next((root / name for name in ("102flowers.tgz", "jpg") if (root / name).exists()), None)
     if pictures is None or not all((root / name).is_file() for name in ("imagelabels.mat", "setid.mat")):
         raise OFFICIAL["flowers102"].missing(root)
