@@ -112,7 +112,8 @@ def not_fitted(message: str) -> NotFittedError:
     theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if theirs is None:
         return NotFittedError(message)
-    return type("NotFittedError", (NotFittedError, theirs), {"__module__": __name__})(message)
+    both = {"__module__": __name__, "__reduce__": lambda self: (not_fitted, (self.message,))}
+    return type("NotFittedError", (NotFittedError, theirs), both)(message)
 
 
 class MissingExtraError(RhocalError, ImportError):

@@ -130,3 +130,16 @@ def test_a_decision_cannot_be_lost_to_rounding():
         out = calibrate(ops, map_, {}, z, probs=probs)
         assert out.argmax() == 1
         assert out[0, 1] > out[0, 0]
+
+
+@pytest.mark.parametrize("method", ["temperature", "rho-norm"])
+@pytest.mark.parametrize("m", [2, 10, 300])  # 2 columns, rows side by side, rows one by one
+@pytest.mark.parametrize("gap", [np.float32(1e-45), np.float32(1.4e-40), np.float64(5e-324), np.float64(1e-310)])
+def test_a_subnormal_lead_is_a_lead(method, m, gap):
+    """Flushing inputs to zero would make a tie of it; a scale beyond the type would make it NaN."""
+    cal = rhocal.calibrator(method).fit(*synthetic(900, m))
+    logits = np.zeros((3, m), gap.dtype)
+    logits[:, -1] = gap
+    for out in (cal.predict_proba(logits), cal.transform(logits)):
+        assert (out.argmax(axis=1) == m - 1).all()
+    assert (cal.predict(logits) == m - 1).all()

@@ -261,7 +261,7 @@ def test_scorers_know_their_direction(data):
     ("options", "said"),
     [
         ({"method": "temprature"}, "did you mean 'temperature'"),
-        ({"method": 3}, "method is a name"),
+        ({"method": 3}, "method is the name of a method"),
         ({"cv": "all"}, "cv is a number of folds"),
         ({"ensemble": "some"}, "ensemble is True, False"),
         ({"cv": 400}, "less than 400 examples"),

@@ -104,6 +104,7 @@ class Calibrator(ABC):
         if groups is None and self._fits_on_device(logits):
             return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **vars(spec))
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
+        _ = self.map_  # made now: predictions leave a fitted calibrator as it is
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:

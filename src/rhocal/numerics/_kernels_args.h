@@ -293,7 +293,8 @@ static Call begin_call(const char *kernel, PyObject *const *args, Py_ssize_t n_a
 }
 
 /* Give up the interpreter's lock, if every argument is right. Arithmetic with subnormal numbers takes ten times as long;
- * a kernel to whose result they make no difference flushes them to 0. */
+ * a kernel to whose result they make no difference flushes its results to 0. Its inputs are read as they are: two logits that
+ * differ by a subnormal number still have an order. */
 static int run_kernel(Call *call, Subnormals subnormals)
 {
     if (!call->has_failed && call->n_taken != call->n_args)
@@ -305,7 +306,7 @@ static int run_kernel(Call *call, Subnormals subnormals)
 #if defined(__SSE2__)
     call->float_control = _mm_getcsr();
     if (subnormals == FLUSH_SUBNORMALS)
-        _mm_setcsr(call->float_control | 0x8040); /* flush to zero, denormals are zero */
+        _mm_setcsr(call->float_control | 0x8000); /* flush results to zero */
 #else
     (void)subnormals;
 #endif

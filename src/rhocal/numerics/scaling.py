@@ -12,7 +12,7 @@ from rhocal.numerics.threads import over_blocks, row_blocks
 def scaled(logits: Floats, scale: Vector, out: Floats | None = None) -> Floats:
     """Every sample's logits times its scale (one a row, or one for all)."""
     out = np.empty_like(logits) if out is None else out
-    factors = np.broadcast_to(scale.astype(logits.dtype), len(logits))
+    factors = np.broadcast_to(finite_scale(scale, logits).astype(logits.dtype), len(logits))
     for rows in row_blocks(*logits.shape):
         np.multiply(logits[rows], factors[rows, None], out=out[rows])
         keep_decision(out[rows], logits[rows])
@@ -23,9 +23,9 @@ def scaled_softmax(logits: Floats, scale: Vector, out: Floats | None = None) -> 
     """Softmax of every sample's logits times its scale (one a row, or one for all)."""
     out = np.empty_like(logits) if out is None else out
     if kernels.supports_matrix(logits):
-        return kernels.softmax(logits, scale, out)
+        return kernels.softmax(logits, finite_scale(scale, logits), out)
     almost = 1 - 8 * np.finfo(logits.dtype).eps
-    factors = np.broadcast_to(scale.astype(logits.dtype), len(logits))
+    factors = np.broadcast_to(finite_scale(scale, logits).astype(logits.dtype), len(logits))
 
     def work(rows: slice) -> None:
         block, p, factor = logits[rows], out[rows], factors[rows]
@@ -41,6 +41,11 @@ def scaled_softmax(logits: Floats, scale: Vector, out: Floats | None = None) -> 
 
     over_blocks(logits.shape, work)
     return out
+
+
+def finite_scale(scale: Vector, logits: Floats) -> Vector:
+    """The scale, at most the largest number of the logits' type: near 0 it can be larger, and infinity · 0 is NaN."""
+    return np.minimum(scale, np.finfo(logits.dtype).max)
 
 
 def keep_decision(out: Floats, logits: Floats) -> None:
