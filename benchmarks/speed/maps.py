@@ -24,7 +24,7 @@ N_TURNS = 9
 
 WORKER = """
 import json, sys, time, warnings
-import numpy as np, rhocal
+import numpy as np, rhocal, rhocal.errors
 warnings.simplefilter("ignore")
 for line in sys.stdin:
     job = json.loads(line)
@@ -33,7 +33,7 @@ for line in sys.stdin:
         try:
             rhocal.calibrator(job["method"], **job["options"]).fit(logits, labels).save(job["path"])
             answer = ""
-        except rhocal.InputError as error:
+        except rhocal.errors.InputError as error:
             answer = str(error)
     elif job["do"] == "load":
         calibrator, logits = rhocal.load(job["path"]), np.load(job["logits"])
