@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -112,8 +113,14 @@ def not_fitted(message: str) -> NotFittedError:
     theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if theirs is None:
         return NotFittedError(message)
-    both = {"__module__": __name__, "__reduce__": lambda self: (not_fitted, (self.message,))}
-    return type("NotFittedError", (NotFittedError, theirs), both)(message)
+    return _also(theirs)(message)
+
+
+@cache
+def _also(theirs: type[Exception]) -> type[NotFittedError]:
+    """Our class and theirs in one, which is made again where it is unpickled."""
+    attributes = {"__module__": __name__, "__reduce__": lambda self: (not_fitted, (self.message,))}
+    return type("NotFittedError", (NotFittedError, theirs), attributes)
 
 
 class MissingExtraError(RhocalError, ImportError):

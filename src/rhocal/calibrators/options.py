@@ -125,10 +125,16 @@ class Fitted(Generic[T]):
     def __get__(self, calibrator: object | None, owner: type) -> Self | T:
         if calibrator is None:
             return self
-        # A fit sets the attribute of the instance, which hides this descriptor.
-        raise not_fitted(
-            f"this {owner.__name__} is not fitted yet: it has no {self.name}; call fit(logits, labels) first"
-        )
+        if self.name not in vars(calibrator):
+            raise not_fitted(
+                f"this {owner.__name__} is not fitted yet: it has no {self.name}; call fit(logits, labels) first"
+            )
+        value: T = vars(calibrator)[self.name]
+        return value
+
+    def __set__(self, calibrator: object, value: T) -> None:
+        vars(calibrator)[self.name] = value
+        vars(calibrator).pop("map_", None)  # it was made of the old value
 
 
 def fitted_attributes(family: type, kind: str) -> tuple[str, ...]:
