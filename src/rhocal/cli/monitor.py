@@ -101,7 +101,7 @@ def monitor(
 
 
 def _begun(state: Path, options: dict[str, Any]) -> Monitor:
-    """The monitor of a state, or a new one; what is said of it must be what it was begun with."""
+    """Return the monitor of a state, or a new one; options must equal those it was started with."""
     from rhocal.evaluation.monitor import Monitor
 
     given = {name: value for name, value in options.items() if value is not None}
@@ -182,7 +182,7 @@ def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str)
 
 
 def lines(watched: Monitor, logits_name: str, labels_name: str, *, resume: bool) -> Iterator[Batch]:
-    """Lines of standard input, as they come. One that cannot be used is said after those before it were taken in."""
+    """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
     done = watched.seen.get(STANDARD_INPUT, 0)
     number = done if resume else 0
     for some in _arriving():

@@ -32,7 +32,7 @@ def power(
     logits_name: LogitsName = "logits",
     as_json: Json = False,
 ) -> None:
-    """How many samples do I need? The size at which a model over-confident by so much is told from a perfect one."""
+    """Print the sample size at which a given over-confidence is distinguished from perfect calibration."""
     from rich.table import Table
 
     from rhocal.metrics.inference import samples_needed, typical_confidences

@@ -1,4 +1,4 @@
-"""Files in and out. Formats are told by the ending of the name; nothing is ever unpickled."""
+"""Reads and writes files of scores. The ending of the name decides the format; nothing is ever unpickled."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
 
 def _fitted(estimator: Any, X: Any, y: Any, rows: Any, params: dict[str, Any]) -> Any:  # noqa: N803
-    """A classifier fitted on some of the samples (all if not said), with what belongs to them."""
+    """A classifier fitted on some of the samples (all by default), with their metadata."""
     if rows is None:
         return estimator.fit(X, y, **params)
     n = len(y)

@@ -67,7 +67,7 @@ def calibrate(
     ignore_index
         Pixels and tokens with this label are left out.
     device
-        Where to run; the model's own device if not said. The model is not moved.
+        Where to run; the model's own device by default. The model is not moved.
     max_samples
         Stop collecting after this many (25,000 tokens of a vocabulary of 128,000 are 13 GB).
     step
