@@ -78,7 +78,7 @@ def constants(m: int) -> list[dict[str, Any]]:
     plans: dict[str, PassPlan] = {
         "fit temperature": plan_for(rhocal.TemperatureScaling(), pilot),
         "fit rho-norm": plan_for(rhocal.RhoNormScaling(), pilot),
-        "profile for every method": PassPlan(log_center(rhocal.Profile.of(pilot))),
+        "profile for every method": PassPlan(log_center(rhocal.Profile.from_predictions(pilot))),
     }
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)

@@ -17,7 +17,7 @@ from rhocal.profile.profile import Profile
 def mixture(text, m=4):
     logits, labels = synthetic(60, m)
     data = predictions(logits, labels, sample_weight=np.random.default_rng(0).random(60))
-    fit = ScaleSearch.from_profile(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     return Mixture(data, fit, fit.prepared(objective(text)))
 
 
@@ -87,7 +87,7 @@ def test_the_second_step_of_the_original_is_ours_at_its_temperature():
     peer = ETSCalibrator(loss="ce")
     peer._fit_impl(softmax(logits), labels)
     data = predictions(logits, labels)
-    fit = ScaleSearch.from_profile(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     fun = Mixture(data, fit, objective("nll"))
     x = -np.log(peer.t_)
     best = rhocal.optimize.lbfgs(fun, np.array([x, 0.1, 0.1]), [(x, x), (0, 1), (0, 0.999)])

@@ -31,7 +31,7 @@ def test_by_hand():
 def test_slope(text):
     logits, labels = synthetic(60, 4, scale=4)
     data = predictions(logits, labels, sample_weight=np.random.default_rng(0).random(60))
-    fit = ScaleSearch.from_profile(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     pieces = Pieces(data, fit, fit.prepared(objective(text)), np.arange(60))
     x = np.random.default_rng(1).uniform(0.5, 1.5, len(KNOTS))
     assert slope_error(pieces.evaluate, x) < 1e-5

@@ -90,7 +90,9 @@ def test_free_matrix_is_multinomial_logistic_regression(method):
 @pytest.mark.parametrize("off_diagonal", [None, 0.02])
 def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
     data = predictions(*synthetic(60, 3), sample_weight=np.arange(60) % 4)
-    problem = LinearProblem(data.logits / 3, data, Profile.of(data), NLL(), Ridge(0.01, 0.03, off_diagonal), 1e-4)
+    problem = LinearProblem(
+        data.logits / 3, data, Profile.from_predictions(data), NLL(), Ridge(0.01, 0.03, off_diagonal), 1e-4
+    )
     shape = problem.strengths.shape
     at = np.random.default_rng(0).normal(size=shape) * 0.3
     steps = 1e-5 * np.eye(at.size).reshape(-1, *shape)

@@ -25,6 +25,7 @@ LATE = {  # inside a function, when asked
     *(("calibrators", later) for later in ("sklearn", "torch", "onnx", "dask")),
     ("evaluation", "dask"),
     ("data", "dask"),
+    ("data", "torch"),
 }
 NEVER = {("metrics", "calibrators"), ("calibrators", "metrics")}
 IMPORTERS = {

@@ -119,7 +119,7 @@ def scale_search(m=4, **options):
     logits, labels = synthetic(60, m)
     weight = np.random.default_rng(0).random(60)
     data = predictions(logits, labels, sample_weight=weight)
-    return data, ScaleSearch.from_profile(Profile.of(data), **options)
+    return data, ScaleSearch.from_profile(Profile.from_predictions(data), **options)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.05])
@@ -175,7 +175,7 @@ HAND = predictions(np.log([[0.6, 0.4], [0.9, 0.1]]), [1, 0])  # wrong with .6, r
 
 
 def value(text, base=1.0):
-    profile = Profile.of(HAND)
+    profile = Profile.from_predictions(HAND)
     facts = Facts(profile.correct, profile.weights, 2)
     target = objective(text)
     stats = of_scale(profile, profile, np.full(2, base), target.needs)
@@ -325,7 +325,7 @@ def test_a_fit_is_lower_on_its_own_objective_than_one_on_nll(name, text):
     logits, labels = synthetic(500, 4)
     options = {"ridge": 1e-3} if name == "iop" else {}
     data = predictions(logits, labels)
-    fit = ScaleSearch.from_profile(Profile.of(data))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     target = fit.prepared(objective(text))
 
     def value(cal):

@@ -13,14 +13,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
 from helpers import synthetic
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
 from rhocal.profile.passes import FIVE, ArrayPasses
+from rhocal.profile.profile import Profile
 from rhocal.torch import CalibrationLoss, calibrate, collect
 from rhocal.torch.device import on_device
 from rhocal.torch.metrics import CalibrationMetric
-from rhocal.torch.passes import TensorPasses, profile_of
+from rhocal.torch.passes import TensorPasses
 
 STREAMS = [name for name, metric in METRICS.items() if metric.streams == "exactly"]
 
@@ -155,7 +157,8 @@ def test_a_fit_where_the_logits_are(method, m, monkeypatch):
     logits, labels = synthetic(800, m, seed=2)
     logits, weight = logits.astype(np.float32), np.random.default_rng(0).integers(1, 3, 800)
     want = rhocal.calibrator(method).fit(logits, labels, weight)
-    monkeypatch.setattr("rhocal.calibrators.base.ScaleCalibrator._fits_on_device", lambda *_: True)
+    monkeypatch.setattr("rhocal.data.arrays.HOST_DEVICES", set())
+    monkeypatch.setattr("rhocal.torch.device.TensorScores.to_host", None)  # no row is copied to the host
     cal = rhocal.calibrator(method).fit(torch.tensor(logits), torch.tensor(labels), weight)
     np.testing.assert_allclose(cal.predict_proba(logits), want.predict_proba(logits), atol=2e-5)
     np.testing.assert_array_equal(cal.classes_, want.classes_)
@@ -178,7 +181,21 @@ def test_passes_over_tensors_read_what_passes_over_arrays_read(data):
     np.testing.assert_allclose(tensors.moments(top, scales), arrays.moments(top, scales), rtol=1e-4, atol=1e-5)
 
 
-def test_the_border_of_other_devices(data):
+@pytest.mark.parametrize("method", ["vector", "isotonic", "iop", "multi-domain"])
+def test_families_that_read_rows_copy_them_from_the_device(method, data, monkeypatch):
+    groups = np.arange(600) % 3 if method == "multi-domain" else None
+    want = rhocal.calibrator(method).fit(*data, groups=groups)
+    monkeypatch.setattr("rhocal.data.arrays.HOST_DEVICES", set())
+    cal = rhocal.calibrator(method).fit(*map(torch.tensor, data), groups=groups)
+    np.testing.assert_array_equal(cal.predict_proba(data[0], groups=groups), want.predict_proba(data[0], groups=groups))
+
+
+def test_scores_on_a_device_are_validated_there(data, monkeypatch):
+    monkeypatch.setattr("rhocal.data.arrays.HOST_DEVICES", set())
+
+    def profile_of(scores, labels, **spec):
+        return Profile.from_predictions(predictions(scores, labels, **spec))
+
     images, marks = (
         torch.tensor(data[0]).reshape(6, 100, 5).movedim(-1, 1),
         torch.tensor(data[1]).reshape(6, 100).clone(),
@@ -193,12 +210,16 @@ def test_the_border_of_other_devices(data):
     assert of_probs.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data).temperature_, rel=1e-4)
     assert of_probs.kind_ == "probs"
     images[0, 0, 0] = torch.inf
-    with pytest.raises(InputError, match="1 rows on cpu hold NaN"):
+    with pytest.raises(InputError, match="1 entries in 1 rows are NaN or infinite, the first is inf in row 0"):
         profile_of(images, marks.clamp(min=0), class_axis=1)
     with pytest.raises(InputError, match="labels must be column numbers"):
         profile_of(torch.tensor(data[0]), data[1] + 3)
-    with pytest.raises(InputError, match="a column for each class"):
-        profile_of(torch.zeros(5), [0] * 5)
+    for kind, scores in (("probs", 2 * probs), ("log_probs", probs)):
+        with pytest.raises(InputError, match=r"must sum to 1|must lie between 0 and 1"):
+            profile_of(scores, data[1], kind=kind)
+    of_logs = profile_of(probs.log(), data[1], kind="log_probs")
+    np.testing.assert_allclose(of_logs.top, probs.log().max(dim=1).values, rtol=1e-6)
+    np.testing.assert_array_equal(profile_of(torch.tensor(data[0][:, 1]), data[1] % 2).n_classes, 2)
 
 
 # A model and its loader -----------------------------------------------------------------------------------------------

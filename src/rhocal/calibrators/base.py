@@ -17,7 +17,7 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
-from rhocal.data.arrays import is_dask, is_tensor, required, restore_shape
+from rhocal.data.arrays import is_dask, is_tensor, restore_shape
 from rhocal.data.predictions import Kind, Predictions, predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
@@ -101,8 +101,6 @@ class Calibrator(ABC):
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it knows every calibrator
 
         spec = InputSpec(kind, classes, ignore_index, class_axis)
-        if groups is None and self._fits_on_device(logits):
-            return self._fit_on_device(logits, required(labels), sample_weight=sample_weight, **vars(spec))
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
         _ = self.map_  # made now: predictions leave a fitted calibrator as it is
         return self
@@ -253,14 +251,6 @@ class Calibrator(ABC):
             raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit(logits, labels) first")
         return self
 
-    def _fits_on_device(self, logits: Any) -> bool:  # noqa: ARG002
-        """Whether to fit on the device where the logits are."""
-        return False
-
-    def _fit_on_device(self, logits: Any, labels: Any, **spec: Any) -> Self:
-        """Fit on the device where the logits are."""
-        raise NotImplementedError
-
     # What a family writes ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -339,16 +329,7 @@ class ScaleCalibrator(Calibrator):
         return self
 
     def _fit(self, data: Predictions) -> Solution:
-        return self._fit_profile(Profile.of(data))
-
-    def _fits_on_device(self, logits: Any) -> bool:
-        reads_profiles = type(self)._fit_profile is not ScaleCalibrator._fit_profile  # noqa: SLF001 - our own
-        return reads_profiles and is_tensor(logits) and logits.device.type != "cpu"
-
-    def _fit_on_device(self, logits: Any, labels: Any, **spec: Any) -> Self:
-        from rhocal.torch.passes import profile_of  # noqa: PLC0415 - a tensor came, so torch is there
-
-        return self.fit_profile(profile_of(logits, labels, **spec))
+        return self._fit_profile(Profile.from_predictions(data))
 
     def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
         """Set the attributes named in ``parameters``."""

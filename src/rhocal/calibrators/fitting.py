@@ -167,7 +167,7 @@ def plan_from_pilot(calibrators: Mapping[str, Calibrator], pilot: Predictions, *
 
 def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, *, key: str = "fit", wide: bool = False) -> PassPlan:
     """The plan of a fit: the numbers that the same fit reads of a pilot, and where it ends there."""
-    profile = Profile.of(pilot)
+    profile = Profile.from_predictions(pilot)
     guide = type(calibrator)(**calibrator.get_params())
     caught = fit_quietly(guide, profile)
     names = ("mean", *(name for name in profile.kept if name != "mean"))
@@ -217,10 +217,10 @@ def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: 
 def profile_source(source: Source) -> Profile:
     """The profile of a source for every family, as ``save_profile`` writes it."""
     if source.resident:
-        profile = Profile.of(source.predictions)
+        profile = Profile.from_predictions(source.predictions)
         return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
-    plan = PassPlan(log_center(Profile.of(pilot)))
+    plan = PassPlan(log_center(Profile.from_predictions(pilot)))
     summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), pilot.classes)
     return summary.profiles[COMMON]
 

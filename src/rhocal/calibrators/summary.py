@@ -101,7 +101,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
 
 def _tables(data: Predictions, plan: PassPlan) -> dict[str, Profile]:
-    profile = Profile.of(data)
+    profile = Profile.from_predictions(data)
     return {key: tabulate(profile, plan, key) for key in plan.keys}
 
 

@@ -1,15 +1,80 @@
-"""What kind of array came in, and the shape in which its results go back."""
+"""The container of scores: arrays in memory, tensors on a device, Dask arrays; and the shape in which results go back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from rhocal.errors import InputError
+from rhocal.numerics.special import Floats, scan
 
 if TYPE_CHECKING:
-    from rhocal.numerics.special import Floats
+    from numpy.typing import NDArray
+
+    from rhocal.data.spec import Kind
+    from rhocal.numerics.kernels import Scan
+    from rhocal.numerics.special import Vector
+
+HOST_DEVICES = {"cpu"}
+"""Devices whose tensors share their memory with NumPy arrays."""
+
+
+class DeviceScores(Protocol):
+    """A matrix of scores on a device. Validation and fits of scales run there; a few numbers per sample come to the host."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of classes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: NDArray[Any] | slice) -> Self: ...
+
+    def scan(self) -> Scan:
+        """Largest score, its column, and sum of every row."""
+
+    def gather(self, columns: NDArray[np.intp]) -> Vector:
+        """The score of one column for each sample."""
+
+    def exp(self) -> Self:
+        """Exp of the scores, none above e."""
+
+    def as_logits(self, kind: Kind) -> Self:
+        """As ``Predictions.logits``, on the device."""
+
+    def passes(self) -> Any:
+        """``rhocal.profile.passes.Passes`` over the scores, which are logits."""
+
+    def to_host(self) -> Any:
+        """The scores in memory, in their own type."""
+
+
+Scores: TypeAlias = Floats | DeviceScores
+"""A matrix of scores, in memory or on a device."""
+
+
+def on_device(scores: Any, class_axis: int) -> tuple[DeviceScores, str] | None:
+    """Scores that are on a device other than the host, as a matrix, and the name of their type. None for all others.
+
+    Binary scores with one column are one number for each sample: those are copied to the host.
+    """
+    if not is_tensor(scores) or scores.device.type in HOST_DEVICES:
+        return None
+    if not -scores.dim() <= class_axis < scores.dim() or scores.dim() < 2 or scores.shape[class_axis] < 2:
+        return None
+    from rhocal.torch.device import TensorScores  # noqa: PLC0415 - torch is imported if its tensors are
+
+    table: DeviceScores = TensorScores.from_tensor(scores, class_axis)
+    return table, str(scores.dtype).removeprefix("torch.")
+
+
+def scan_scores(scores: Scores) -> Scan:
+    """Largest score, its column, and sum of every row."""
+    return scan(scores) if isinstance(scores, np.ndarray) else scores.scan()
 
 
 def is_tensor(values: Any) -> bool:
@@ -25,13 +90,6 @@ def is_dask(logits: Any) -> bool:
 def in_memory(logits: Any) -> bool:
     """Whether it is neither a stream of blocks nor a Dask array."""
     return not is_dask(logits) and type(logits).__module__ != "rhocal.data.streams"
-
-
-def required(labels: Any) -> Any:
-    """The labels, which must be there."""
-    if labels is None:
-        raise InputError("labels are missing; a fit needs one label for each sample")
-    return labels
 
 
 def restore_shape(out: Floats, came: Any, class_axis: int) -> Floats:

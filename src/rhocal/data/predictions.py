@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
+from rhocal.data.arrays import Scores, on_device, scan_scores
 from rhocal.data.labels import class_names, label_columns, per_sample, sample_groups, sample_weights
-from rhocal.data.scores import SUM_TOLERANCE, as_floats, as_table, check_scores, in_rows
+from rhocal.data.scores import SUM_TOLERANCE, as_floats, as_table, check_scores, in_memory, in_rows
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
-from rhocal.numerics.special import Floats, lowest, scan, widened
+from rhocal.numerics.special import Floats, lowest, widened
 from rhocal.numerics.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ class Predictions:
     ``labels`` are column numbers; ``classes[labels]`` are the names the caller uses.
     """
 
-    scores: Floats
-    """As they are stored, float16 to float64; ``kind`` states what they are. Only logits stay in half precision."""
+    scores: Scores
+    """As they are stored, float16 to float64, or on their device; ``kind`` states what they are. In memory only logits stay in
+    half precision."""
     kind: Kind
     labels: NDArray[np.intp] | None
     weights: NDArray[np.float64] | None
@@ -89,8 +91,7 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        values, stored = as_floats(scores, name, spec)
-        table = in_rows(as_table(values, spec.class_axis, spec.kind, name))
+        table, stored = _as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
         flat = None if labels is None else per_sample(labels, "labels", len(table), name)
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
@@ -117,14 +118,15 @@ class Predictions:
             columns, names = label_columns(flat, names, table.shape[1])
         classes = np.arange(table.shape[1]) if names is None else names
         data = cls(table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows)
-        if labels is None and spec.kind == "logits" and (lowest(table) or 0) < 0:
+        is_quick = labels is None and spec.kind == "logits"
+        if is_quick and isinstance(table, np.ndarray) and (lowest(table) or 0) < 0:
             return data  # finite, and nobody would take them for probabilities: rows need not be scanned one by one
         return data._with_scan(check_scores(table, spec.kind, SUM_TOLERANCE.get(stored, 1e-3), name))
 
     @cached_property
     def seen(self) -> Scan:
         """Largest score, its column, and sum of every row; validation has computed them already."""
-        return scan(self.scores)
+        return scan_scores(self.scores)
 
     def _with_scan(self, seen: Scan) -> Self:
         self.__dict__["seen"] = seen  # not a field: ``replace`` with other scores must not carry it over
@@ -142,18 +144,21 @@ class Predictions:
 
     @cached_property
     def logits(self) -> Floats:
-        """The scores as logits in float32 or float64; of probabilities their logarithm, at least that of ``SMALLEST_PROB``."""
-        if self.scores.dtype == np.float16:
-            return widened(np.ascontiguousarray(self.scores))
+        """The scores as logits in float32 or float64, in memory; of probabilities their logarithm, at least that of
+        ``SMALLEST_PROB``.
+        """  # noqa: D205
+        scores = in_memory(self.scores)
+        if scores.dtype == np.float16:
+            scores = widened(np.ascontiguousarray(scores))
         if self.kind == "logits":
-            return self.scores
-        raised = np.maximum(self.scores, np.asarray(_SMALLEST[self.kind], self.scores.dtype))
+            return scores
+        raised = np.maximum(scores, np.asarray(_SMALLEST[self.kind], scores.dtype))
         return np.log(raised) if self.kind == "probs" else raised
 
     @cached_property
     def n_clipped(self) -> int:
         """How many probabilities had to be raised to ``SMALLEST_PROB``."""
-        return 0 if self.kind == "logits" else int(np.count_nonzero(self.scores < _SMALLEST[self.kind]))
+        return 0 if self.kind == "logits" else int(np.count_nonzero(in_memory(self.scores) < _SMALLEST[self.kind]))
 
     def take(self, rows: NDArray[np.intp] | slice) -> Self:
         """Some of the samples; those of a slice share the memory of these."""
@@ -178,7 +183,7 @@ class Predictions:
             )
         return replace(
             first,
-            scores=np.concatenate([part.scores for part in parts]),
+            scores=np.concatenate([in_memory(part.scores) for part in parts]),
             labels=None
             if first.labels is None
             else np.concatenate([part.labels for part in parts if part.labels is not None]),
@@ -199,6 +204,15 @@ class Predictions:
         """The samples in row blocks of about so many entries, which share the memory of these."""
         for rows in row_blocks(self.n_samples, self.n_classes, entries):
             yield self.take(rows)
+
+
+def _as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
+    """Scores of shape (n_samples, n_classes), in memory or on their device, and the name of the type they were stored in."""
+    device_scores = on_device(scores, spec.class_axis)
+    if device_scores is not None:
+        return device_scores
+    values, stored = as_floats(scores, name, spec)
+    return in_rows(as_table(values, spec.class_axis, spec.kind, name)), stored
 
 
 def predictions(

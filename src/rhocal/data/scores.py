@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.arrays import scan_scores
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
-from rhocal.numerics.special import Floats, scan, widened
+from rhocal.numerics.special import Floats, widened
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.data.spec import InputSpec, Kind
+    from rhocal.data.arrays import Scores
+    from rhocal.data.spec import Kind
     from rhocal.numerics.kernels import Scan
 
 MAX_REORDERED_ENTRIES = 1 << 24
@@ -100,9 +103,9 @@ def _from_binary(score: Floats, kind: Kind) -> Floats:
     return both
 
 
-def check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> Scan:
+def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan:
     """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows."""
-    seen = scan(table)
+    seen = scan_scores(table)
     if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
         _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
     if kind == "logits":
@@ -110,32 +113,38 @@ def check_scores(table: Floats, kind: Kind, tolerance: float, name: str) -> Scan
     elif kind == "probs":
         _check_probs(table, seen, tolerance, name)
     else:
-        probs = np.exp(np.minimum(table, 1))
-        _check_probs(probs, scan(probs), tolerance, f"exp({name})")
+        probs = np.exp(np.minimum(table, 1)) if isinstance(table, np.ndarray) else table.exp()
+        _check_probs(probs, scan_scores(probs), tolerance, f"exp({name})")
     return seen
 
 
-def _check_finite(table: Floats, *, allow_minus_inf: bool, name: str) -> None:
+def in_memory(table: Scores) -> Floats:
+    """The scores as an array; those on a device are copied."""
+    return table if isinstance(table, np.ndarray) else as_floats(table.to_host(), "scores", InputSpec())[0]
+
+
+def _check_finite(table: Scores, *, allow_minus_inf: bool, name: str) -> None:
     """Look at every entry."""
     bad_rows: list[int] = []
     n_bad = 0
     for rows in row_blocks(*table.shape):
-        block = table[rows]
+        block = in_memory(table[rows])
         bad = ~(np.isfinite(block) | (np.isneginf(block) if allow_minus_inf else False))
         n_bad += int(bad.sum())
         bad_rows += (np.flatnonzero(bad.any(axis=1)) + rows.start).tolist()
     if bad_rows:
-        value = next(v for v in table[bad_rows[0]] if not np.isfinite(v))
+        value = next(v for v in in_memory(table[bad_rows[0] : bad_rows[0] + 1])[0] if not np.isfinite(v))
         raise InputError(
             f"{name} must be finite; {n_bad} entries in {len(bad_rows)} rows are NaN or infinite, the first is "
             f"{value} in row {bad_rows[0]}. Leave those rows out, or replace masked classes by a large negative number"
         )
 
 
-def _check_probs(table: Floats, seen: Scan, tolerance: float, name: str) -> None:
+def _check_probs(scores: Scores, seen: Scan, tolerance: float, name: str) -> None:
     away = np.abs(seen.total - 1)
     if away.max() <= tolerance and seen.least >= 0:
         return
+    table = in_memory(scores)
     outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
     if outside.any():
         row = int(outside.argmax())

@@ -106,7 +106,7 @@ def calibration_loss(scored: Scored) -> float:
 
 def nll_refinement_loss(scored: Scored) -> float:
     """NLL after scaling with the temperature that is best on these same samples."""
-    profile = Profile.of(scored.source)
+    profile = Profile.from_predictions(scored.source)
     weights = scored.weights / scored.weights.sum()
 
     # If every sample is right, NLL decreases without limit: at a thousand times the scale it is practically 0.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rhocal.data.arrays import scan_scores
 from rhocal.errors import InputError
-from rhocal.numerics.special import Floats, Vector, scan
 from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses, array_passes
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Kind, Predictions
+    from rhocal.numerics.special import Floats, Vector
     from rhocal.profile.passes import Passes
 
 
@@ -68,21 +69,28 @@ class Profile:
     """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
     @classmethod
-    def of(cls, data: Predictions) -> Profile:
-        """Read the cheap features of every sample."""
+    def from_predictions(cls, data: Predictions) -> Profile:
+        """Read the cheap features of every sample, where its scores are."""
         assert data.labels is not None
-        logits = data.scores if data.kind == "logits" else data.logits  # half precision stays as it is stored
-        rows = np.arange(data.n_samples)
-        seen = data.seen if data.kind == "logits" else scan(logits)
+        if data.kind == "logits":
+            logits, seen = data.scores, data.seen  # half precision stays as it is stored
+        else:
+            logits = data.logits if isinstance(data.scores, np.ndarray) else data.scores.as_logits(data.kind)
+            seen = scan_scores(logits)
+        if isinstance(logits, np.ndarray):
+            passes = array_passes(logits, seen)
+            label_logit = logits[np.arange(data.n_samples), data.labels].astype(np.float64)
+        else:
+            passes, label_logit = logits.passes(), logits.gather(data.labels)
         predicted, top, sums, _ = seen
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(
-            passes=array_passes(logits, seen),
+            passes=passes,
             classes=data.classes,
             kind=data.kind,
             top=top,
-            label_gap=logits[rows, data.labels].astype(np.float64) - top,
+            label_gap=label_logit - top,
             correct=(predicted == data.labels).astype(np.float64),
             weights=weights / total,
             total_weight=total,

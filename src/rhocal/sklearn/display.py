@@ -26,6 +26,6 @@ class ReliabilityDisplay:
         """Of probabilities, a column for each class."""
         data = predictions(probs, y_true, classes=classes, kind="probs", name="probs")
         assert data.labels is not None
-        confidence = np.minimum(data.scores.max(axis=1).astype(np.float64), 1.0)
-        correct = (data.scores.argmax(axis=1) == data.labels).astype(int)
+        confidence = np.minimum(data.seen.top.astype(np.float64), 1.0)
+        correct = (data.seen.column == data.labels).astype(int)
         return CalibrationDisplay.from_predictions(correct, confidence, n_bins=n_bins, pos_label=1, **options)

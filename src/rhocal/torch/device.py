@@ -1,20 +1,89 @@
-"""Tensors in, tensors out: a fitted calibrator works where the data is."""
+"""Scores on a device: validated, fitted and calibrated there."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.errors import InputError
+from rhocal.numerics.kernels import Scan
 from rhocal.torch.module import CalibratorModule
+from rhocal.torch.passes import TensorPasses
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Kind
+    from rhocal.numerics.special import Vector
+
+
+@dataclass(frozen=True)
+class TensorScores:
+    """``rhocal.data.arrays.DeviceScores`` of a tensor of shape (n_samples, n_classes)."""
+
+    table: Tensor
+
+    @classmethod
+    def from_tensor(cls, scores: Tensor, class_axis: int) -> Self:
+        """The classes of a tensor of any shape as columns; a copy is made only if their axis is not the last."""
+        return cls(scores.detach().movedim(class_axis, -1).reshape(-1, scores.shape[class_axis]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n_samples, n_classes = self.table.shape
+        return n_samples, n_classes
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, rows: NDArray[Any] | slice) -> Self:
+        index = rows if isinstance(rows, slice) else torch.as_tensor(rows, device=self.table.device)
+        return type(self)(self.table[index])
+
+    def scan(self) -> Scan:
+        top, column = self.table.max(dim=1)
+        total = self.passes().sums()
+        return Scan(column.cpu().numpy().astype(np.intp), _on_host(top), total, float(self.table.min()))
+
+    def gather(self, columns: NDArray[np.intp]) -> Vector:
+        index = torch.as_tensor(columns, device=self.table.device)
+        return _on_host(self.table.gather(1, index[:, None])[:, 0])
+
+    def exp(self) -> Self:
+        return type(self)(_widened(self.table).clamp(max=1).exp())
+
+    def as_logits(self, kind: Kind) -> Self:
+        if kind == "logits":
+            return self
+        wide = _widened(self.table)
+        if kind == "probs":
+            return type(self)(wide.clamp(min=SMALLEST_PROB).log())
+        return type(self)(wide.clamp(min=float(np.log(SMALLEST_PROB))))
+
+    def passes(self) -> TensorPasses:
+        return TensorPasses(self.table)
+
+    def to_host(self) -> Tensor:
+        return self.table.cpu()
+
+
+def _widened(table: Tensor) -> Tensor:
+    return table.to(torch.promote_types(table.dtype, torch.float32))
+
+
+def _on_host(values: Tensor) -> Vector:
+    host: Vector = values.cpu().double().numpy()
+    return host
 
 
 def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, class_axis: int, groups: Any) -> Tensor:

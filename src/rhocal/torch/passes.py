@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rhocal.data.predictions import SMALLEST_PROB, Kind, predictions
-from rhocal.errors import InputError
 from rhocal.profile.passes import FEW_CLASSES
-from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +31,12 @@ class TensorPasses:
     def take(self, rows: NDArray[np.intp]) -> TensorPasses:
         return TensorPasses(self.logits[torch.as_tensor(rows, device=self.logits.device)])
 
+    def sums(self) -> Vector:
+        """Sum of the logits of every sample."""
+        return self._each(lambda z, _: z.sum(dim=1))
+
     def means(self) -> Vector:
-        return self._each(lambda z, _: z.mean(dim=1))
+        return self.sums() / self.logits.shape[1]
 
     def largest(self, k: int) -> Vector:
         k = min(k, self.logits.shape[1])
@@ -105,7 +106,7 @@ class TensorPasses:
 
     def _each(self, some: Callable[[Tensor, slice], Tensor]) -> Vector:
         """What is read from each block of rows, in float64 on the host; samples are the last axis."""
-        parts = [some(z, rows).double().cpu().numpy() for z, rows in self._blocks()]
+        parts = [some(z, rows).cpu().double().numpy() for z, rows in self._blocks()]
         return np.concatenate(parts, axis=-1)
 
     def _blocks(self) -> Iterator[tuple[Tensor, slice]]:
@@ -126,55 +127,3 @@ def _sizes(z: Tensor, *, center: bool) -> tuple[Tensor, Tensor]:
     size = (z - z.mean(dim=1, keepdim=True) if center else z).abs()
     unit = size.amax(dim=1)
     return size / torch.where(unit > 0, unit, 1)[:, None], unit
-
-
-def profile_of(
-    scores: Tensor,
-    labels: Any,
-    *,
-    sample_weight: Any = None,
-    classes: Any = None,
-    kind: Kind = "logits",
-    ignore_index: int | None = None,
-    class_axis: int = -1,
-) -> Profile:
-    """The profile of logits on a device; arguments as in ``rhocal.data.predictions.predictions``."""
-    values = scores.detach()
-    if values.dim() < 2 or values.shape[class_axis] < 2:
-        raise InputError(f"logits of shape {tuple(values.shape)} on {values.device} need a column for each class")
-    table = values.movedim(class_axis, -1).reshape(-1, values.shape[class_axis])
-    spec = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    # The border looks at labels, weights and names beside scores that take no memory; the real ones are looked at below.
-    nothing = np.broadcast_to(np.float32(0), tuple(table.shape))
-    data = predictions(nothing, spec, sample_weight=sample_weight, classes=classes, ignore_index=ignore_index)
-    assert data.labels is not None
-    if data.n_ignored:
-        table = table[torch.as_tensor(spec.reshape(-1) != ignore_index, device=table.device)]
-    table = _as_logits(table, kind)
-    if not torch.isfinite(table).all():
-        bad = int((~torch.isfinite(table)).any(dim=1).sum())
-        raise InputError(
-            f"logits must be finite; {bad} rows on {table.device} hold NaN or infinite entries. Leave them out"
-        )
-    top, predicted = table.max(dim=1)
-    codes = torch.as_tensor(data.labels, device=table.device)
-    top_logit, label_logit = (one.cpu().double().numpy() for one in (top, table.gather(1, codes[:, None])[:, 0]))
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
-    total = float(weights.sum())
-    return Profile(
-        passes=TensorPasses(table),
-        classes=data.classes,
-        kind=kind,
-        top=top_logit,
-        label_gap=label_logit - top_logit,
-        correct=(predicted.cpu().numpy() == data.labels).astype(np.float64),
-        weights=weights / total,
-        total_weight=total,
-    )
-
-
-def _as_logits(table: Tensor, kind: Kind) -> Tensor:
-    if kind == "logits":
-        return table
-    wide = table.to(torch.promote_types(table.dtype, torch.float32))
-    return wide.clamp(min=SMALLEST_PROB).log() if kind == "probs" else wide.clamp(min=float(np.log(SMALLEST_PROB)))

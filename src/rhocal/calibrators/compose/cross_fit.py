@@ -33,7 +33,7 @@ class CrossFit:
         cls, method: str | Calibrator, data: Predictions, n_folds: int, start: Calibrator | None = None
     ) -> CrossFit:
         """Fit a method without each fold, from the calibrator given; without one, from the first fold's on."""
-        folds = Folds.from_profile(Profile.of(data), n_folds)
+        folds = Folds.from_profile(Profile.from_predictions(data), n_folds)
 
         def fit(method: str | Calibrator, fold: Fold, start: Calibrator | None) -> Calibrator:
             return fit_inside(method, data, fold, start)

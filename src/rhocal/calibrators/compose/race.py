@@ -48,7 +48,7 @@ class Race:
     def __init__(self, data: Predictions, methods: Mapping[str, Calibrator], n_folds: int, budget: float) -> None:
         self.data = data
         self.deadline = time.monotonic() + budget
-        self.folds = Folds.from_profile(Profile.of(data), n_folds)
+        self.folds = Folds.from_profile(Profile.from_predictions(data), n_folds)
         self.first = next(iter(methods))
         self.methods = list(methods)
         self.chains = {name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))}

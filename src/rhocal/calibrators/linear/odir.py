@@ -52,7 +52,7 @@ class Part:
     def take(self, rows: NDArray[np.intp]) -> Part:
         """Some of the samples."""
         data = self.data.take(rows)
-        return Part(self.x[rows], data, Profile.of(data))
+        return Part(self.x[rows], data, Profile.from_predictions(data))
 
 
 @dataclass(frozen=True)

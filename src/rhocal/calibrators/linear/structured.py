@@ -65,7 +65,7 @@ class StructuredScaling(LinearCalibrator):
         return self._fit_from(data, None)
 
     def _fit_from(self, data: Predictions, start: Map | None) -> Solution:
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         self.scale_, self.mix_ = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
         each = data.n_classes / profile.total_weight
         off_diagonal = None

@@ -72,7 +72,7 @@ class VectorScaling(LinearCalibrator):
     random_state: int | None = option(0, minimum=0)
 
     def _fit(self, data: Predictions) -> Solution:
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
         x = scale * data.logits.astype(float)

@@ -60,7 +60,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         if not profile.spread > 0:
             self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
             return equal_logits_solution(target)

@@ -85,7 +85,7 @@ class IntraOrderPreserving(OrderCalibrator):
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
         if not profile.spread > 0:
             self.unit_, self.ridge_ = 1.0, np.inf

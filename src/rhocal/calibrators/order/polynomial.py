@@ -71,7 +71,7 @@ class PolynomialScaling(OrderCalibrator):
 
     def _fit(self, data: Predictions) -> optimize.Solution:
         self.unit_, self.coefficients_ = 1.0, np.array([0.0, 1.0])
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         what = "squared error of membership"
         if not profile.spread > 0:
             return equal_logits_solution(what)

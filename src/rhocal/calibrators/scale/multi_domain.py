@@ -97,7 +97,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     def _fit(self, data: Predictions) -> optimize.Solution:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, GUARD, CAUTION, self.n_folds)
-        profile = Profile.of(data)
+        profile = Profile.from_predictions(data)
         if data.groups is None or not profile.spread > 0:
             return self._one_domain(data)
         features = StandardizedFeatures.from_profile(profile, lambda unit: profile_features(profile, unit, FEATURES))
