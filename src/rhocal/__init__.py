@@ -21,9 +21,10 @@ PUBLIC = {
     "rhocal.calibrators.artifact": ("load",),
     "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),
     "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
-    "rhocal.calibrators.top_k": ("TopK",),
+    "rhocal.calibrators.top_k": ("calibrate_top_k",),
     "rhocal.data.demo": ("demo_logits",),
     "rhocal.data.streams": ("stream",),
+    "rhocal.data.top_k": ("TopK",),
     "rhocal.evaluation.evaluate": ("evaluate",),
     "rhocal.evaluation.evaluation": ("Evaluation",),
     "rhocal.evaluation.measure": ("measure",),
@@ -34,6 +35,7 @@ PUBLIC = {
     ),
     "rhocal.profile.profile": ("Profile",),
     "rhocal.profile.saved": ("load_profile", "save_profile"),
+    "rhocal.profile.top_k": ("profile_top_k",),
 }  # fmt: skip
 """Module → its public names, beside the families of the registry."""
 

@@ -41,9 +41,10 @@ from rhocal.calibrators.scale.multi_domain import MultiDomainTemperatureScaling 
 from rhocal.calibrators.scale.pts import ParameterisedTemperatureScaling as ParameterisedTemperatureScaling
 from rhocal.calibrators.scale.rho_norm import RhoNormScaling as RhoNormScaling
 from rhocal.calibrators.scale.temperature import TemperatureScaling as TemperatureScaling
-from rhocal.calibrators.top_k import TopK as TopK
+from rhocal.calibrators.top_k import calibrate_top_k as calibrate_top_k
 from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.streams import stream as stream
+from rhocal.data.top_k import TopK as TopK
 from rhocal.evaluation.evaluate import evaluate as evaluate
 from rhocal.evaluation.evaluation import Evaluation as Evaluation
 from rhocal.evaluation.measure import measure as measure
@@ -63,6 +64,7 @@ from rhocal.objectives import objective as objective
 from rhocal.profile.profile import Profile as Profile
 from rhocal.profile.saved import load_profile as load_profile
 from rhocal.profile.saved import save_profile as save_profile
+from rhocal.profile.top_k import profile_top_k as profile_top_k
 
 __all__ = [
     "CALIBRATORS",
@@ -105,6 +107,7 @@ __all__ = [
     "VectorScaling",
     "VennAbers",
     "__version__",
+    "calibrate_top_k",
     "calibrator",
     "confidence_bounds",
     "demo_logits",
@@ -117,6 +120,7 @@ __all__ = [
     "plan_for",
     "profile_block",
     "profile_logits",
+    "profile_top_k",
     "save_profile",
     "stream",
 ]

@@ -5,9 +5,11 @@ import pytest
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators.top_k import TopK, rest_bounds
+from rhocal.calibrators.top_k import calibrate_top_k, rest_bounds
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
+from rhocal.profile.top_k import profile_top_k
 
 
 def known(logits, k):
@@ -23,7 +25,7 @@ def test_an_even_rest_is_exact():
     logits = np.repeat(rng.normal(size=(400, 1)) - 4, 100, axis=1)
     logits[:, :6] = np.abs(rng.normal(size=(400, 6))) * 2  # the rest is even
     labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    profile = TopK.of(*known(logits, 10), 100).profile(labels)
+    profile = profile_top_k(TopK.from_arrays(*known(logits, 10), 100), labels)
     whole = rhocal.profile_logits(log_softmax(logits), labels, kind="log_probs")
     for method in ("temperature", "rho-norm"):
         mine, same = (rhocal.calibrator(method).fit_profile(p) for p in (profile, whole))
@@ -35,11 +37,11 @@ def test_an_even_rest_is_exact():
 def test_bounds_hold_for_the_true_rest():
     logits, labels = synthetic(300, 80, scale=1.5)
     for k in (1, 5, 40):
-        top = TopK.of(*known(logits, k), 80)
+        top = TopK.from_arrays(*known(logits, k), 80)
         for temperature in (0.6, 1.0, 2.5):
             cal = rhocal.TemperatureScaling().fit(logits, labels)
             cal.temperature_ = temperature
-            probs, low, high = top.calibrated(cal)
+            probs, low, high = calibrate_top_k(cal, top)
             truth = cal.predict_proba(logits).max(axis=1)
             assert (low <= truth + 1e-9).all()
             assert (truth <= high + 1e-9).all()
@@ -52,13 +54,8 @@ def test_bounds_hold_for_the_true_rest():
 def test_many_known_classes_give_nearly_the_whole_fit():
     logits, labels = synthetic(800, 100, scale=2.5)
     whole = rhocal.TemperatureScaling().fit(logits, labels).temperature_
-    away = [
-        abs(
-            rhocal.TemperatureScaling().fit_profile(TopK.of(*known(logits, k), 100).profile(labels)).temperature_
-            - whole
-        )
-        for k in (2, 20, 80)
-    ]
+    profiles = [profile_top_k(TopK.from_arrays(*known(logits, k), 100), labels) for k in (2, 20, 80)]
+    away = [abs(rhocal.TemperatureScaling().fit_profile(profile).temperature_ - whole) for profile in profiles]
     assert away[0] > away[1] > away[2]
     assert away[2] < 0.01 * whole
 
@@ -69,7 +66,7 @@ def test_bounds_by_hand():
     assert high == pytest.approx(2 * 0.1**2 + 0.05**2)
 
 
-def test_what_cannot_be_is_said():
+def test_impossible_input_is_an_error():
     values, indices, rest = known(synthetic(5, 20)[0], 4)
     for bad, message in [
         ((values[0], indices, rest, 20), "shape"),
@@ -79,6 +76,6 @@ def test_what_cannot_be_is_said():
         ((np.full((1, 2), np.log(0.001)), indices[:1, :2], np.log([0.998]), 20), "more than its classes"),
     ]:
         with pytest.raises(InputError, match=message):
-            TopK.of(*bad)
+            TopK.from_arrays(*bad)
     with pytest.raises(InputError, match="labels"):
-        TopK.of(values, indices, rest, 20).profile(np.full(5, 30))
+        profile_top_k(TopK.from_arrays(values, indices, rest, 20), np.full(5, 30))
