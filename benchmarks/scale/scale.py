@@ -123,7 +123,7 @@ def constants(m: int) -> list[dict[str, Any]]:
 def _numbers(part: Any) -> int:
     kept = sum(value.size for value in part.kept.values())
     table = 0 if part.table is None else sum(ring.size for ring in part.table.rings.values())
-    return int(kept + table + np.size(getattr(part.table, "log_centre", 0)) + 4 * part.n_samples)
+    return int(kept + table + np.size(getattr(part.table, "log_center", 0)) + 4 * part.n_samples)
 
 
 def seconds_a_task() -> float:

@@ -9,8 +9,7 @@ import pytest
 
 import rhocal
 from rhocal import metrics
-from rhocal.calibrators.scale.gaps import GapObjective
-from rhocal.calibrators.scale.rho_search import FixedNorm
+from rhocal.calibrators.scale.rho_search import GapObjective, fixed_norms
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
 from rhocal.numerics import kernels, special
@@ -19,7 +18,9 @@ from rhocal.objectives import objective
 from rhocal.profile import curve_table
 from rhocal.profile.passes import FIVE, ArrayPasses
 
-pytestmark = pytest.mark.skipif(not kernels.ready, reason="the compiled passes were not built: no C compiler was there")
+pytestmark = pytest.mark.skipif(
+    not kernels.is_enabled, reason="the compiled passes were not built: no C compiler was there"
+)
 
 SHAPES = [(1, 2), (7, 3), (50, 10), (33, 16), (33, 17), (40, 64), (40, 65), (31, 100), (9, 2048), (5, 5000)]
 
@@ -30,7 +31,7 @@ def in_numpy(monkeypatch):
 
     def run(function, *args, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "ready", False)
+            patch.setattr(kernels, "is_enabled", False)
             return function(*args, **options)
 
     return run
@@ -219,20 +220,31 @@ def test_objectives_of_the_gap(n_classes, text, in_numpy):
     labels[:300] = z[:300].argmax(axis=1)
     profile = rhocal.profile_logits(z, labels)
     fit, target = ScaleSearch.from_profile(profile), objective(text)
-    norm = FixedNorm(fit, 2.0, profile.norms([2.0], center=True)[0])
-    gaps = GapObjective(fit, target, norm.relative)
+    (norm,) = fixed_norms(fit, [2.0], center=True)
+
+    def gap_objective():
+        return GapObjective(target.gap_weights, profile, fit.fast)
+
+    gaps = gap_objective().function(norm.relative)
+    without_compiled = in_numpy(gap_objective)
+    assert not without_compiled.is_compiled
     v, w = fit.log_scale + 0.1, 0.6
     value, gradient, (vv, vw, ww) = found = gaps(v, w)
     expected, _ = fit.evaluate(target, norm.scales(np.array([v, w]))[0])
     assert value == pytest.approx(expected, rel=1e-9)
-    np.testing.assert_allclose(np.hstack(in_numpy(gaps, v, w)), np.hstack(found), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        np.hstack(in_numpy(without_compiled.function(norm.relative), v, w)), np.hstack(found), rtol=1e-9, atol=1e-12
+    )
     h = 1e-5
     for k, at in enumerate(((h, 0.0), (0.0, h))):
         up, down = gaps(v + at[0], w + at[1]), gaps(v - at[0], w - at[1])
         assert gradient[k] == pytest.approx((up[0] - down[0]) / (2 * h), rel=1e-5, abs=1e-8)
         second = (np.array(up[1]) - np.array(down[1])) / (2 * h)
         np.testing.assert_allclose(((vv, vw), (vw, ww))[k], second, rtol=1e-5, atol=1e-8)
-    np.testing.assert_allclose(gaps.confidence(v, w), fit.confidence(norm.scales(np.array([v, w]))[0]), rtol=1e-9)
+    x = np.array([v, w])
+    np.testing.assert_allclose(
+        gap_objective().confidence(norm.relative, x), fit.confidence(norm.scales(x)[0]), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 200])
@@ -294,19 +306,37 @@ def test_fits_are_the_same_without_the_compiled_passes(network):
     program = (
         f"import rhocal; z, y = rhocal.demo_logits('cal', {network!r}); "
         "t = rhocal.TemperatureScaling().fit(z, y); r = rhocal.RhoNormScaling().fit(z, y); "
-        "print(rhocal.numerics.kernels.ready, t.temperature_, r.rho_, r.gamma_, r.beta_)"
+        "print(rhocal.numerics.kernels.is_enabled, t.temperature_, r.rho_, r.gamma_, r.beta_)"
     )
     found = []
-    for said in ("0", "1"):
+    for enabled in ("0", "1"):
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ | {"RHOCAL_KERNELS": said},
+            env=os.environ | {"RHOCAL_KERNELS": enabled},
             capture_output=True,
             text=True,
             check=True,
         )
-        ready, *numbers = done.stdout.split()
-        assert ready == str(said == "1")
+        is_enabled, *numbers = done.stdout.split()
+        assert is_enabled == str(enabled == "1")
         found.append([float(number) for number in numbers])
     # Sums in single precision differ in their seventh digit, and a flat optimum makes that the sixth of γ.
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("interface", ["None", "0"])
+def test_a_library_of_other_sources_is_not_called(interface):
+    """A library without an interface number, or with another one, gives a warning with the remedy; fits go on in NumPy."""
+    program = (
+        "import sys, types, warnings; old = sys.modules['rhocal.numerics._kernels'] = types.ModuleType('_kernels')\n"
+        f"if {interface} is not None: old.INTERFACE = {interface}\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import rhocal\n"
+        "    z, y = rhocal.demo_logits('cal', 'cifar10')\n"
+        "    rhocal.RhoNormScaling().fit(z, y).predict_proba(z)\n"
+        "print([str(w.message) for w in caught if issubclass(w.category, rhocal.errors.RhocalWarning)])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.count("interface") == 1
+    assert "pip install" in done.stdout

@@ -23,7 +23,7 @@ from rhocal import (
     objective,
 )
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
-from rhocal.calibrators.scale.rho_search import FixedNorm, LearnedNorm
+from rhocal.calibrators.scale.rho_search import LearnedNorm, fixed_norms
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import predictions
 from rhocal.errors import InputError
@@ -127,10 +127,10 @@ def scale_search(m=4, **options):
 def test_slope_through_the_scales_of_temperature_and_rho_norm(text, kappa):
     _, fit = scale_search(kappa=kappa)
     target = fit.prepared(objective(text))
-    (norm,) = fit.profile.norms([1.5], center=True)
+    (norm,) = fixed_norms(fit, [1.5], center=True)
     for family, x in (
-        (FixedNorm(fit, 1.5, norm), [fit.log_scale + 0.2, 0.4]),
-        (FixedNorm(fit, 1.5, norm), [fit.log_scale, 1.0 - 1e-4]),
+        (norm, [fit.log_scale + 0.2, 0.4]),
+        (norm, [fit.log_scale, 1.0 - 1e-4]),
         (LearnedNorm(fit, [1.0, 3.0], center=False), [fit.log_scale - 0.1, 0.3, 1.7]),
     ):
 

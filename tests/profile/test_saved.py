@@ -48,7 +48,7 @@ def test_scales_beyond_the_saved_rings_follow_the_tangent(tmp_path):
     path = tmp_path / "profile.safetensors"
     rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
     saved = rhocal.load_profile(path)
-    centre = np.exp(saved.table.log_centre)
+    centre = np.exp(saved.table.log_center)
     for factor in (1 / 200, 1 / 20, 1, 5, 50):
         scale = np.full(200, centre * factor)
         h = scale * 1e-4

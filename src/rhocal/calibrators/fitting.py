@@ -207,7 +207,7 @@ def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) ->
 
 def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: float) -> float:
     """Share of the samples whose fitted scale is farther from the middle of their table."""
-    center = getattr(profile.table, "log_centre", None)
+    center = getattr(profile.table, "log_center", None)
     if center is None:
         return 0.0
     distance = np.abs(np.log(calibrator.map_.scales(profile)) - center) / np.log(2)

@@ -167,8 +167,9 @@ class Scored:
     @cached_property
     def log_total(self) -> Vector:
         """The log of Σ_j exp(z_j − max z), which is minus the log of the confidence."""
-        if kernels.supports_matrix(self.source.logits):
-            return kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)[0]
+        curve = kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)
+        if curve is not None:
+            return curve[0]
         total = np.empty(self.source.n_samples)
 
         def work(rows: slice) -> None:
@@ -180,9 +181,9 @@ class Scored:
     @cached_property
     def entropy(self) -> Vector:
         """−Σ p log p = log Σ exp(z) − E_p[z]."""
-        if kernels.supports_matrix(self.source.logits):
-            value, mean = kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)
-            return value - mean
+        curve = kernels.curve(self.source.logits, self.top, np.ones(self.source.n_samples), 1)
+        if curve is not None:
+            return curve[0] - curve[1]
         mean = np.empty(self.source.n_samples)
 
         def work(rows: slice) -> None:

@@ -369,11 +369,18 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
+static int add_interface(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "INTERFACE", 1);
+}
+
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is
  * defined by the headers that know it, within the limited API as well. The limited API of Python 3.11, for which `setup.py`
  * builds one binary for all later versions, knows neither; it does not exist on free-threaded Python, where the module is
  * built for one version, with both slots. */
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)add_interface},
 #ifdef Py_mod_multiple_interpreters
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif

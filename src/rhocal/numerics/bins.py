@@ -14,6 +14,8 @@ import numpy as np
 from rhocal.numerics import kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from rhocal.numerics.special import Vector
@@ -104,11 +106,17 @@ class BinSums:
     @classmethod
     def of(cls, confidence: Vector, correct: Vector, *, n_bins: int, weights: Vector | None = None) -> BinSums:
         """Sums over equal-width bins."""
-        if kernels.supports_vectors(confidence, correct) and (
-            weights is None or kernels.supports_vectors(confidence, weights)
-        ):
-            return cls(*kernels.bin_sums(confidence, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE))
-        return cls.from_bins(equal_width(confidence, n_bins), confidence, correct, n_bins=n_bins, weights=weights)
+        return cls.of_each([confidence], correct, n_bins=n_bins, weights=weights)[0]
+
+    @classmethod
+    def of_each(
+        cls, confidences: Sequence[Vector], correct: Vector, *, n_bins: int, weights: Vector | None = None
+    ) -> list[BinSums]:
+        """The same for several confidences of the same samples."""
+        compiled = kernels.bin_sums(confidences, correct, weights, n_bins=n_bins, edge=ON_THE_EDGE)
+        if compiled is not None:
+            return [cls(*sums) for sums in compiled]
+        return [cls.from_bins(equal_width(c, n_bins), c, correct, n_bins=n_bins, weights=weights) for c in confidences]
 
     @classmethod
     def from_bins(
@@ -162,6 +170,13 @@ class BinSums:
         """Into which bin of (about) equal weight each of these goes."""
         blocks = tie_blocks(self.mean)
         return bins_by_mass(bin_totals(blocks, self.weight), n_bins)[blocks]
+
+
+def equal_width_errors(
+    confidences: Sequence[Vector], correct: Vector, *, n_bins: int, weights: Vector | None = None
+) -> list[float]:
+    """The ECE of each of several confidences of the same samples."""
+    return [sums.error(1) for sums in BinSums.of_each(confidences, correct, n_bins=n_bins, weights=weights)]
 
 
 def sums_by_confidence(confidence: Vector, correct: Vector, weights: Vector) -> BinSums:

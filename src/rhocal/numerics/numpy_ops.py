@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rhocal.numerics import kernels, special
+from rhocal.numerics import special
 from rhocal.numerics.ops import Ops, Parameters, Value
 from rhocal.numerics.scaling import keep_order, scaled_softmax
-from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,14 +104,7 @@ class NumpyOps(ArrayOps):
         return np.vecdot(x[:, None, :], weight.T[None, :, :])
 
     def top(self, x: Value, k: int) -> Value:
-        if kernels.supports_matrix(x):
-            return kernels.largest(x, k)
-        n, m = x.shape
-        first = max(0, m - k)
-        largest = np.empty((n, m - first))
-        for rows in row_blocks(n, m):
-            largest[rows] = -np.sort(-np.partition(x[rows], first, axis=1)[:, first:], axis=1)
-        return largest
+        return special.largest(x, k)
 
     def centered_top(self, x: Value, k: int) -> Value:
         return self.top(x, k) - (special.scan(x).total / x.shape[1])[:, None]

@@ -22,8 +22,8 @@ def scaled(logits: Floats, scale: Vector, out: Floats | None = None) -> Floats:
 def scaled_softmax(logits: Floats, scale: Vector, out: Floats | None = None) -> Floats:
     """Softmax of every sample's logits times its scale (one a row, or one for all)."""
     out = np.empty_like(logits) if out is None else out
-    if kernels.supports_matrix(logits):
-        return kernels.softmax(logits, finite_scale(scale, logits), out)
+    if kernels.softmax(logits, finite_scale(scale, logits), out) is not None:
+        return out
     almost = 1 - 8 * np.finfo(logits.dtype).eps
     factors = np.broadcast_to(finite_scale(scale, logits).astype(logits.dtype), len(logits))
 

@@ -11,7 +11,7 @@ from rhocal.numerics import kernels
 from rhocal.numerics.threads import BLOCK_ENTRIES, in_threads, over_blocks, row_blocks, scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Floats = NDArray[np.floating[Any]]
 """Float32 or float64 of any shape."""
@@ -25,11 +25,22 @@ MAX_UNSCALED = 1e6
 MAX_UNSCALED_RHO = 4.0
 
 
+MAX_DOT_ROWS = 16
+"""Up to so many rows ``dot`` takes one product after the other: a call costs as much as a thousand products of numbers."""
+
+
 def dot(a: Vector, b: Vector) -> Vector:
     """Σ a·b over the last axis. Not ``@``: BLAS would wake its threads for one sum, which takes longer than the sum."""
-    if kernels.supports_vectors(a, b):
-        return np.array([kernels.dot(row, b) for row in a] if a.ndim == 2 else kernels.dot(a, b))
-    return np.asarray(np.einsum("...i,i->...", a, b))
+    if not (kernels.is_enabled and a.flags.c_contiguous and b.flags.c_contiguous):
+        return np.asarray(np.einsum("...i,i->...", a, b))
+    if a.ndim == 1:
+        return np.array(kernels.dot(a, b))
+    return dots(a, b) if len(a) <= MAX_DOT_ROWS else np.asarray(np.einsum("ki,i->k", a, b))
+
+
+def dots(rows: Iterable[Vector], b: Vector) -> Vector:
+    """Σ a·b of each of several vectors with b."""
+    return np.array([dot(row, b) for row in rows])
 
 
 MAX_DOT_ENTRIES = 1 << 13
@@ -96,10 +107,8 @@ def widened(stored: NDArray[Any]) -> NDArray[np.float32]:
     Sign and digits are moved to their places and a product with 2^112 mends the exponent: four times as fast as NumPy's
     own cast, which goes number by number. Infinity and NaN take that slower way.
     """
-    if kernels.ready and stored.dtype == np.float16 and stored.flags.c_contiguous:
-        wide = kernels.widened(stored)
-        if wide is not None:
-            return wide
+    if stored.dtype == np.float16 and (wide := kernels.widened(stored)) is not None:
+        return wide
     out = np.empty(stored.shape, np.float32)
     flat, wide = stored.reshape(-1), out.reshape(-1)
     for start in range(0, len(flat), BLOCK_ENTRIES):
@@ -149,8 +158,8 @@ def scan(z: Floats) -> kernels.Scan:
         parts = in_threads(lambda rows: scan(widened(np.ascontiguousarray(z[rows]))), blocks)
         column, top, total = (np.concatenate([part[k] for part in parts]) for k in range(3))
         return kernels.Scan(column, top, total, min(part.least for part in parts))
-    if kernels.supports_matrix(z):
-        return kernels.scan(z)
+    if (rows_scanned := kernels.scan(z)) is not None:
+        return rows_scanned
     column, top, total = np.empty(len(z), np.intp), np.empty(len(z)), np.empty(len(z))
 
     def work(rows: slice) -> None:
@@ -160,6 +169,18 @@ def scan(z: Floats) -> kernels.Scan:
 
     over_blocks(z.shape, work)
     return kernels.Scan(column, top, total, float(z.min(initial=np.inf)))
+
+
+def largest(z: Floats, k: int) -> Vector:
+    """The k largest entries of every row, largest first; fewer if there are fewer (n_rows × k)."""
+    if (compiled := kernels.largest(z, k)) is not None:
+        return compiled
+    n, m = z.shape
+    k = min(k, m)
+    out = np.empty((n, k))
+    for rows in row_blocks(n, m):
+        out[rows] = -np.sort(-np.partition(z[rows], m - k, axis=1)[:, m - k :], axis=1)
+    return out
 
 
 def log_softmax(z: Floats) -> Floats:
@@ -176,17 +197,17 @@ def top_probability(z: Floats) -> Vector:
 
 def softmax(z: Floats) -> Floats:
     """Probabilities, one row per sample."""
-    if kernels.supports_matrix(z):
-        return kernels.softmax(z, np.ones(1))
+    if (probs := kernels.softmax(z, np.ones(1))) is not None:
+        return probs
     p = exp_normal(z - row_max(z)[:, None])
     p /= row_sum(p)[:, None]
     return p
 
 
-def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: kernels.Scan | None = None) -> Vector:
+def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, rows: kernels.Scan | None = None) -> Vector:
     """‖z‖_ρ = (Σ|z_j|^ρ)^(1/ρ) of every row for every ρ, shape (n_rows, n_rhos); with ``center``, of rows minus their mean.
 
-    ``seen`` is the scan of z, if it is known.
+    ``rows`` is the scan of z, if it is known.
 
     The largest |z| of a row is taken out before raising to ρ where anything could overflow. Powers in quarter steps, which
     the paper's grid takes, need no logarithm: a^(1/4) by two square roots, then products.
@@ -194,8 +215,8 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, seen: k
     >>> rho_norms(np.array([[3.0, -4.0]]), [1, 2]).round(12).tolist()
     [[7.0, 5.0]]
     """
-    if kernels.supports_matrix(z) and all(rho in kernels.GRID for rho in rhos):
-        return kernels.norms(z, list(rhos), center=center, seen=seen)
+    if (compiled := kernels.norms(z, rhos, center=center, rows=rows)) is not None:
+        return compiled
     norms = np.empty((len(z), len(rhos)))
     steep = max(rhos) > MAX_UNSCALED_RHO
 

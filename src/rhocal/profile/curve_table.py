@@ -53,20 +53,20 @@ class Table:
     """Polynomials of log σ for L of every sample, ring by ring."""
 
     profile: Profile
-    log_centre: float | Vector
+    log_center: float | Vector
     """log σ in the middle of ring 0; one for all samples, or one for each."""
     rings: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     """Ring → coefficients, one row a power, of t = (log σ − middle) / log 2 between −1 and 1."""
 
     def take(self, rows: NDArray[np.intp], profile: Profile) -> Table:
         """The table of some of the samples, whose profile is given."""
-        centre = self.log_centre[rows] if isinstance(self.log_centre, np.ndarray) else self.log_centre
+        centre = self.log_center[rows] if isinstance(self.log_center, np.ndarray) else self.log_center
         return Table(profile, centre, {ring: part.take(rows, axis=1) for ring, part in self.rings.items()})
 
     def followed_by(self, others: Sequence[Table], profile: Profile) -> Table:
         """The table of these samples and those of other tables after them, whose profile is given."""
         tables = [self, *others]
-        centres = [np.asarray(table.log_centre) for table in tables]
+        centres = [np.asarray(table.log_center) for table in tables]
         centre: float | Vector = float(centres[0]) if centres[0].ndim == 0 else np.concatenate(centres)
         rings = {ring: np.concatenate([table.rings[ring] for table in tables], axis=1) for ring in self.rings}
         return Table(profile, centre, rings)
@@ -75,11 +75,11 @@ class Table:
         """L and its derivatives up to an order (1, 2 or 3) of every sample at its own scale."""
         if self.profile.passes is None:
             return self._within_one(scale, order) if len(self.rings) == 1 else self._within(scale, order)
-        if not isinstance(self.log_centre, np.ndarray):  # the ends tell whether one ring is enough
-            low, high = (round((math.log(end) - self.log_centre) / RING) for end in (scale.min(), scale.max()))
+        if not isinstance(self.log_center, np.ndarray):  # the ends tell whether one ring is enough
+            low, high = (round((math.log(end) - self.log_center) / RING) for end in (scale.min(), scale.max()))
             if low == high:
-                return Curve(derivatives(self._ring(low), scale, self.log_centre + low * RING, order))
-        ring = np.rint((np.log(scale) - self.log_centre) / RING)
+                return Curve(derivatives(self._ring(low), scale, self.log_center + low * RING, order))
+        ring = np.rint((np.log(scale) - self.log_center) / RING)
         low, high = int(ring.min()), int(ring.max())
         out = np.empty((order + 1, len(scale)))
         for k in range(low, high + 1):
@@ -92,10 +92,10 @@ class Table:
 
     def ring_around(self, low: float, high: float) -> tuple[Vector, float] | None:
         """The polynomials of the ring that holds all log σ from low to high, and its middle; None if there is no such ring."""
-        if isinstance(self.log_centre, np.ndarray):
+        if isinstance(self.log_center, np.ndarray):
             return None
-        ring = round(((low + high) / 2 - self.log_centre) / RING)
-        middle = self.log_centre + ring * RING
+        ring = round(((low + high) / 2 - self.log_center) / RING)
+        middle = self.log_center + ring * RING
         if not middle - REACH <= low <= high <= middle + REACH or (
             self.profile.passes is None and ring not in self.rings
         ):
@@ -104,10 +104,10 @@ class Table:
 
     def _within(self, scale: Vector, order: int) -> Curve:
         """The curve of a saved table, which has no logits to build further rings from: beyond them, its tangent."""
-        at = (np.log(scale) - self.log_centre) / RING
+        at = (np.log(scale) - self.log_center) / RING
         low, high = min(self.rings) - 0.5, max(self.rings) + 0.5
         inside = np.clip(at, low, high)
-        clipped = np.where(inside == at, scale, np.exp(self.log_centre + RING * inside))
+        clipped = np.where(inside == at, scale, np.exp(self.log_center + RING * inside))
         ring = np.clip(np.rint(inside), min(self.rings), max(self.rings)).astype(int)
         out = np.empty((order + 1, len(scale)))
         for k in np.unique(ring):
@@ -118,10 +118,11 @@ class Table:
     def _within_one(self, scale: Vector, order: int) -> Curve:
         """The same for a table of one ring, some samples at a time: their polynomials stay in the cache."""
         ((middle, c),) = self.rings.items()
-        if kernels.supports_matrix(c):
-            return Curve(kernels.ring(c, scale, self.log_centre + RING * middle, order, edge=1.0))
-        at = (np.log(scale) - self.log_centre) / RING
-        centre = np.broadcast_to(self.log_centre, at.shape)
+        orders = kernels.ring(c, scale, self.log_center + RING * middle, order, edge=1.0)
+        if orders is not None:
+            return Curve(orders)
+        at = (np.log(scale) - self.log_center) / RING
+        centre = np.broadcast_to(self.log_center, at.shape)
         out = np.empty((order + 1, len(scale)))
 
         def work(start: int) -> None:
@@ -140,7 +141,7 @@ class Table:
 
     def _middle(self, ring: int, rows: NDArray[np.intp]) -> float | Vector:
         """Log σ in the middle of a ring, for some of the samples."""
-        own = self.log_centre[rows] if isinstance(self.log_centre, np.ndarray) else self.log_centre
+        own = self.log_center[rows] if isinstance(self.log_center, np.ndarray) else self.log_center
         return own + ring * RING
 
     def _ring(self, ring: int) -> NDArray[np.float64]:
@@ -150,14 +151,14 @@ class Table:
 
     def build(self, ring: int) -> None:
         """Build a ring with one pass over the logits."""
-        if self.profile.passes is None or not kernels.ready:
+        if self.profile.passes is None or not kernels.is_enabled:
             self.set_nodes(ring, self.nodes(ring))
             return
         scales = self._node_scales(ring)
-        self.rings[ring] = kernels.interpolated(_interpolation(), scales, self.profile.moments(scales).reshape(15, -1))
+        self.rings[ring] = kernels.interpolate(_interpolation(), scales, self.profile.moments(scales).reshape(15, -1))
 
     def _node_scales(self, ring: int) -> Vector:
-        return np.asarray(np.exp(self.log_centre + ring * RING) * NODES)
+        return np.asarray(np.exp(self.log_center + ring * RING) * NODES)
 
     def nodes(self, ring: int) -> NDArray[np.float64]:
         """One pass over the logits: L, dL/dt and d²L/dt² at the five nodes of a ring (15 × n_samples)."""
@@ -250,8 +251,8 @@ def _meeting() -> NDArray[np.float64]:
 
 def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vector, order: int) -> tuple[Vector, ...]:
     """Value and derivatives in σ of polynomials of t = (log σ − log_middle) / log 2: Horner's rule on all of them at once."""
-    if kernels.supports_matrix(c):
-        return kernels.ring(c, scale, log_middle, order)
+    if (compiled := kernels.ring(c, scale, log_middle, order)) is not None:
+        return compiled
     t = (np.log(scale) - log_middle) / np.log(2)
     taylor = [c[-1].copy(), *(np.zeros_like(t) for _ in range(order))]  # the k-th derivative over k!
     for k in range(len(c) - 2, -1, -1):

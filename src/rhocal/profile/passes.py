@@ -17,6 +17,7 @@ from rhocal.numerics.special import (
     Floats,
     Vector,
     exp_normal,
+    largest,
     rho_norm_slope,
     rho_norms,
     row_dot,
@@ -109,8 +110,8 @@ class ArrayPasses:
 
     source: Floats
     """Float32 or float64."""
-    seen: kernels.Scan | None = None
-    """What a scan of the logits found, where there has been one."""
+    scanned: kernels.Scan | None = None
+    """The scan of the logits, if there was one."""
     rows: NDArray[np.intp] | None = None
     """Which rows of the source; None for all of them."""
 
@@ -120,24 +121,17 @@ class ArrayPasses:
         return self.source if self.rows is None else self.source[self.rows]
 
     def take(self, rows: NDArray[np.intp]) -> ArrayPasses:
-        seen = None if self.seen is None else self.seen.take(rows)
-        return ArrayPasses(self.source, seen, rows if self.rows is None else self.rows[rows])
+        scanned = None if self.scanned is None else self.scanned.take(rows)
+        return ArrayPasses(self.source, scanned, rows if self.rows is None else self.rows[rows])
 
     def means(self) -> Vector:
-        return (self.seen or scan(self.logits)).total / self.logits.shape[1]
+        return (self.scanned or scan(self.logits)).total / self.logits.shape[1]
 
     def largest(self, k: int) -> Vector:
-        if kernels.supports_matrix(self.logits):
-            return kernels.largest(self.logits, k)
-        n, m = self.logits.shape
-        k = min(k, m)
-        found = np.empty((n, k))
-        for rows in row_blocks(n, m):
-            found[rows] = -np.sort(-np.partition(self.logits[rows], m - k, axis=1)[:, m - k :], axis=1)
-        return found
+        return largest(self.logits, k)
 
     def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
-        return rho_norms(self.logits, rhos, center=center, seen=self.seen)
+        return rho_norms(self.logits, rhos, center=center, rows=self.scanned)
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
         return rho_norm_slope(self.logits, rho, center=center)
@@ -146,9 +140,9 @@ class ArrayPasses:
         """With few classes in float64. With many in the type of the logits: the rounding of single entries (6e−8 in
         float32) is random and averages out over classes and samples.
         """  # noqa: D205
-        if kernels.supports_matrix(self.logits):
-            return kernels.curve(self.logits, top, scale, order)
-        found = tuple(np.empty(len(scale)) for _ in range(order + 1))
+        if (compiled := kernels.curve(self.logits, top, scale, order)) is not None:
+            return compiled
+        out = tuple(np.empty(len(scale)) for _ in range(order + 1))
         dtype = np.dtype(np.float64) if self.logits.shape[1] <= FEW_CLASSES else self.logits.dtype
         same = bool((scale == scale[0]).all())
 
@@ -166,27 +160,27 @@ class ArrayPasses:
                 np.multiply(e, z, out=e)
                 moments.append(np.vecdot(e, z) / total)
             mean = moments[0]
-            found[1][rows] = first = mean if shift else mean - high
+            out[1][rows] = first = mean if shift else mean - high
             # L at the scale itself, not at the scale rounded to the type of the logits
             rounded = factor.astype(np.float64)
-            found[0][rows] = np.log(total) - (0 if shift else rounded * high) + (scale[rows] - rounded) * first
+            out[0][rows] = np.log(total) - (0 if shift else rounded * high) + (scale[rows] - rounded) * first
             if order > 1:
-                found[2][rows] = np.maximum(moments[1] - mean**2, 0)
+                out[2][rows] = np.maximum(moments[1] - mean**2, 0)
             if order > 2:
-                found[3][rows] = moments[2] - 3 * mean * moments[1] + 2 * mean**3
+                out[3][rows] = moments[2] - 3 * mean * moments[1] + 2 * mean**3
 
         over_blocks(self.logits.shape, work)
-        return found
+        return out
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
-        if kernels.supports_matrix(self.logits):
-            return kernels.moments(self.logits, top, scales)
-        found = np.empty((3, 5, len(top)))
+        if (compiled := kernels.moments(self.logits, top, scales)) is not None:
+            return compiled
+        out = np.empty((3, 5, len(top)))
         high = top.astype(self.logits.dtype)
         tiny = np.finfo(high.dtype).tiny * high.dtype.type(1.1)
 
         def add(k: int, rows: slice, e: Floats, z: Floats, squares: Floats) -> None:
-            found[0, k, rows], found[1, k, rows], found[2, k, rows] = row_sum(e), row_dot(e, z), row_dot(e, squares)
+            out[0, k, rows], out[1, k, rows], out[2, k, rows] = row_sum(e), row_dot(e, z), row_dot(e, squares)
 
         def work(rows: slice) -> None:
             z = self.logits[rows] - high[rows, None]
@@ -206,12 +200,12 @@ class ArrayPasses:
             add(4, rows, np.multiply(sixth, sixth, out=sixth), z, squares)
 
         over_blocks(self.logits.shape, work)
-        return found
+        return out
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
-        if kernels.supports_matrix(self.logits):
-            return kernels.moments_at(self.logits, top, scale)
-        found = np.empty((9, len(top)))
+        if (compiled := kernels.moments_at(self.logits, top, scale)) is not None:
+            return compiled
+        out = np.empty((9, len(top)))
         high, half = top.astype(self.logits.dtype), (scale / 2).astype(self.logits.dtype)
         smallest = np.sqrt(np.finfo(self.logits.dtype).tiny) * self.logits.dtype.type(1.01)
 
@@ -226,19 +220,19 @@ class ArrayPasses:
             exponents = np.multiply(z, half[rows, None], out=scratch(1, block))
             lowest = float(exponents.min())
             e = exp_normal(exponents)
-            found[0, rows], found[1, rows] = row_sum(e), row_dot(e, z)
+            out[0, rows], out[1, rows] = row_sum(e), row_dot(e, z)
             squared(e, lowest)
-            found[2, rows], found[3, rows] = row_sum(e), row_dot(e, z)
+            out[2, rows], out[3, rows] = row_sum(e), row_dot(e, z)
             power = np.multiply(e, z, out=scratch(2, block))
-            found[4, rows] = row_dot(power, z)
+            out[4, rows] = row_dot(power, z)
             for k in (5, 6):
                 np.multiply(power, z, out=power)
-                found[k, rows] = row_dot(power, z)
+                out[k, rows] = row_dot(power, z)
             squared(e, 2 * lowest)
-            found[7, rows], found[8, rows] = row_sum(e), row_dot(e, z)
+            out[7, rows], out[8, rows] = row_sum(e), row_dot(e, z)
 
         over_blocks(self.logits.shape, work)
-        return found
+        return out
 
 
 @dataclass(frozen=True)
@@ -246,8 +240,8 @@ class HalfPasses:
     """Passes over an array in half precision, which is widened row block by row block: twice its size is never in memory."""
 
     source: NDArray[np.float16]
-    seen: kernels.Scan | None = None
-    """What a scan of the logits found, where there has been one."""
+    scanned: kernels.Scan | None = None
+    """The scan of the logits, if there was one."""
     rows: NDArray[np.intp] | None = None
     """Which rows of the source; None for all of them."""
 
@@ -257,8 +251,8 @@ class HalfPasses:
         return widened(np.ascontiguousarray(self.source if self.rows is None else self.source[self.rows]))
 
     def take(self, rows: NDArray[np.intp]) -> HalfPasses:
-        seen = None if self.seen is None else self.seen.take(rows)
-        return HalfPasses(self.source, seen, rows if self.rows is None else self.rows[rows])
+        scanned = None if self.scanned is None else self.scanned.take(rows)
+        return HalfPasses(self.source, scanned, rows if self.rows is None else self.rows[rows])
 
     def means(self) -> Vector:
         return self._join(lambda passes, _: passes.means())
@@ -289,8 +283,8 @@ class HalfPasses:
 
         def part(rows: slice) -> Vector:
             chosen = self.source[rows] if self.rows is None else self.source[self.rows[rows]]
-            seen = None if self.seen is None else self.seen.take(rows)
-            return read(ArrayPasses(widened(np.ascontiguousarray(chosen)), seen), rows)
+            scanned = None if self.scanned is None else self.scanned.take(rows)
+            return read(ArrayPasses(widened(np.ascontiguousarray(chosen)), scanned), rows)
 
         def put(rows: slice) -> None:
             out[rows if axis == 0 else (..., rows)] = part(rows)
@@ -304,6 +298,6 @@ class HalfPasses:
         return out
 
 
-def array_passes(logits: Floats, seen: kernels.Scan | None = None) -> ArrayPasses | HalfPasses:
+def array_passes(logits: Floats, scanned: kernels.Scan | None = None) -> ArrayPasses | HalfPasses:
     """Passes over an array of any precision."""
-    return HalfPasses(logits, seen) if logits.dtype == np.float16 else ArrayPasses(logits, seen)
+    return HalfPasses(logits, scanned) if logits.dtype == np.float16 else ArrayPasses(logits, scanned)

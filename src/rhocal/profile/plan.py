@@ -73,4 +73,4 @@ def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:
             table.build(ring)
     else:
         table = around(profile, plan.expected_scale[key](profile))
-    return replace(bare, table=Table(bare, table.log_centre, table.rings))
+    return replace(bare, table=Table(bare, table.log_center, table.rings))

@@ -31,9 +31,9 @@ SCHEMA = 2
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
     table = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are released
-    if table is not None and not isinstance(table.log_centre, float):
+    if table is not None and not isinstance(table.log_center, float):
         raise InputError("this profile was made for one fit; make one to save with rhocal.profile_logits(stream)")
-    log_center = profile.log_center if table is None else float(table.log_centre)
+    log_center = profile.log_center if table is None else float(table.log_center)
     if log_center is None:
         raise InputError("this profile has no center for its table; make one to save with rhocal.profile_logits")
     tensors: dict[str, Any] = {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.numerics.special import Floats, Vector, dot, smooth_maximum
+from rhocal.numerics.special import Floats, Vector, dot, dots, smooth_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -101,13 +101,13 @@ def of_scale(
 
 def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
     """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
-    w = profile.weights
+    w, n = profile.weights, len(profile.weights)
     label_slope = float(dot(profile.label_gap, w))
 
     def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
-        at = profile.curve(np.full(profile.n_samples, scale), order=3)
-        value, slope, second, third = (float(dot(part, w)) for part in at.orders)
+        at = profile.curve(np.full(n, scale), order=3)
+        value, slope, second, third = dots(at.orders, w).tolist()
         return value - scale * label_slope, slope - label_slope, second, third, scale
 
     return fun

@@ -15,7 +15,16 @@ from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.registry import PAPER
 from rhocal.calibrators.scale import temperature
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
-from rhocal.calibrators.scale.rho_search import VERY_MANY, FixedNorm, LearnedNorm, Norm, NormSearch
+from rhocal.calibrators.scale.rho_search import (
+    MIN_SUBSAMPLED_SAMPLES,
+    FixedNorm,
+    LearnedNorm,
+    Norm,
+    NormSearch,
+    Trial,
+    fixed_norms,
+    trial_rows,
+)
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS
@@ -119,32 +128,22 @@ class RhoNormScaling(ScaleCalibrator):
             self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
             return optimize.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
         fit = ScaleSearch.from_profile(profile, kappa=self.kappa or 0.0)
-        norms: list[Norm] = (
+        norms: Sequence[Norm] = (
             [LearnedNorm(fit, forms, center=self.center)]
             if self.rho == "learn"
-            else [
-                FixedNorm(fit, rho, norm)
-                for rho, norm in zip(forms, profile.norms(forms, center=self.center), strict=True)
-            ]
+            else fixed_norms(fit, forms, center=self.center)
         )
-        tried: list[Trial] = []
+        trials: list[Trial] = []
         searches: dict[float, NormSearch] = {}
         for alpha, target in objectives.items():
-            ready = fit.prepared(target)
-            searches[alpha] = search = NormSearch(ready, fit)
-            found = (
-                (
-                    (minimum, search.ece(norm, minimum.x, self.n_bins))
-                    for norm, minimum in zip(norms, self._descend(norms, ready), strict=True)
-                )
-                if self.solver == "sgd"
-                else (search.minimum_and_ece(norm, self.n_bins) for norm in norms)
-            )
-            tried += [Trial(alpha, ready, norm, *pair) for norm, pair in zip(norms, found, strict=True)]
-        best = min(tried, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
+            prepared = fit.prepared(target)
+            minima = self._descend(norms, prepared) if self.solver == "sgd" else None
+            searches[alpha] = NormSearch(prepared, fit)
+            trials += searches[alpha].trials(alpha, norms, self.n_bins, minima)
+        best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
         if self.solver == "expected":
-            if fit.fast is profile or profile.n_samples >= VERY_MANY:
+            if fit.fast is profile or len(profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
                 minimum = searches[best.alpha].refined(best.norm, minimum)
             if fit.fast is not profile:
                 minimum = searches[best.alpha].finished(best.norm, minimum)
@@ -156,9 +155,9 @@ class RhoNormScaling(ScaleCalibrator):
             str(objectives[best.alpha]),
             minimum.value,
             minimum.converged,
-            sum(trial.minimum.n_evaluations for trial in tried),
+            sum(trial.minimum.n_evaluations for trial in trials),
             at_bound,
-            tuple(trial.row() for trial in tried),
+            tuple(trial_rows(trials)),
         )
 
     def _map(self) -> Map:
@@ -180,7 +179,7 @@ class RhoNormScaling(ScaleCalibrator):
             raise InputError("rho='learn' needs solver='expected'; Algorithm 1 searches rho on a grid")
         return [float(rho) for rho in (self.grid if isinstance(self.rho, str) else [self.rho])]
 
-    def _descend(self, tried: list[Norm], target: Objective) -> list[optimize.Minimum]:
+    def _descend(self, tried: Sequence[Norm], target: Objective) -> list[optimize.Minimum]:
         """Algorithm 1 for every ρ: gradient descent on mini-batches with γ² and β² as parameters.
 
         They are counted in units in which the NLL-optimal temperature is 1 and the mean norm is 1, so that one learning
@@ -190,7 +189,7 @@ class RhoNormScaling(ScaleCalibrator):
         fit, batch_target = norms[0].search, target.on_batch()
         unit = np.exp(fit.log_scale)
         relative = np.stack([norm.relative for norm in norms])
-        # What a mini-batch will ask for is read of all samples now, once: a table, and whatever the objective needs.
+        # What a mini-batch needs is read of all samples now, once: a table, and the statistics of the objective.
         fit.evaluate(target, unit / np.maximum((relative[0] + 1) / 2, SMALLEST_DENOMINATOR))
 
         def gradient(theta: Vector, rows: NDArray[np.intp]) -> Vector:
@@ -209,12 +208,12 @@ class RhoNormScaling(ScaleCalibrator):
             learning_rate=self.learning_rate,
             random_state=self.random_state,
         )
-        found = []
+        minima = []
         for norm, (g, b) in zip(norms, theta**2, strict=True):
             x = np.array([fit.log_scale - np.log(g + b), b / (g + b)])
             value, _ = fit.evaluate(target, norm.scales(x)[0])
-            found.append(optimize.Minimum(x, value, converged=True, n_evaluations=self.n_steps))
-        return found
+            minima.append(optimize.Minimum(x, value, converged=True, n_evaluations=self.n_steps))
+        return minima
 
 
 def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
@@ -222,27 +221,3 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     norm = sample.norm(parameters["rho"], center=parameters["center"])
     smallest = max(SMALLEST_DENOMINATOR, 1000 * ops.tiny)
     return 1.0 / ops.maximum(parameters["gamma"] * norm + parameters["beta"], smallest)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One candidate and what came of it."""
-
-    alpha: float
-    target: Objective
-    norm: Norm
-    minimum: optimize.Minimum
-    ece: float
-
-    def row(self) -> dict[str, Any]:
-        """Plain numbers for the evidence."""
-        rho, gamma, beta = self.norm.parameters(self.minimum.x)
-        return {
-            "rho": rho,
-            "alpha": self.alpha,
-            "gamma": gamma,
-            "beta": beta,
-            "ece": self.ece,
-            "objective": self.minimum.value,
-            "converged": self.minimum.converged,
-        }

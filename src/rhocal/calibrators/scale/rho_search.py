@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, GapObjective
-from rhocal.numerics.bins import BinSums
-from rhocal.numerics.special import Vector, dot
+from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, gap_sums
+from rhocal.numerics import kernels
+from rhocal.numerics.bins import equal_width_errors
+from rhocal.numerics.special import Vector, dot, dots
+from rhocal.profile.curve_table import REACH, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.objectives import Objective
+    from rhocal.optimize import Curved
+    from rhocal.profile.profile import Profile
+    from rhocal.profile.statistics import HasCurve
 
-VERY_MANY = 100_000
+MIN_SUBSAMPLED_SAMPLES = 100_000
 """From so many samples on a search begins with a subsample."""
 
 N_SEARCH_SAMPLES = 20_000
@@ -38,25 +44,14 @@ class FixedNorm:
     w in [0, 1] the share of β; w = 1 is temperature scaling.
     """
 
-    def __init__(self, search: ScaleSearch, rho: float, norm: Vector) -> None:
-        self.search, self.rho, self.norm = search, rho, norm
+    def __init__(self, search: ScaleSearch, rho: float, norm: Vector, mean: float) -> None:
+        self.search, self.rho, self.norm, self.mean = search, rho, norm, mean
         self.bounds = [search.bounds, (0.0, 1.0)]
-
-    @cached_property
-    def mean(self) -> float:
-        """Mean norm of a sample."""
-        return float(dot(self.search.profile.weights, self.norm)) or 1.0  # a product of BLAS may wait for its threads
 
     @cached_property
     def relative(self) -> Vector:
         """The norm of every sample over their mean."""
         return self.norm / self.mean
-
-    def take(self, rows: NDArray[np.intp]) -> FixedNorm:
-        """The same coordinates for some of the samples, with equal weights."""
-        part = FixedNorm(self.search.take(rows), self.rho, self.norm[rows])
-        part.mean = self.mean
-        return part
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
@@ -71,8 +66,15 @@ class FixedNorm:
         return self.rho, float(np.exp(-v) * (1 - w) / self.mean), float(np.exp(-v) * w)
 
     def starts(self, log_scale: float) -> list[Vector]:
-        """Temperature scaling, and (almost) pure normalisation."""
+        """Temperature scaling, and (almost) pure normalization."""
         return [np.array([log_scale, share]) for share in COLD_SHARES]
+
+
+def fixed_norms(search: ScaleSearch, rhos: Sequence[float], *, center: bool) -> list[FixedNorm]:
+    """The scales for each of several ρ."""
+    norms = search.profile.norms(rhos, center=center)
+    means = dots(norms, search.profile.weights).tolist()
+    return [FixedNorm(search, rho, norm, mean or 1.0) for rho, norm, mean in zip(rhos, norms, means, strict=True)]
 
 
 class LearnedNorm:
@@ -84,8 +86,7 @@ class LearnedNorm:
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
-        norm, slope = self.search.profile.norm_slope(x[2], center=self.center)
-        fixed = FixedNorm(self.search, x[2], norm)
+        fixed, slope = self._fixed(x[2])
         scale, slopes = fixed.scales(x[:2])
         d_relative = slope / fixed.mean - fixed.relative * float(self.search.profile.weights @ slope) / fixed.mean
         d_rho = -scale * (scale * np.exp(-x[0])) * (1 - x[1]) * d_relative
@@ -93,42 +94,182 @@ class LearnedNorm:
 
     def parameters(self, x: Vector) -> tuple[float, float, float]:
         """ρ, γ, β."""
-        norm, _ = self.search.profile.norm_slope(x[2], center=self.center)
-        return FixedNorm(self.search, float(x[2]), norm).parameters(x[:2])
+        return self._fixed(float(x[2]))[0].parameters(x[:2])
 
     def starts(self, log_scale: float) -> list[Vector]:
         """Three different ρ."""
         low, high = self.bounds[2]
         return [np.array([log_scale, 0.5, low + t * (high - low)]) for t in (0.25, 0.5, 0.9)]
 
+    def _fixed(self, rho: float) -> tuple[FixedNorm, Vector]:
+        """The scales for one ρ, and the derivative of the norm in ρ."""
+        norm, slope = self.search.profile.norm_slope(rho, center=self.center)
+        return FixedNorm(self.search, rho, norm, float(dot(self.search.profile.weights, norm)) or 1.0), slope
+
 
 Norm = FixedNorm | LearnedNorm
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One ρ and α with the minimum and the ECE there."""
+
+    alpha: float
+    norm: Norm
+    minimum: optimize.Minimum
+    ece: float
+
+
+def trial_rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Plain numbers for the evidence."""
+    rows = []
+    for trial in trials:
+        rho, gamma, beta = trial.norm.parameters(trial.minimum.x)
+        row = {
+            "rho": rho,
+            "alpha": trial.alpha,
+            "gamma": gamma,
+            "beta": beta,
+            "ece": trial.ece,
+            "objective": trial.minimum.value,
+            "converged": trial.minimum.converged,
+        }
+        rows.append(row)
+    return rows
+
+
+class GapObjective:
+    """An objective of the gap between confidence and correctness (see ``gaps.py``), for one norm after the other."""
+
+    def __init__(self, weights: tuple[float, float, float], profile: Profile, curves: HasCurve) -> None:
+        self.square_weight, *shares = weights
+        self.shares, self.curves = (shares[0], shares[1]), curves
+        self.samples = profile.label_gap, profile.correct, profile.weights
+        self.is_compiled = kernels.is_enabled and all(part.flags.c_contiguous for part in self.samples)
+        self.ring: tuple[Vector, float] | None = None
+        """The polynomials of the ring used last, and its middle."""
+        self.last: tuple[Vector, float, float, Vector] | None = None
+        """The norm and the point evaluated last, and the confidences there."""
+
+    def descend(
+        self,
+        relative: Vector,
+        start: Vector,
+        bounds: list[tuple[float, float]],
+        tolerance: float = optimize.TOLERANCE,
+        *,
+        last_step: bool = False,
+    ) -> optimize.Minimum:
+        """The minimum for the scales e^v / ((1 − w)·r + w), where r is one number a sample (``relative``)."""
+        return optimize.newton_2d(self.function(relative), pair(start), bounds, tolerance, last_step=last_step)
+
+    def function(self, relative: Vector) -> Callable[[float, float], Curved]:
+        """(v, w) → value, gradient (2) and Hessian (vv, vw, ww)."""
+        least, most = float(relative.min()), float(relative.max())
+        return lambda v, w: self._evaluate(relative, v, w, least, most)
+
+    def confidence(self, relative: Vector, x: Vector) -> Vector:
+        """Confidence of every sample; already computed at the point evaluated last."""
+        v, w = pair(x)
+        if self.last is None or self.last[0] is not relative or self.last[1:3] != (v, w):
+            self.function(relative)(v, w)
+        assert self.last is not None
+        return self.last[3]
+
+    def _evaluate(self, relative: Vector, v: float, w: float, least: float, most: float) -> Curved:
+        low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
+        high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
+        if self.ring is None or not self.ring[1] - REACH <= low <= high <= self.ring[1] + REACH:
+            self.ring = self.curves.ring_around(low, high) if isinstance(self.curves, Table) else None
+        if self.ring is not None:
+            curves, middle = self.ring
+        else:
+            scale = math.exp(v) / np.maximum((1 - w) * relative + w, SMALLEST_DENOMINATOR)
+            curves, middle = np.stack(self.curves.curve(scale, order=2).orders), None
+        if self.is_compiled:
+            sums, confidence = np.empty(12), np.empty(len(relative))
+            n_outside = kernels.gaps(curves, middle, relative, v, w, *self.samples, *self.shares, sums, confidence)
+            assert n_outside == 0, "the ring holds every scale"
+        else:
+            sums, confidence = gap_sums(curves, middle, relative, (v, w), self.samples, self.shares)
+        self.last = relative, v, w, confidence
+        a = self.square_weight
+        (d, d_v, d_w, d_vv, d_vw, d_ww), rest = sums.reshape(2, 6).tolist()
+        return (
+            a * d * d + rest[0],
+            (2 * a * d * d_v + rest[1], 2 * a * d * d_w + rest[2]),
+            (
+                2 * a * (d_v * d_v + d * d_vv) + rest[3],
+                2 * a * (d_v * d_w + d * d_vw) + rest[4],
+                2 * a * (d_w * d_w + d * d_ww) + rest[5],
+            ),
+        )
 
 
 class NormSearch:
     """Descents for one norm after the other: each begins where the last ones lead to, with the Hessian that the last had."""
 
     def __init__(self, target: Objective, search: ScaleSearch) -> None:
-        self.target, self.search = target, search
+        self.target, self.search, self.profile = target, search, search.profile
+        self.fast = search.fast
+        self.gap_weights = target.gap_weights if search.kappa == 0 else None
         self.last: tuple[optimize.Minimum, NDArray[np.float64] | None] | None = None
         self.before: optimize.Minimum | None = None
         self.hessians: dict[Norm, NDArray[np.float64] | None] = {}
-        self.gaps: dict[Norm, GapObjective] = {}
-        self.rows: NDArray[np.intp] | None = None
-        self.coarse: NormSearch | None = None
+
+    @cached_property
+    def gaps(self) -> GapObjective | None:
+        """The objective on the curves that a search evaluates, if it is one of the gap."""
+        if self.gap_weights is None:
+            return None
+        table = self.profile.table if self.profile.passes is None else self.fast
+        return GapObjective(self.gap_weights, self.profile, table or self.profile)
 
     @cached_property
     def temperature(self) -> optimize.Minimum:
-        """The best single scale."""
-        return self.search.single_scale_near_nll(self.target)
+        """The best single scale (x = log scale) next to the NLL optimum."""
+        n, start, bounds = len(self.profile.weights), self.search.rough_log_scale, self.search.bounds
+        if self.gaps is not None:
+            minimum = self.gaps.descend(np.ones(n), np.array([start, 1.0]), [bounds, (1.0, 1.0)])
+            return replace(minimum, x=minimum.x[:1])
+
+        def fun(x: Vector) -> tuple[float, Vector]:
+            value, slope = self.search.evaluate(self.target, np.full(n, np.exp(x[0])))
+            return value, slope.sum(keepdims=True) * np.exp(x)
+
+        return optimize.quasi_newton(fun, np.array([start]), [bounds])[0]
+
+    @cached_property
+    def coarse(self) -> tuple[NDArray[np.intp], NormSearch]:
+        """The search on a subsample, and its rows."""
+        weights = self.profile.weights
+        rows = np.random.default_rng(0).choice(len(weights), N_SEARCH_SAMPLES, p=weights)
+        return rows, NormSearch(self.target, self.search.take(rows))
+
+    def trials(
+        self, alpha: float, norms: Sequence[Norm], n_bins: int, minima: Sequence[optimize.Minimum] | None = None
+    ) -> list[Trial]:
+        """The optimum of every norm, unless it is given, and the ECE of all samples there."""
+        confidences = []
+        reached = list(minima or [])
+        for k, norm in enumerate(norms):
+            if minima is None:
+                reached.append(self.minimum(norm))
+            confidences.append(self.confidence(norm, reached[k].x))
+        errors = equal_width_errors(confidences, self.profile.correct, n_bins=n_bins, weights=self.profile.weights)
+        return [Trial(alpha, *parts) for parts in zip(norms, reached, errors, strict=True)]
 
     def minimum(self, norm: Norm) -> optimize.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
 
-        With very many samples it is that of a subsample; ``refined`` takes all of them, for the norm that is chosen.
+        From ``MIN_SUBSAMPLED_SAMPLES`` on it is that of a subsample; ``refined`` takes all samples for the chosen norm.
         """
-        if isinstance(norm, FixedNorm) and norm.search.profile.n_samples >= VERY_MANY:
-            return self._minimum_of_subsample(norm)
+        if isinstance(norm, FixedNorm) and len(self.profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
+            rows, coarse = self.coarse
+            part = FixedNorm(coarse.search, norm.rho, norm.norm[rows], norm.mean)
+            minimum = coarse.minimum(part)
+            self.hessians[norm] = coarse.hessians[part]
+            return minimum
         reached = []
         if self.last is not None:
             reached.append(self._descend(norm, self._start(self.last[0]), self.last[1]))
@@ -136,76 +277,53 @@ class NormSearch:
             cold = norm.starts(float(self.temperature.x[0]))
             for start in cold:  # the next one need not begin its Hessian with differences again
                 reached.append(self._descend(norm, start, reached[-1][1] if reached else None))
-        lowest, hessian = min(reached, key=lambda pair: pair[0].value)
-        self._remember(norm, lowest, hessian)
+        lowest, hessian = min(reached, key=lambda result: result[0].value)
+        self.before = None if self.last is None else self.last[0]
+        self.last, self.hessians[norm] = (lowest, hessian), hessian
         return lowest
 
     def _start(self, last: optimize.Minimum) -> Vector:
         """Where the next optimum may be: from one ρ to the next they move evenly."""
         return last.x if self.before is None else 2 * last.x - self.before.x
 
-    def _remember(self, norm: Norm, minimum: optimize.Minimum, hessian: NDArray[np.float64] | None) -> None:
-        self.before = None if self.last is None else self.last[0]
-        self.last, self.hessians[norm] = (minimum, hessian), hessian
-
-    def minimum_and_ece(self, norm: Norm, n_bins: int) -> tuple[optimize.Minimum, float]:
-        """The optimum of this norm, and the ECE there of all samples."""
-        minimum = self.minimum(norm)
-        return minimum, self.ece(norm, minimum.x, n_bins)
-
-    def ece(self, norm: Norm, x: Vector, n_bins: int) -> float:
-        """The ECE of all samples at a point."""
-        facts = self.search.facts
-        return BinSums.of(self.confidence(norm, x), facts.correct, n_bins=n_bins, weights=facts.weights).error(1)
-
-    def _minimum_of_subsample(self, norm: FixedNorm) -> optimize.Minimum:
-        if self.rows is None or self.coarse is None:
-            p = norm.search.profile.weights
-            self.rows = np.random.default_rng(0).choice(len(p), N_SEARCH_SAMPLES, p=p)
-            self.coarse = NormSearch(self.target, norm.search.take(self.rows))
-        part = norm.take(self.rows)
-        minimum = self.coarse.minimum(part)
-        self.hessians[norm] = self.coarse.hessians[part]
-        return minimum
-
     def refined(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
-        """The optimum of this norm to the last digits, as far as rounding lets it be seen: it is known roughly."""
+        """The optimum of this norm to the last digits that rounding leaves, next to one that is known roughly."""
         exact, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
         n_evaluations = minimum.n_evaluations + exact.n_evaluations
         return replace(exact, converged=exact.converged or minimum.converged, n_evaluations=n_evaluations)
 
     def finished(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
         """The optimum of this norm on the logits themselves, next to that on the table."""
-        if not isinstance(norm, FixedNorm) or not norm.search.sees_gaps(self.target):
-            return norm.search.finish(self.target, norm.scales, minimum, norm.bounds)
-        exact = GapObjective(norm.search, self.target, norm.relative, exact=True)
-        polished = optimize.newton_2d(exact, pair(minimum.x), norm.bounds, optimize.ROUNDING, last_step=True)
+        if not isinstance(norm, FixedNorm) or self.gap_weights is None:
+            return self.search.finish(self.target, norm.scales, minimum, norm.bounds)
+        # A saved profile has nothing but its table.
+        curves = self.profile if self.profile.passes is not None else self.profile.table or self.profile
+        exact = GapObjective(self.gap_weights, self.profile, curves)
+        polished = exact.descend(norm.relative, minimum.x, norm.bounds, optimize.ROUNDING, last_step=True)
         return replace(polished, n_evaluations=minimum.n_evaluations + polished.n_evaluations)
 
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
-        if norm in self.gaps:
-            return self.gaps[norm].confidence(*pair(x))
-        return norm.search.confidence(norm.scales(x)[0])
+        if isinstance(norm, FixedNorm) and self.gaps is not None:
+            return self.gaps.confidence(norm.relative, x)
+        return self.search.confidence(norm.scales(x)[0])
 
     def _descend(
         self, norm: Norm, start: Vector, hessian: NDArray[np.float64] | None, tolerance: float = optimize.TOLERANCE
     ) -> tuple[optimize.Minimum, NDArray[np.float64] | None]:
-        if isinstance(norm, FixedNorm) and norm.search.sees_gaps(self.target):
-            gaps = self.gaps.setdefault(norm, GapObjective(norm.search, self.target, norm.relative))
-            return optimize.newton_2d(gaps, pair(start), norm.bounds, tolerance), None
+        if isinstance(norm, FixedNorm) and self.gaps is not None:
+            return self.gaps.descend(norm.relative, start, norm.bounds, tolerance), None
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, slopes = norm.scales(x)
-            value, slope = norm.search.evaluate(self.target, scale)
+            value, slope = self.search.evaluate(self.target, scale)
             return value, dot(slopes, slope)
 
         reached = optimize.quasi_newton(fun, start, norm.bounds, hessian, tolerance)
         if hessian is None or reached[0].converged:
             return reached
-        return optimize.quasi_newton(
-            fun, reached[0].x, norm.bounds, None, tolerance
-        )  # a Hessian of elsewhere can mislead
+        # The Hessian of another norm can mislead.
+        return optimize.quasi_newton(fun, reached[0].x, norm.bounds, None, tolerance)
 
 
 def pair(x: Vector) -> tuple[float, float]:

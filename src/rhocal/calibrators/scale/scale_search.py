@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.scale.gaps import GapObjective
 from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
 from rhocal.numerics.special import dot
 from rhocal.objectives import NLL, Objective
@@ -67,12 +66,13 @@ class ScaleSearch:
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
         """Find the neighborhood of the NLL-optimal temperature on a share of the samples."""
-        bounds = log_scale_bounds(profile)
-        start = min(max(TYPICAL_LOG_DISTANCE - math.log(max(profile.spread, 1e-300)), bounds[0]), bounds[1])
+        n, n_classes, log_spread = profile.n_samples, profile.n_classes, math.log(max(profile.spread, 1e-300))
+        bounds = log_scale_bounds(profile, log_spread)
+        start = min(max(TYPICAL_LOG_DISTANCE - log_spread, bounds[0]), bounds[1])
         n_before = 0
         for share in SUBSAMPLE_SHARES:
-            n_few = int(max(profile.n_samples * share, MIN_SUBSAMPLE_ENTRIES / profile.n_classes))
-            if 2 * n_before < n_few < profile.n_samples / 2:
+            n_few = int(max(n * share, MIN_SUBSAMPLE_ENTRIES / n_classes))
+            if 2 * n_before < n_few < n / 2:
                 subsample = profile.take(evenly_spaced_rows(profile.weights, n_few))
                 start = float(optimize.newton(nll_by_scale(subsample), start, *bounds, last_step=0.1).x[0])
                 n_before = n_few
@@ -96,12 +96,6 @@ class ScaleSearch:
         if self.profile.n_classes <= MAX_CLASSES_WITHOUT_TABLE or self.profile.passes is None:
             return self.profile
         return self.table or Table(self.profile, self.rough_log_scale)
-
-    @property
-    def tabled(self) -> Table | None:
-        """The table that a search goes over, be it a saved one; None where it evaluates curves directly."""
-        curves = self.profile.table if self.profile.passes is None else self.fast
-        return curves if isinstance(curves, Table) else None
 
     def take(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Some of the samples, with equal weights."""
@@ -167,23 +161,6 @@ class ScaleSearch:
             return optimize.convex(fun, self.log_scale, *self.bounds)
         return optimize.scan(fun, self.log_scale, SCAN_REACH, *self.bounds)
 
-    def single_scale_near_nll(self, objective: Objective) -> optimize.Minimum:
-        """The best single scale (x = log scale) next to the NLL optimum, on the fast profile."""
-        if self.sees_gaps(objective):
-            gaps = GapObjective(self, objective, np.ones(self.profile.n_samples))
-            minimum = optimize.newton_2d(gaps, (self.rough_log_scale, 1.0), [self.bounds, (1.0, 1.0)])
-            return replace(minimum, x=minimum.x[:1])
-
-        def fun(x: Vector) -> tuple[float, Vector]:
-            value, slope = self.evaluate(objective, np.full(self.profile.n_samples, np.exp(x[0])))
-            return value, slope.sum(keepdims=True) * np.exp(x)
-
-        return optimize.quasi_newton(fun, np.array([self.rough_log_scale]), [self.bounds])[0]
-
-    def sees_gaps(self, objective: Objective) -> bool:
-        """Whether ``GapObjective`` serves."""
-        return objective.gap_weights is not None and self.kappa == 0
-
     def finish(
         self,
         objective: Objective,
@@ -212,20 +189,20 @@ def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
     return np.minimum(np.searchsorted(reached, (np.arange(n) + 0.5) * (reached[-1] / n)), len(weights) - 1)
 
 
-def log_scale_bounds(profile: Profile) -> tuple[float, float]:
+def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]:
     """Between which log scales a fit may search.
 
     If no sample is wrong, every proper objective wants an infinite scale. Then the largest scale allowed is the one whose
     mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
     """
-    unit = -math.log(max(profile.spread, 1e-300))
+    unit = -log_spread
     low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
-    if profile.spread > 0 and (profile.label_gap >= 0).all():
-        wanted = (profile.total_weight + 1) / (profile.total_weight + 2)
+    if (profile.label_gap >= 0).all() and profile.spread > 0:
+        confidence = (profile.total_weight + 1) / (profile.total_weight + 2)
 
         def gap(log_scale: float) -> tuple[float, float]:
             scale = np.full(profile.n_samples, np.exp(log_scale))
-            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale, order=1).value)) - wanted
+            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale, order=1).value)) - confidence
 
         high = float(optimize.convex(gap, unit, low, high).x[0])
     return low, high
