@@ -35,8 +35,8 @@ NETWORKS = (
 
 def network_rows(name: str, folder: Path, n_seeds: int) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
-    one = read(folder / f"{name}.npz").for_tuning()
-    whole = predictions(one.logits, one.labels)
+    one = read(folder / f"{name}.npz").calibration_set()
+    whole = predictions(one.scores, one.labels)
     rows: list[dict[str, Any]] = []
     for seed in range(n_seeds):
         pair = halves(whole, seed)

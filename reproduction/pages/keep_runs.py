@@ -18,7 +18,8 @@ import numpy as np
 from paper_rows import HERE, OWN, ROWS, SHIPPED
 
 from rhocal.calibrators import calibrator
-from rhocal.data.files import read, write_arrays
+from rhocal.data.files import read
+from rhocal.data.formats import write_arrays
 from rhocal.evaluation.compare import compare, splits, write_rows
 from rhocal_paper.measure import old_rows
 

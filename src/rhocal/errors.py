@@ -98,9 +98,9 @@ class MissingArrayError(FileError):
     """A file without an array of the name that was asked for."""
 
     @classmethod
-    def in_file(cls, path: Path, found: Iterable[str], name: str) -> Self:
-        """The error for a file of scores, with the names that it has."""
-        message = f"{path}: found {', '.join(found) or 'nothing'}; need {name!r}"
+    def in_file(cls, path: Path, arrays: Iterable[str], needed: str) -> Self:
+        """The error for a file of scores, with the arrays that it has."""
+        message = f"{path}: found {', '.join(arrays) or 'nothing'}; need {needed}"
         return cls(message, argument="logits_name", remedy="give another name")
 
 

@@ -17,16 +17,16 @@ import rhocal
 from helpers import run, synthetic
 from rhocal.calibrators import applying
 from rhocal.calibrators.applying import apply
-from rhocal.data import stored
+from rhocal.data.formats import base
 from rhocal.errors import FileError, InputError
 
 ONE_BLOCK_AT_A_TIME = """
 import sys, time
 from pathlib import Path
 import rhocal
-from rhocal.data import stored
+from rhocal.data.formats import base
 from rhocal.calibrators.applying import apply
-stored.CHUNK_ENTRIES = 2_000
+base.BLOCK_ENTRIES = 2_000
 source, artifact, output, pause = sys.argv[1:]
 stream = rhocal.stream(source).with_progress(lambda n: (print("block", flush=True), time.sleep(float(pause))))
 apply(rhocal.load(artifact), stream, Path(output))
@@ -76,7 +76,7 @@ def test_killed_and_run_again(folder, ending, n_blocks):
 
 
 def test_what_is_written(folder, monkeypatch):
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 2_000)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 2_000)
     cal = rhocal.load(folder / "cal.safetensors")
     with np.load(folder / "z.npz") as file:
         logits, labels = file["logits"], file["labels"]
@@ -94,7 +94,7 @@ def test_what_is_written(folder, monkeypatch):
 
 
 def test_another_calibrator_does_not_continue(folder, monkeypatch):
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 2_000)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 2_000)
     process = start(folder, folder / "other.npy", 0.1)
     process.stdout.readline()
     process.kill()

@@ -15,6 +15,8 @@ from helpers import synthetic
 from rhocal.calibrators import CALIBRATORS, artifact
 from rhocal.data import files
 from rhocal.data.atomic import writing
+from rhocal.data.formats import write_arrays
+from rhocal.data.formats.base import Names
 from rhocal.errors import FileError, InputError
 
 Z, Y = synthetic(30, 3, dtype=np.float32)
@@ -58,34 +60,34 @@ def as_pt(path):
 def test_reads_every_format(tmp_path, ending, write):
     path = tmp_path / f"x{ending}"
     write(path)
-    split = files.read(path).for_tuning()
-    np.testing.assert_allclose(np.asarray(split.logits), Z, rtol=1e-6)
+    split = files.read(path).calibration_set()
+    np.testing.assert_allclose(np.asarray(split.scores), Z, rtol=1e-6)
     np.testing.assert_array_equal(np.asarray(split.labels), Y)
 
 
 def test_npy_with_labels_beside_it(tmp_path):
     np.save(tmp_path / "z.npy", Z)
     np.save(tmp_path / "y.npy", Y)
-    split = files.read(tmp_path / "z.npy", labels=tmp_path / "y.npy").for_tuning()
+    split = files.read(tmp_path / "z.npy", labels=tmp_path / "y.npy").calibration_set()
     np.testing.assert_array_equal(split.labels, Y)
-    with pytest.raises(FileError, match="labels_name="):
-        files.read(tmp_path / "z.npy").for_tuning()
+    with pytest.raises(InputError, match="labels_name="):
+        files.read(tmp_path / "z.npy").calibration_set()
 
 
 def test_own_split_and_other_names(tmp_path):
     np.savez(tmp_path / "a.npz", logits_val=Z, labels_val=Y, logits_test=Z[:5], labels_test=Y[:5])
     contents = files.read(tmp_path / "a.npz")
-    assert len(contents.for_tuning().logits) == 30
-    assert len(contents.for_testing().logits) == 5
+    assert len(contents.calibration_set().scores) == 30
+    assert len(contents.test_set().scores) == 5
     np.savez(tmp_path / "b.npz", scores=Z, y=Y)
-    assert len(files.read(tmp_path / "b.npz", files.Names("scores", "y")).for_tuning().labels) == 30
+    assert len(files.read(tmp_path / "b.npz", Names("scores", "y")).calibration_set().labels) == 30
 
 
 def test_text_labels_of_a_csv_file(tmp_path):
     (tmp_path / "x.csv").write_text("cat,dog,labels\n1.5,2,dog\n0,-1e3,cat\n")
-    split = files.read(tmp_path / "x.csv").for_tuning()
+    split = files.read(tmp_path / "x.csv").calibration_set()
     assert split.labels.tolist() == ["dog", "cat"]
-    np.testing.assert_array_equal(split.logits, [[1.5, 2], [0, -1000]])
+    np.testing.assert_array_equal(split.scores, [[1.5, 2], [0, -1000]])
 
 
 DAMAGED = {
@@ -97,7 +99,8 @@ DAMAGED = {
     "x.parquet": (b"hello", "damaged"),
     "x.pt": (b"hello", "damaged"),
     "empty.npz": (b"", "damaged"),
-    "x.csv": (b"", "column names"),
+    "empty.csv": (b"", "not a single byte"),
+    "x.csv": (b"a,b,labels\n", "column names"),
     "numbers.csv": (b"1,2,3\n4,5,6\n", "first row must hold column names"),
     "short.csv": (b"a,b,labels\n1,2,0\n1,2\n", "line 3 has 2 fields"),
     "text.csv": (b"a,b,labels\n1,x,0\n", "not numbers"),
@@ -139,14 +142,14 @@ def test_nothing_is_unpickled(tmp_path, ending, monkeypatch):
     else:
         torch.save({"logits": Bomb()}, "x.pt")
     with pytest.raises(FileError, match="never unpickled"):
-        files.read(tmp_path / f"x{ending}")
+        files.read(tmp_path / f"x{ending}").calibration_set()
     assert not (tmp_path / "exploded").exists()
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".safetensors"])
 def test_writes_and_reads_back(tmp_path, ending):
     path = tmp_path / f"x{ending}"
-    files.write_arrays(path, {"probs": Z, "predicted": Y})
+    write_arrays(path, {"probs": Z, "predicted": Y})
     found = {".npz": np.load, ".npy": np.load, ".csv": pd.read_csv, ".safetensors": load_file}[ending](path)
     if ending == ".npy":
         np.testing.assert_array_equal(found, Z)
@@ -173,7 +176,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(FileError, match="does not exist"), writing(tmp_path / "no" / "x"):
         pass
     with pytest.raises(FileError, match="cannot write"):
-        files.write_arrays(tmp_path / "x.xls", {"probs": Z})
+        write_arrays(tmp_path / "x.xls", {"probs": Z})
 
 
 # Artifacts ----------------------------------------------------------------------------------------------------------

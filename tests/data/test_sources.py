@@ -8,8 +8,8 @@ import pytest
 
 import rhocal
 from helpers import synthetic
-from rhocal.data import stored
 from rhocal.data.blocks import Block
+from rhocal.data.formats import base
 from rhocal.data.sources import Source, as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
@@ -25,7 +25,7 @@ def data():
 @pytest.fixture(params=["array", "file", "iterator", "dask", "threads of dask on a file"])
 def source(request, data, tmp_path, monkeypatch):
     logits, labels = data
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 100 * M)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 100 * M)
     if request.param == "array":
         return as_source(logits, labels)
     if request.param == "iterator":
@@ -69,7 +69,7 @@ def test_a_pilot_leaves_every_block_in_the_source(source, data):
 
 
 def test_bytes_are_counted_once_and_blocks_are_read_again(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 100 * M)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 100 * M)
     np.savez(tmp_path / "z.npz", logits=data[0], labels=data[1])
     opened = as_source(rhocal.stream(tmp_path / "z.npz"))
     assert (opened.sizes, opened.n_rows) == ((100,) * 7, N)

@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 import rhocal
 from helpers import as_parquet, real, synthetic, uneven
 from rhocal.calibrators import fitting
-from rhocal.data import files, sampling, sources, stored
+from rhocal.data import files, sampling, sources
+from rhocal.data.formats import base
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
@@ -23,7 +24,7 @@ from rhocal.numerics.special import widened
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that a small file has many."""
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 20_000)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 20_000)
     monkeypatch.setattr(sampling, "PILOT_ENTRIES", 40_000)
 
 
@@ -155,12 +156,25 @@ def test_bfloat16_is_read_in_every_way(data, tmp_path):
     np.save(tmp_path / "z.npy", short)
     np.save(tmp_path / "y.npy", labels)
     for name, beside in (("z.safetensors", None), ("z.npz", None), ("z.npy", tmp_path / "y.npy")):
-        split = files.read(tmp_path / name, labels=beside).for_tuning()
-        np.testing.assert_array_equal(split.logits, short.astype(np.float32))
+        split = files.read(tmp_path / name, labels=beside).calibration_set()
+        np.testing.assert_array_equal(split.scores, short.astype(np.float32))
         stream = rhocal.stream(tmp_path / name, labels=beside)
         parts = list(stream.map(lambda data: data.scores))
         np.testing.assert_array_equal(np.concatenate(parts), short.astype(np.float32))
         assert stream.bytes_read == logits.size * 2  # as it lies there, not as it is in memory
+
+
+def test_an_array_stored_column_by_column_is_read_row_by_row(data, tmp_path):
+    logits, labels = data
+    np.save(tmp_path / "z.npy", np.asfortranarray(logits))
+    np.save(tmp_path / "y.npy", labels)
+    np.savez_compressed(tmp_path / "z.npz", logits=np.asfortranarray(logits), labels=labels)
+    blocks = rhocal.stream(tmp_path / "z.npy", labels=tmp_path / "y.npy").map(lambda data: data.scores)
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), logits)
+    for name in ("z.npy", "z.npz"):
+        np.testing.assert_array_equal(files.read(tmp_path / name).test_set().scores, logits)
+    with pytest.raises(FileError, match="Fortran"):
+        rhocal.TemperatureScaling().fit(rhocal.stream(tmp_path / "z.npz"))
 
 
 def test_only_the_columns_that_are_wanted_are_read(data, tmp_path):
@@ -333,7 +347,6 @@ def test_a_folder_with_an_odd_file(data, tmp_path):
 
 def test_what_cannot_be_read_is_said(data, tmp_path):
     logits, labels = data
-    np.save(tmp_path / "f.npy", np.asfortranarray(logits))
     np.save(tmp_path / "z.npy", logits)
     np.save(tmp_path / "short.npy", labels[:7])
     np.savez(tmp_path / "z.npz", x=logits)
@@ -341,7 +354,6 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
     (tmp_path / "cut.npy").write_bytes(whole[: len(whole) // 2])
     for name, message in [
         ("none.npy", "no such file"),
-        ("f.npy", "Fortran"),
         ("z.npz", "need 'logits'"),
         ("*.zip", "no file fits"),
     ]:

@@ -12,7 +12,8 @@ import rhocal
 from helpers import run, uneven
 from rhocal.calibrators import calibrator
 from rhocal.calibrators.fitting import SUBSAMPLED
-from rhocal.data import sampling, stored
+from rhocal.data import sampling
+from rhocal.data.formats import base
 from rhocal.data.predictions import predictions
 from rhocal.data.sampling import Half
 from rhocal.errors import InputError
@@ -26,7 +27,7 @@ OTHERS = ("vector", "histogram-binning")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(stored, "CHUNK_ENTRIES", 20_000)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 20_000)
     monkeypatch.setattr(sampling, "PILOT_ENTRIES", 40_000)
 
 

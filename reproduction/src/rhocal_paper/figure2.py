@@ -45,7 +45,7 @@ class Run:
         card = card_of(folder)
         with (folder / "log.csv").open(newline="", encoding="utf-8") as file:
             log = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-        logits = np.asarray(read(folder / "logits.npz").for_testing().logits, dtype=np.float32)
+        logits = np.asarray(read(folder / "logits.npz").test_set().scores, dtype=np.float32)
         decay = float(card["weight_decay"])
         columns = {name: np.array([row[name] for row in log]) for name in ("epoch", "amplitude", "confidence")}
         curve = replace(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.data.files import Names, read
+from rhocal.data.files import read
+from rhocal.data.formats.base import Names
 from rhocal.data.predictions import predictions
 from rhocal.evaluation.compare import Row, compare, halves, read_rows, write_rows
 from rhocal.evaluation.parallel_comparison import Task, network_name, run
@@ -30,11 +31,11 @@ def draws(contents: Contents, n_seeds: int) -> list[CalibrationSplit]:
     A tune and a test set are put together and cut again, at their own sizes: both were held out of training. So a network
     with such sets has a spread over splits as the others have.
     """
-    first = contents.for_tuning()
-    parts = [first] if contents.calibration is None or contents.test is None else [first, contents.test]
-    logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
+    first = contents.calibration_set()
+    parts = [first, contents.test_set()] if contents.has_splits else [first]
+    logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels"))
     whole = predictions(logits, labels, classes=contents.classes)
-    n_tune = len(first.logits) if len(parts) > 1 else None
+    n_tune = first.n_rows if len(parts) > 1 else None
     return [halves(whole, seed, n_tune) for seed in range(n_seeds)]
 
 

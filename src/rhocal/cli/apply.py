@@ -9,7 +9,6 @@ import typer
 
 from rhocal.cli.options import (
     BLOCKS,
-    TEST,
     Arrays,
     ClassAxis,
     ExecutionOptions,
@@ -60,7 +59,7 @@ def apply_(
     calibrator = load(artifact)
     execution = ExecutionOptions(stream)
     spec = input_spec(kind or calibrator.kind_, class_axis=class_axis)
-    scores = execution.open(source, arrays, spec, TEST, groups)
+    scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
     with execution.progress("applying", scores) as blocks:
         document = apply_source(calibrator, blocks, output, write=write, restart=restart)
     if as_json:

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import ClassAxis, IgnoreIndex, LabelsName, LabelsOption, LogitsName, read, with_labels
+from rhocal.cli.options import IN_MEMORY, Arrays, ClassAxis, IgnoreIndex, grouped, input_spec
 
 
+@grouped
 def card(
     artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
     source: Annotated[
         Path | None, typer.Option("--on", help="Logits and labels to measure on: before and after, with intervals.")
     ] = None,
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    *,
+    arrays: Arrays,
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
@@ -25,12 +25,12 @@ def card(
     """Print Markdown for a model card: method, parameters, and what it did on other data."""
     import datetime as dt
     import platform
+    from dataclasses import replace
 
     import numpy as np
 
     from rhocal._version import __version__
     from rhocal.calibrators.artifact import load
-    from rhocal.data.predictions import predictions
     from rhocal.evaluation.evaluate import evaluate_checked
     from rhocal.reporting.model_card import model_card
 
@@ -43,9 +43,8 @@ def card(
     if source is None:
         typer.echo(model_card(cal, facts), nl=False)
         return
-    split = with_labels(read(source, labels, logits_name, labels_name))
-    spec = {"ignore_index": ignore_index, "class_axis": class_axis}
-    data = predictions(split.logits, split.labels, classes=cal.classes_, kind=cal.kind_, **spec)  # type: ignore[arg-type]
-    after = predictions(cal.transform(data.logits, kind="logits"), data.labels)
-    before, now = (evaluate_checked(one, seed=seed) for one in (data, after))
-    typer.echo(model_card(cal, facts, before, now, measured_on=source.name), nl=False)
+    spec = input_spec(cal.kind_, cal.classes_, ignore_index, class_axis)
+    data = IN_MEMORY.open(source, arrays, spec, "test").predictions
+    calibrated = replace(data, scores=cal.map_.logits(data), kind="logits")
+    before, after = (evaluate_checked(part, seed=seed) for part in (data, calibrated))
+    typer.echo(model_card(cal, facts, before, after, measured_on=source.name), nl=False)

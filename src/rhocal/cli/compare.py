@@ -16,7 +16,6 @@ from rhocal.cli.options import (
     KindOption,
     grouped,
     input_spec,
-    kind_of,
     print_json,
     skipped,
 )
@@ -67,7 +66,6 @@ def compare(
     methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
     from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.data.files import Names
     from rhocal.evaluation import parallel_comparison as comparison
     from rhocal.evaluation.compare import split_of
     from rhocal.reporting import tables
@@ -80,8 +78,8 @@ def compare(
     streamed = [path for path in paths if execution.streams(path)]
     execution.refuse({"--report": report is not None and bool(streamed)})
     resident = [path for path in paths if path not in streamed]
-    array_names = Names(arrays.logits_name, arrays.labels_name)
-    tasks = comparison.tasks(resident, names, seeds, array_names, kind_of(kind), ledger.done, arrays.labels)
+    array_names, stated = arrays.names(), input_spec(kind).kind
+    tasks = comparison.tasks(resident, names, seeds, array_names, stated, ledger.done, arrays.labels)
     with tables.progress("fitting", sum(len(task.methods) for task in tasks)) as step:
         try:
             for new in comparison.run(tasks, jobs):
@@ -95,7 +93,7 @@ def compare(
         ledger.write()
     show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
     if report is not None:
-        sets = comparison.validated_file(paths[0], array_names, arrays.labels, kind_of(kind))
+        sets = comparison.validated_file(paths[0], array_names, arrays.labels, stated)
         write_report(report, paths[0], split_of(*sets, seeds - 1), ledger.ordered, quiet=as_json)
 
 

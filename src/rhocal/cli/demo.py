@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rhocal.cli.compare import show_comparison
-from rhocal.cli.options import Json, print_json, read
+from rhocal.cli.options import Arrays, Json, print_json
 from rhocal.cli.report import headline, write
 from rhocal.errors import MissingExtraError
 
@@ -46,7 +46,7 @@ def demo(
     with tables.progress("fitting", len(SHOWN) * len(NETWORKS)) as step:
         for network in reversed(NETWORKS):  # the report below is on the last
             with as_file(demo_file(network)) as path:
-                (pair,) = comparing.splits(read(path, None, "logits", "labels"), 1)
+                (pair,) = comparing.splits(Arrays().contents(path), 1)
                 shipped = InputFile.from_path(path, f"{path.parent.name}/{path.name}, shipped with rhocal")
             chosen = {name: calibrator(name) for name in SHOWN}
             for row in comparing.compare(network, pair, chosen):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.options import (
-    TEST,
     Arrays,
     ExecutionOptions,
     Json,
@@ -74,7 +73,7 @@ def evaluate(
         calibrators[calibrator.name] = calibrator
     classes = None if calibrator is None else calibrator.classes_
     group_column = None if groups == PREDICTED else groups
-    data = execution.open(source, arrays, spec.spec(classes), TEST, group_column)
+    data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
     if groups is not None and not data.resident:
         execution.refuse({"--groups": True})
     shown = list(SHOWN) if metrics is None else [name.strip() for name in metrics.split(",")]

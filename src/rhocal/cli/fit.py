@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.options import (
-    CALIBRATION,
     Arrays,
     ExecutionOptions,
     GroupsOption,
@@ -68,11 +67,9 @@ def fit(
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, path, output, as_json=as_json)
         return
-    if report is None:
-        source, test = execution.open(path, arrays, spec.spec(), CALIBRATION, groups), None
-    else:
+    if report is not None:
         execution.refuse({"--report": execution.streams(path)})
-        source, test = execution.open_splits(path, arrays, spec.spec(), groups)
+    source = execution.open(path, arrays, spec.spec(), "calibration", groups)
     with execution.cluster(), execution.progress("fitting", source) as blocks:
         fits = fit_source(cal, blocks)
     cal.save(output)
@@ -83,6 +80,10 @@ def fit(
     counts = {name: getattr(data, name) for name in ("n_samples", "n_classes", "n_ignored", "n_clipped")}
     values = measure_source(source, [Measurement({UNCALIBRATED: None, method: cal})]).values
     if report is not None:
+        contents = arrays.contents(path)
+        has_test = contents.has_splits and contents.has_labels("test")
+        test_groups = None if groups is None or Path(groups).is_file() else groups
+        test = execution.open(path, arrays, spec.spec(), "test", test_groups) if has_test else None
         _report(cal, method, data, test, path, report, quiet=as_json)
     _show(cal, method, output, counts, values, as_json=as_json)
 

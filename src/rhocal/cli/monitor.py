@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Json, KindOption, LabelsName, LogitsName, kind_of, print_json
-from rhocal.errors import FileError, InputError, RhocalError
+from rhocal.cli.options import (
+    Arrays,
+    ExecutionOptions,
+    Json,
+    KindOption,
+    LabelsName,
+    LogitsName,
+    input_spec,
+    print_json,
+)
+from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rhocal.calibrators import Calibrator
+    from rhocal.data.blocks import Block
+    from rhocal.data.spec import InputSpec
     from rhocal.evaluation.monitor import Monitor
 
 STANDARD_INPUT = "-"
@@ -29,14 +40,13 @@ LINES = 1000
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples that came together."""
+    """Samples that arrived together."""
 
     source: str
-    upto: int
-    """How much of the source has been read after them."""
-    where: str
-    logits: Any
-    labels: Any
+    """The name of the file, or standard input."""
+    n_done: int
+    """Row groups or lines of the source that are counted after this batch."""
+    block: Block
 
 
 def monitor(
@@ -80,14 +90,15 @@ def monitor(
     watched = _begun(state, {"alpha": alpha, "half_life": half_life, "window": window})
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
+    arrays, spec = Arrays(None, logits_name, labels_name), input_spec(kind, None if cal is None else cal.classes_)
     batches = (
-        lines(watched, logits_name, labels_name, resume=resume)
+        lines(watched, arrays, resume=resume)
         if source == STANDARD_INPUT
-        else files(watched, Path(source), logits_name, labels_name, every if follow else None)
+        else files(watched, Path(source), arrays, spec, every if follow else None)
     )
     try:
         for batch in batches:
-            take_in(watched, cal, batch, kind)
+            count_batch(watched, cal, batch, spec)
             watched.save(state)
             if watched.alarm and not before:
                 typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
@@ -116,27 +127,22 @@ def _begun(state: Path, options: dict[str, Any]) -> Monitor:
     return watched
 
 
-def take_in(watched: Monitor, cal: Calibrator | None, batch: Batch, kind: str) -> None:
-    """Confidence and correctness of a batch, and what follows."""
+def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch, spec: InputSpec) -> None:
+    """Add the confidence and correctness of a batch to the monitor."""
     from dataclasses import replace
 
-    from rhocal.data.predictions import predictions
+    from rhocal.data.sources import Source
     from rhocal.metrics import Scored
 
-    try:
-        data = predictions(
-            batch.logits, batch.labels, kind=kind_of(kind), classes=None if cal is None else cal.classes_
-        )
-    except RhocalError as error:
-        raise error.at(batch.where) from error
+    data = Source((batch.block,), spec, resident=True).predictions
     if cal is not None:
         data = replace(data, scores=cal.map_.logits(data), kind="logits")
     samples = Scored.from_predictions(data)
     watched.add(samples.confidence, samples.correct)
-    watched.seen[batch.source] = batch.upto
+    watched.seen[batch.source] = batch.n_done
 
 
-def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, every: float | None) -> Iterator[Batch]:
+def files(watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, every: float | None) -> Iterator[Batch]:
     """Row groups that are new, in the order of the files' names; with ``every``, again and again.
 
     A file that is written under its final name cannot be read before it is whole; who follows waits for it.
@@ -154,7 +160,7 @@ def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, ev
             try:
                 about = path.stat()
                 if known.get(path.name) != (about.st_size, about.st_mtime_ns):
-                    yield from new_groups(watched, path, logits_name, labels_name)
+                    yield from new_groups(watched, path, arrays, spec)
                     known[path.name] = (about.st_size, about.st_mtime_ns)
             except (FileError, FileNotFoundError) as error:
                 if every is None:
@@ -167,22 +173,20 @@ def files(watched: Monitor, folder: Path, logits_name: str, labels_name: str, ev
         time.sleep(every)
 
 
-def new_groups(watched: Monitor, path: Path, logits_name: str, labels_name: str) -> Iterator[Batch]:
-    """Row groups of a file that have not been taken in."""
+def new_groups(watched: Monitor, path: Path, arrays: Arrays, spec: InputSpec) -> Iterator[Batch]:
+    """Row groups of a file that are not counted yet."""
     from rhocal.data.blocks import read_block
-    from rhocal.data.streams import stream
 
-    blocks = list(stream(path, logits_name=logits_name, labels_name=labels_name).blocks)
+    blocks = list(ExecutionOptions(stream=True).open(path, arrays, spec, "test").blocks)
     done = watched.seen.get(path.name, 0)
     for k, ref in enumerate(blocks[done:], start=done):
-        chunk = read_block(ref)
-        if chunk.labels is None:
-            raise InputError(f"{chunk.location}: no labels to compare with; another name: --labels-name")
-        yield Batch(path.name, k + 1, chunk.location, chunk.scores, chunk.labels)
+        yield Batch(path.name, k + 1, read_block(ref))
 
 
-def lines(watched: Monitor, logits_name: str, labels_name: str, *, resume: bool) -> Iterator[Batch]:
+def lines(watched: Monitor, arrays: Arrays, *, resume: bool) -> Iterator[Batch]:
     """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
+    from rhocal.data.blocks import Block
+
     done = watched.seen.get(STANDARD_INPUT, 0)
     number = done if resume else 0
     for some in _arriving():
@@ -194,26 +198,27 @@ def lines(watched: Monitor, logits_name: str, labels_name: str, *, resume: bool)
                 continue
             try:
                 row = json.loads(line)
-                logits.append(row[logits_name])
-                labels.append(row[labels_name])
+                logits.append(row[arrays.logits_name])
+                labels.append(row[arrays.labels_name])
             except (ValueError, KeyError, TypeError) as error:
-                example = json.dumps({logits_name: [0.5, 2, -1], labels_name: 1})
+                example = json.dumps({arrays.logits_name: [0.5, 2, -1], arrays.labels_name: 1})
                 trouble = InputError(f"line {number}: need JSON such as {example}; {type(error).__name__}: {error}")
                 number -= 1
                 break
         if labels:
-            yield Batch(STANDARD_INPUT, number, f"lines {first} to {number}", _rows(logits, first, number), labels)
+            location = f"lines {first} to {number}"
+            yield Batch(STANDARD_INPUT, number, Block(_rows(logits, location), labels, location))
         if trouble is not None:
             raise trouble
 
 
-def _rows(logits: list[Any], first: int, last: int) -> Any:
+def _rows(logits: list[Any], location: str) -> Any:
     import numpy as np
 
     try:
         return np.array(logits, np.float64)
     except (ValueError, TypeError) as error:
-        raise InputError(f"lines {first} to {last}: logits must be as many numbers in every line: {error}") from error
+        raise InputError(f"{location}: logits must be as many numbers in every line: {error}") from error
 
 
 def _arriving() -> Iterator[list[bytes]]:

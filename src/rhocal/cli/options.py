@@ -9,24 +9,22 @@ import os
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from rhocal.errors import FileError, InputError, MissingArrayError
+from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rhocal.data.files import Contents, Split
+    from rhocal.data.formats.base import Names
     from rhocal.data.sources import Source
     from rhocal.data.spec import InputSpec, Kind
 
 LARGE_SHARE = 0.25
 """Share of the machine's memory: files larger than this are read block by block."""
-
-CALIBRATION, TEST = ("_val", "_cal", "_tune"), ("_test",)
-"""Suffixes of the arrays of a split."""
 
 InputFile = Annotated[Path, typer.Argument(metavar="FILE", help="A file of logits and labels.", show_default=False)]
 SourceFile = Annotated[
@@ -76,9 +74,17 @@ class Arrays:
     logits_name: LogitsName = "logits"
     labels_name: LabelsName = "labels"
 
-    def read(self, path: Path, groups: str | None = None) -> Contents:
-        """The file's logits and labels, and groups if an array of it is named."""
-        return read(path, self.labels, self.logits_name, self.labels_name, groups)
+    def names(self, groups: str | None = None) -> Names:
+        """The names as readers take them."""
+        from rhocal.data.formats.base import Names
+
+        return Names(self.logits_name, self.labels_name, groups)
+
+    def contents(self, path: Path) -> Contents:
+        """A file whose arrays are not read yet."""
+        from rhocal.data import files
+
+        return files.read(path, self.names(), self.labels)
 
 
 @dataclass(frozen=True)
@@ -128,43 +134,38 @@ class ExecutionOptions:
     scheduler: Scheduler = None
 
     def open(
-        self, path: Path, arrays: Arrays, spec: InputSpec, suffixes: tuple[str, ...], groups: str | None = None
+        self,
+        path: Path,
+        arrays: Arrays,
+        spec: InputSpec,
+        split: Split,
+        groups: str | None = None,
+        *,
+        needs_labels: bool = True,
     ) -> Source:
-        """Open a file as a source, resident or streamed; of a file with two splits the one with one of the suffixes."""
-        if not self.streams(path):
-            return resident_source(path, arrays, spec, suffixes, groups)
+        """Open a file as a source, resident or streamed; of a file with two splits, one of them.
+
+        ``groups`` is the name of an array of the file, or another file.
+        """
         from rhocal.data.sources import as_source
-        from rhocal.data.streams import stream
+        from rhocal.data.streams import open_split
 
-        self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
-        names: dict[str, Any] = {
-            "labels": arrays.labels,
-            "logits_name": arrays.logits_name,
-            "labels_name": arrays.labels_name,
-        }
-        missing: MissingArrayError | None = None
-        for suffix in ("", *suffixes):
-            try:
-                return as_source(stream(str(path), **names, split=suffix, skip_bad=self.skip_bad), spec=spec)
-            except MissingArrayError as error:
-                missing = missing or error
-        assert missing is not None
-        raise missing
+        resident = not self.streams(path)
+        if not resident:
+            self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
+        group_file = Path(groups) if groups is not None and Path(groups).is_file() else None
+        names = arrays.names(None if group_file else groups)
+        source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
+        if groups is not None:
+            source = _with_groups(source, groups, group_file)
+        return as_source(source, spec=spec, needs_labels=needs_labels)
 
-    def open_splits(
-        self, path: Path, arrays: Arrays, spec: InputSpec, groups: str | None = None
-    ) -> tuple[Source, Source | None]:
+    def open_splits(self, path: Path, arrays: Arrays, spec: InputSpec) -> tuple[Source, Source | None]:
         """The calibration and the test source of a file; None for a file with a single set."""
-        if not self.streams(path):
-            contents = arrays.read(path, groups)
-            first = resident_source(path, arrays, spec, CALIBRATION, groups, contents)
-            if contents.calibration is None or contents.test is None or contents.test.labels is None:
-                return first, None
-            return first, resident_source(path, arrays, spec, TEST, None, contents)
-        try:
-            return self.open(path, arrays, spec, ()), None
-        except MissingArrayError:
-            return self.open(path, arrays, spec, CALIBRATION), self.open(path, arrays, spec, TEST)
+        from rhocal.data.streams import has_splits
+
+        first = self.open(path, arrays, spec, "calibration")
+        return first, self.open(path, arrays, spec, "test") if has_splits(path, arrays.names()) else None
 
     def streams(self, path: Path) -> bool:
         """Whether a file is read block by block."""
@@ -215,22 +216,22 @@ class ExecutionOptions:
         return self.workers is not None or self.scheduler is not None
 
 
-def resident_source(
-    path: Path,
-    arrays: Arrays,
-    spec: InputSpec,
-    suffixes: tuple[str, ...],
-    groups: str | None = None,
-    contents: Contents | None = None,
-) -> Source:
-    """A file as a source of one block that stays in memory."""
-    from rhocal.data.blocks import Block
-    from rhocal.data.sources import Source
+IN_MEMORY = ExecutionOptions(stream=False)
+"""For commands that need all rows at once."""
 
-    contents = contents or arrays.read(path, groups)
-    part = contents.for_testing() if suffixes == TEST else contents.for_tuning()
-    block = Block(part.logits, part.labels, str(path), None, groups_of(groups, path, part) if groups else part.groups)
-    return Source((block,), replace(spec, classes=contents.classes) if spec.classes is None else spec, resident=True)
+
+def _with_groups(source: Source, groups: str, group_file: Path | None) -> Source:
+    """A resident source with the group of every sample, from a file of its own or from an array of the file."""
+    from rhocal.data.files import only_array
+
+    (block,) = source.blocks
+    if group_file is not None:
+        return replace(source, blocks=(replace(block.read(), groups=only_array(group_file, "groups")),))
+    if block.read().groups is None:
+        raise FileError(
+            f"{block.location}: no array or column {groups!r} beside these logits, and no file of that name either"
+        )
+    return source
 
 
 def skipped(source: Source) -> dict[str, Any]:
@@ -277,45 +278,11 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def read(path: Path, labels: Path | None, logits_name: str, labels_name: str, groups: str | None = None) -> Contents:
-    """The file's logits and labels, and groups if an array of it is named."""
-    from rhocal.data import files
-
-    inside = None if groups is None or Path(groups).is_file() else groups
-    return files.read(path, files.Names(logits_name, labels_name, inside), labels)
-
-
-def groups_of(groups: str | None, source: Path, split: Split) -> Any:
-    """The group of every sample: from a file of its own, or from the array of that name."""
-    from rhocal.data import files
-
-    if groups is not None and Path(groups).is_file():
-        return files.only_array(Path(groups), "groups")
-    if groups is not None and split.groups is None:
-        raise FileError(f"{source}: no array or column {groups!r} beside these logits, and no file of that name either")
-    return split.groups
-
-
-def with_labels(contents: Contents) -> Split:
-    """The part to measure on, which must have labels."""
-    split = contents.for_testing()
-    if split.labels is None:
-        raise FileError(
-            f"{contents.path}: labels are missing", argument="labels_name", remedy="name the array that holds them"
-        )
-    return split
-
-
 def input_spec(kind: str, classes: Any = None, ignore_index: int | None = None, class_axis: int = -1) -> InputSpec:
     """What is stated about the scores, as the library takes it."""
     from rhocal.data.spec import InputSpec
 
-    return InputSpec(kind_of(kind), classes, ignore_index, class_axis)
-
-
-def kind_of(kind: str) -> Kind:
-    """The text as a kind."""
-    return kind  # type: ignore[return-value]  # validated with the scores
+    return InputSpec(cast("Kind", kind), classes, ignore_index, class_axis)  # which validates the kind
 
 
 def print_json(document: dict[str, Any]) -> None:

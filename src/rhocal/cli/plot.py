@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import KindOption, LabelsName, LabelsOption, LogitsName, kind_of, read, with_labels
+from rhocal.cli.options import IN_MEMORY, Arrays, SpecOptions, grouped
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.bins import N_BINS
 
@@ -16,97 +17,110 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rhocal.data.predictions import Predictions
+    from rhocal.data.sources import Source
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """What was asked for."""
+    """What is drawn, and from which data."""
 
-    source: Path
+    path: Path
     artifacts: list[Path]
     n_bins: int
     scheme: str
     metric: str
-    read: Callable[[], Predictions]
+    source: Callable[[], Source]
+    """Opens the file as a file of scores."""
+
+    @cached_property
+    def data(self) -> Predictions:
+        """The test split of the file."""
+        return self.source().predictions
 
     def views(self) -> dict[str, Any]:
-        """Calibrated logits by name: as they came, and with each calibrator."""
+        """Logits by name: uncalibrated, and with each calibrator."""
         from rhocal.calibrators.artifact import load
+        from rhocal.evaluation.evaluate import UNCALIBRATED
 
-        data = self.read()
-        found = {"uncalibrated": data.logits}
-        for path in self.artifacts:
-            found[path.stem] = load(path).transform(data.logits, kind="logits")
-        return found
+        calibrated = {path.stem: load(path).transform(self.data.logits, kind="logits") for path in self.artifacts}
+        return {UNCALIBRATED: self.data.logits, **calibrated}
 
     def last(self) -> tuple[Any, Any]:
-        """Logits with the last calibrator given (or as they came), and labels."""
-        return list(self.views().values())[-1], self.read().labels
+        """Logits with the last calibrator, or uncalibrated without one, and labels."""
+        return list(self.views().values())[-1], self.data.labels
 
     def calibrator(self) -> Any:
-        """The one calibrator asked about: -c, or the file itself."""
+        """The one calibrator that is drawn: -c, or the file itself."""
         from rhocal.calibrators.artifact import load
 
         if len(self.artifacts) > 1:
             raise InputError(f"-c: this figure is about one calibrator; got {len(self.artifacts)}")
-        if not self.artifacts and self.source.suffix != ".safetensors":
+        if not self.artifacts and self.path.suffix != ".safetensors":
             raise InputError("this figure is about a calibrator: give it with -c, a file that `rhocal fit` wrote")
-        return load(self.artifacts[0] if self.artifacts else self.source)
+        return load(self.artifacts[0] if self.artifacts else self.path)
+
+    def compared_rows(self) -> Any:
+        """The rows of a comparison."""
+        from rhocal.evaluation.compare import read_rows
+
+        if not self.path.is_file() or self.path.suffix != ".csv":
+            raise FileError(f"{self.path}: need the rows that `rhocal compare -o rows.csv` wrote")
+        return read_rows(self.path)
+
+    @property
+    def curves(self) -> Any:
+        """The module of curves, imported when a figure is drawn."""
+        from rhocal.reporting import curves
+
+        return curves
+
+    @property
+    def plots(self) -> Any:
+        """The module of plots, imported when a figure is drawn."""
+        from rhocal.reporting import plots
+
+        return plots
 
 
 def _reliability(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
     logits, labels = r.last()
-    ax = plots.reliability(curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, kind="logits"))
+    ax = r.plots.reliability(r.curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, kind="logits"))
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
     return ax
 
 
 def _smooth(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
     smoother = r.scheme if r.scheme in {"kernel", "isotonic"} else "kernel"
-    return plots.smooth(curves.smooth_reliability(*r.last(), smoother=smoother, kind="logits"))
+    return r.plots.smooth(r.curves.smooth_reliability(*r.last(), smoother=smoother, kind="logits"))
 
 
 def _histogram(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    return plots.histogram(curves.histogram(*r.last(), n_bins=r.n_bins, kind="logits"))
+    return r.plots.histogram(r.curves.histogram(*r.last(), n_bins=r.n_bins, kind="logits"))
 
 
 def _grid(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    labels = r.read().labels
+    labels = r.data.labels
     spec: dict[str, Any] = {"n_bins": r.n_bins, "kind": "logits"}
-    return plots.grid(
+    return r.plots.grid(
         {
-            name: (curves.histogram(z, labels, **spec), curves.reliability(z, labels, scheme=r.scheme, **spec))
+            name: (r.curves.histogram(z, labels, **spec), r.curves.reliability(z, labels, scheme=r.scheme, **spec))
             for name, z in r.views().items()
         }
     )
 
 
 def _risk_coverage(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    labels = r.read().labels
-    return plots.risk_coverage({n: curves.risk_coverage(z, labels, kind="logits") for n, z in r.views().items()})
+    labels = r.data.labels
+    return r.plots.risk_coverage({n: r.curves.risk_coverage(z, labels, kind="logits") for n, z in r.views().items()})
 
 
 def _classwise(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    logits, labels = r.last()
-    return plots.class_heat(curves.class_heat(logits, labels, classes=r.read().classes, n_bins=r.n_bins, kind="logits"))
+    spec = {"classes": r.data.classes, "n_bins": r.n_bins, "kind": "logits"}
+    return r.plots.class_heat(r.curves.class_heat(*r.last(), **spec))
 
 
 def _temperature(r: Request, against: str = "amplitude") -> Any:
-    from rhocal.reporting import curves, plots
-
-    return plots.temperature(curves.temperature_map(r.calibrator(), r.read().logits), against=against)
+    return r.plots.temperature(r.curves.temperature_map(r.calibrator(), r.data.logits), against=against)
 
 
 def _margin(r: Request) -> Any:
@@ -114,62 +128,38 @@ def _margin(r: Request) -> Any:
 
 
 def _confidence_map(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    return plots.confidence_map(curves.confidence_map(r.calibrator(), r.read().logits))
+    return r.plots.confidence_map(r.curves.confidence_map(r.calibrator(), r.data.logits))
 
 
 def _migration(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    raw = r.read().logits
-    calibrated = r.calibrator().transform(raw, kind="logits")
-    return plots.migration(curves.migration(raw, calibrated, n_bins=r.n_bins, kind="logits"))
+    calibrated = r.calibrator().transform(r.data.logits, kind="logits")
+    return r.plots.migration(r.curves.migration(r.data.logits, calibrated, n_bins=r.n_bins, kind="logits"))
 
 
 def _rho_grid(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    return plots.rho_grid(curves.rho_grid(r.calibrator()))
+    return r.plots.rho_grid(r.curves.rho_grid(r.calibrator()))
 
 
 def _alpha(r: Request) -> Any:
-    from rhocal.reporting import curves, plots
-
-    return plots.alpha_curve(curves.alpha_curve(r.calibrator()))
+    return r.plots.alpha_curve(r.curves.alpha_curve(r.calibrator()))
 
 
 def _pareto(r: Request) -> Any:
-    from rhocal.evaluation import compare
-    from rhocal.reporting import curves, plots
-
-    return plots.pareto(curves.pareto(compare.read_rows(_csv(r)), y=r.metric))
+    return r.plots.pareto(r.curves.pareto(r.compared_rows(), y=r.metric))
 
 
 def _learning_curve(r: Request) -> Any:
-    from rhocal.evaluation import compare
-    from rhocal.reporting import curves, plots
-
-    return plots.learning_curve(curves.learning_curve(compare.read_rows(_csv(r)), metric=r.metric))
+    return r.plots.learning_curve(r.curves.learning_curve(r.compared_rows(), metric=r.metric))
 
 
 def _amplitude(r: Request) -> Any:
-    import numpy as np
+    from rhocal.data.formats import open_file
+    from rhocal.data.formats.base import Names
 
-    from rhocal.reporting import curves, plots
-
-    try:
-        with np.load(r.source, allow_pickle=False) as file:
-            runs = [curves.amplitudes(name, file[name]) for name in file.files]
-    except (OSError, ValueError) as error:
-        raise FileError(f"{r.source}: need an .npz with logits of shape (epochs, samples, classes): {error}") from error
-    return plots.amplitude_over_epochs(runs)
-
-
-def _csv(r: Request) -> Path:
-    if not r.source.is_file() or r.source.suffix != ".csv":
-        raise FileError(f"{r.source}: need the rows that `rhocal compare -o rows.csv` wrote")
-    return r.source
+    runs = open_file(r.path, Names()).arrays
+    if r.path.suffix != ".npz" or not all(len(run.shape) == 3 for run in runs.values()):
+        raise FileError(f"{r.path}: need an .npz with logits of shape (epochs, samples, classes)")
+    return r.plots.amplitude_over_epochs([r.curves.amplitudes(name, run[:]) for name, run in runs.items()])
 
 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
@@ -195,9 +185,10 @@ KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
 """Name → what draws it, and what it shows."""
 
 
+@grouped
 def plot(
     what: Annotated[str, typer.Argument(metavar="KIND", help="; ".join(f"`{k}`: {v}" for k, (_, v) in KINDS.items()))],
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="What to draw.", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="What to draw.", show_default=False)],
     output: Annotated[Path, typer.Option("-o", "--output", help="The figure to write: .svg, .pdf or .png.")],
     artifacts: Annotated[
         list[Path] | None, typer.Option("-c", "--calibrator", help="A calibrator; repeatable where several are drawn.")
@@ -208,26 +199,14 @@ def plot(
     ] = "width",
     metric: Annotated[str, typer.Option(help="The metric of `pareto` and `learning-curve`.")] = "ece",
     *,
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    arrays: Arrays,
+    spec: SpecOptions,
 ) -> None:
     """Draw one figure. The test split is used if the file has one."""
-    from functools import cache
-
-    from rhocal.data.predictions import predictions
     from rhocal.reporting import plots
 
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")
-
-    @cache
-    def data() -> Predictions:
-        contents = read(source, labels, logits_name, labels_name)
-        split = with_labels(contents)
-        return predictions(split.logits, split.labels, classes=contents.classes, kind=kind_of(kind))
-
-    ax = KINDS[what][0](Request(source, artifacts or [], n_bins, scheme, metric, data))
-    plots.save(ax, output)
+    source = partial(IN_MEMORY.open, path, arrays, spec.spec(), "test")
+    plots.save(KINDS[what][0](Request(path, artifacts or [], n_bins, scheme, metric, source)), output)
     typer.echo(f"{what}: {output}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.options import Json, KindOption, LogitsName, kind_of, print_json, read
+from rhocal.cli.options import IN_MEMORY, Arrays, Json, KindOption, LogitsName, input_spec, print_json
 from rhocal.errors import InputError
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.power import EXCESSES, POWER
@@ -64,8 +64,8 @@ def power(
 def _confidences(source: Path, kind: str, logits_name: str) -> Vector:
     import numpy as np
 
-    from rhocal.data.predictions import predictions
     from rhocal.numerics.special import softmax
 
-    data = predictions(read(source, None, logits_name, "labels").for_testing().logits, kind=kind_of(kind))
+    arrays = Arrays(logits_name=logits_name)
+    data = IN_MEMORY.open(source, arrays, input_spec(kind), "test", needs_labels=False).predictions
     return np.asarray(softmax(data.logits.astype(np.float64)).max(axis=1))

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rhocal.cli.options import (
-    CALIBRATION,
     Arrays,
     ExecutionOptions,
     Json,
@@ -40,7 +39,7 @@ def profile(
     from rhocal.profile.saved import save_profile
 
     check_output(output, [path])
-    source = execution.open(path, arrays, spec.spec(), CALIBRATION)
+    source = execution.open(path, arrays, spec.spec(), "calibration")
     with execution.cluster(), execution.progress("profiling", source) as blocks:
         numbers = profile_source(blocks)
     save_profile(numbers, output)

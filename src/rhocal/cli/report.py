@@ -10,31 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import (
-    ClassAxis,
-    IgnoreIndex,
-    InputFile,
-    KindOption,
-    LabelsName,
-    LabelsOption,
-    LogitsName,
-    groups_of,
-    kind_of,
-    read,
-    with_labels,
-)
+from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, SpecOptions, grouped
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.data.files import Split
     from rhocal.reporting.sections.provenance import Provenance
 
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Write a report too: one .html page.")]
 
 
+@grouped
 def report(
     source: InputFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .html page to write.")],
@@ -51,12 +39,8 @@ def report(
         ),
     ] = None,
     *,
-    kind: KindOption = "logits",
-    labels: LabelsOption = None,
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
-    ignore_index: IgnoreIndex = None,
-    class_axis: ClassAxis = -1,
+    arrays: Arrays,
+    spec: SpecOptions,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
 ) -> None:
     """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
@@ -65,42 +49,26 @@ def report(
     page is written again.
     """
     from rhocal.calibrators.artifact import load
-    from rhocal.data.predictions import predictions
     from rhocal.reporting.document import build_document
 
     if source.suffix == ".json":
         write(_read_document(source), output, json_output)
         return
-    contents = read(source, labels, logits_name, labels_name, groups)
-    split = with_labels(contents)
+    contents = arrays.contents(source)
     cals = _named([(load(path), path) for path in artifacts or []])
     first = next(iter(cals.values()), None)
-    classes = contents.classes if contents.classes is not None or first is None else first.classes_
-
-    def checked(part: Split, domains: Any = None) -> Any:
-        return predictions(
-            part.logits,
-            part.labels,
-            classes=classes,
-            kind=kind_of(kind),
-            ignore_index=ignore_index,
-            class_axis=class_axis,
-            groups=domains,
-        )
-
-    test = checked(split, groups_of(groups, source, split))
-    has_tune = (
-        contents.calibration is not None and contents.calibration.labels is not None and contents.test is not None
-    )
-    found = build_document(
+    stated = spec.spec(None if contents.classes is not None or first is None else first.classes_)
+    test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
+    has_calibration = contents.has_splits and contents.has_labels("calibration")
+    document = build_document(
         test,
         cals,
-        origin(title or source.stem, [source, *(artifacts or []), *([labels] if labels else [])]),
-        calibration=checked(contents.calibration) if has_tune and contents.calibration is not None else None,
+        origin(title or source.stem, [source, *(artifacts or []), *([arrays.labels] if arrays.labels else [])]),
+        calibration=IN_MEMORY.open(source, arrays, stated, "calibration").predictions if has_calibration else None,
         groups=test.groups,
         seed=seed,
     )
-    write(found, output, json_output)
+    write(document, output, json_output)
 
 
 def origin(title: str, paths: Sequence[Path]) -> Provenance:
@@ -133,20 +101,20 @@ def headline(methods: Mapping[str, Any]) -> str | None:
 def _named(loaded: list[tuple[Calibrator, Path]]) -> dict[str, Calibrator]:
     """By method; where two share it, by file too."""
     names = [cal.name for cal, _ in loaded]
-    found: dict[str, Calibrator] = {}
+    by_name: dict[str, Calibrator] = {}
     for cal, path in loaded:
         name = cal.name if names.count(cal.name) == 1 else f"{cal.name} ({path.stem})"
-        if name in found:
+        if name in by_name:
             raise InputError(f"-c: two calibrators are called {name}; rename one of the files")
-        found[name] = cal
-    return found
+        by_name[name] = cal
+    return by_name
 
 
 def _read_document(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: not a readable JSON file: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise FileError(f"{path}: not a report")
-    return found
+    return document

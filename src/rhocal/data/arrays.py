@@ -87,11 +87,6 @@ def is_dask(logits: Any) -> bool:
     return type(logits).__module__.split(".")[0] == "dask"
 
 
-def in_memory(logits: Any) -> bool:
-    """Whether it is neither a stream of blocks nor a Dask array."""
-    return not is_dask(logits) and type(logits).__module__ != "rhocal.data.streams"
-
-
 def restore_shape(out: Floats, came: Any, class_axis: int) -> Floats:
     """Rows of results in the shape in which the logits came."""
     shape = np.shape(came)

@@ -239,7 +239,8 @@ def as_source(
         source = scores
         if labels is not None or weights is not None:
             raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
-        _check_streamed(groups, spec)
+        if not source.resident:
+            _check_streamed(groups, spec)
         classes = source.spec.classes if spec.classes is None else spec.classes
         return replace(source, spec=replace(spec, classes=classes), needs_labels=needs_labels)
     if is_dask(scores):

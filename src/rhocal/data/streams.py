@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import glob as globs
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.blocks import Block
-from rhocal.data.files import Names, only_array
+from rhocal.data.files import Contents, Split, only_array, read
+from rhocal.data.formats import open_file
+from rhocal.data.formats.base import Names, StoredFile
 from rhocal.data.sources import ReadLog, Source
 from rhocal.data.spec import InputSpec
-from rhocal.data.stored import open_file
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from os import PathLike
 
     from rhocal.data.blocks import BlockRef
 
@@ -48,24 +49,45 @@ def stream(
     skip_bad
         Leave out blocks that cannot be read; ``stream.skipped`` says which.
     """
-    if not isinstance(source, str | Path) and not hasattr(source, "__fspath__"):
-        listed = list(source) if isinstance(source, list | tuple) else None
-        if listed is None or not all(isinstance(item, str | Path) for item in listed):
-            return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
-        paths = [Path(item) for item in listed]
-    else:
+    if isinstance(source, str | PathLike):
         paths = _paths(str(source))
+    elif isinstance(source, list | tuple) and all(isinstance(item, str | PathLike) for item in source):
+        paths = [Path(item) for item in source]
+    else:
+        return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
     names = Names(logits_name + split, labels_name + split)
-    given = None if labels is None else only_array(Path(labels), "labels")
-    if given is not None and len(paths) > 1:
+    files = [open_file(path, names) for path in paths]
+    return _source(files, names, None if labels is None else Path(labels), skip_bad=skip_bad)
+
+
+def open_split(
+    path: Path, names: Names, split: Split, *, labels: Path | None = None, resident: bool, skip_bad: bool = False
+) -> Source:
+    """A source of one split of a file (or of its only set): all rows in memory, or blocks of one or many files."""
+    if resident:
+        contents = read(path, names, labels)
+        return Source((contents.read(split),), InputSpec(classes=contents.classes), resident=True)
+    files = [open_file(part, names) for part in _paths(str(path))]
+    return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)
+
+
+def has_splits(path: Path, names: Names) -> bool:
+    """Whether a file, or the first of many, holds a calibration and a test split."""
+    return Contents(open_file(_paths(str(path))[0], names), names).has_splits
+
+
+def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_bad: bool) -> Source:
+    """The blocks of files, one file after the other."""
+    if labels is not None and len(files) > 1:
         raise InputError("labels: a file of labels goes with one file of logits; put the labels into each file")
+    beside = None if labels is None else only_array(labels, "labels")
     blocks: list[BlockRef] = []
-    classes = None
-    for path in paths:
-        opened = open_file(path, names)
-        classes = opened.classes if classes is None else classes
-        blocks += opened.blocks(given)
-    return Source(blocks, InputSpec(classes=classes), log=ReadLog(skip_bad=skip_bad))
+    for file in files:
+        blocks += file.blocks(names, beside)
+    classes = (file.classes for file in files)
+    return Source(
+        blocks, InputSpec(classes=next((c for c in classes if c is not None), None)), log=ReadLog(skip_bad=skip_bad)
+    )
 
 
 def _paths(source: str) -> list[Path]:

@@ -10,14 +10,15 @@ import errno
 import json
 import math
 import os
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from rhocal.data.atomic import writing
-from rhocal.data.files import WRITERS, write_arrays
+from rhocal.data.formats import check_writable, write_arrays
+from rhocal.data.formats.npy import npy_header
+from rhocal.data.formats.safetensors import safetensors_header
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 BLOCK_FORMATS = (".npy", ".safetensors")
 """Formats in which rows have a place that is known before the others are written."""
-
-TYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL", "uint8": "U8"}
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Layout:
             end = spans[name][1]
         if suffix == ".npy":
             ((name, shape),) = shapes.items()
-            header = _npy_header(dtypes[name], shape)
+            header = npy_header(dtypes[name], shape)
         else:
-            header = _safetensors_header(dtypes, shapes, spans, metadata)
+            header = safetensors_header(dtypes, shapes, spans, metadata)
         return cls(
             header,
             {name: len(header) + start for name, (start, _) in spans.items()},
@@ -168,7 +167,7 @@ class BlockWriter:
 
 @dataclass
 class ArrayWriter:
-    """Writes a single block in any format of ``rhocal.data.files``."""
+    """Writes a single block in any format of ``rhocal.data.formats``."""
 
     output: Path
     n_blocks = n_rows = 0
@@ -195,8 +194,7 @@ def open_writer(
         return BlockWriter(output, sizes, fingerprint, classes, restart)
     if sizes is not None:
         raise FileError(f"{output}: block by block only {' and '.join(BLOCK_FORMATS)} can be written")
-    if output.suffix not in WRITERS:
-        raise FileError(f"{output}: cannot write {output.suffix or 'a file without ending'}; use {', '.join(WRITERS)}")
+    check_writable(output)
     return ArrayWriter(output)
 
 
@@ -223,25 +221,3 @@ def _reserve(file: int, n_bytes: int) -> None:
     except OSError as error:
         if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:  # not on this kind of disk
             raise
-
-
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The header of a .npy file (format 1.0), a multiple of 64 bytes long."""
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
-    text += " " * (-(len(text) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
-
-
-def _safetensors_header(
-    dtypes: Mapping[str, np.dtype[Any]],
-    shapes: Mapping[str, tuple[int, ...]],
-    spans: Mapping[str, tuple[int, int]],
-    metadata: Mapping[str, str],
-) -> bytes:
-    """The header of a .safetensors file, a multiple of 8 bytes long."""
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    for name, dtype in dtypes.items():
-        entries[name] = {"dtype": TYPES[dtype.name], "shape": shapes[name], "data_offsets": spans[name]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text

@@ -126,10 +126,9 @@ def split_names(n_seeds: int, *, has_test: bool) -> list[str]:
 def validated_sets(contents: Contents, kind: Kind = "logits") -> tuple[Predictions, Predictions | None]:
     """The calibration and the test set of a file, or its single set."""
     spec = InputSpec(kind, contents.classes)
-    has_splits = contents.calibration is not None and contents.test is not None
-    parts = [contents.for_tuning(), *([contents.for_testing()] if has_splits else [])]
-    sets = [Predictions.from_arrays(part.logits, part.labels, spec=spec) for part in parts]
-    return sets[0], sets[1] if has_splits else None
+    parts = [contents.calibration_set(), *([contents.test_set()] if contents.has_splits else [])]
+    sets = [Predictions.from_arrays(part.scores, part.labels, spec=spec) for part in parts]
+    return sets[0], sets[1] if contents.has_splits else None
 
 
 def split_of(first: Predictions, test: Predictions | None, seed: int) -> CalibrationSplit:

@@ -11,13 +11,14 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators import calibrator
-from rhocal.data.files import Names, read
+from rhocal.data.files import read
 from rhocal.evaluation.compare import Row, compare, split_names, split_of, validated_sets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
+    from rhocal.data.formats.base import Names
     from rhocal.data.predictions import Kind, Predictions
 
 Key = tuple[str, str, str]
@@ -71,8 +72,7 @@ def tasks(
     remaining = []
     for path in sorted(paths, key=lambda path: -path.stat().st_size):
         contents = read(path, names, labels)
-        has_test = contents.calibration is not None and contents.test is not None
-        for k, split in enumerate(split_names(n_seeds, has_test=has_test)):
+        for k, split in enumerate(split_names(n_seeds, has_test=contents.has_splits)):
             missing = tuple(name for name in methods if (network_name(path), split, name) not in done)
             if missing:
                 remaining.append(Task(path, k, missing, n_seeds, names, kind, labels))

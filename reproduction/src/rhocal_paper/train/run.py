@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rhocal._version import __version__
-from rhocal.data.files import write_arrays, write_text
+from rhocal.data.files import write_text
+from rhocal.data.formats import write_arrays
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.compare import write_rows

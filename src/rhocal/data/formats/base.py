@@ -1,0 +1,184 @@
+"""A file whose arrays are known and not yet read, and blocks of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rhocal.data.blocks import Block
+from rhocal.errors import FileError, MissingArrayError
+from rhocal.numerics.special import widened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.blocks import BlockRef
+
+Arrays = dict[str, Any]
+
+BFLOAT16 = np.dtype("V2")
+"""What NumPy writes for bfloat16, a type that it does not have: two bytes without a meaning. No other type looks so."""
+
+BLOCK_ENTRIES = 1 << 24
+"""Logits of a block: 32 MB in half precision."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of the arrays or columns of a file."""
+
+    logits: str = "logits"
+    labels: str = "labels"
+    groups: str | None = None
+    """The group of each sample, where a method uses groups."""
+
+    def with_suffix(self, suffix: str) -> Names:
+        """The names of a split."""
+        return Names(self.logits + suffix, self.labels + suffix, self.groups and self.groups + suffix)
+
+
+class StoredArray(Protocol):
+    """An array whose rows are read when they are needed. NumPy arrays and tensors are such arrays too."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    @property
+    def dtype(self) -> Any:
+        """Its type in the file."""
+
+    def __getitem__(self, rows: slice) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RawArray:
+    """An array whose numbers stand one after the other in a file.
+
+    Rows are read and not mapped: mapped pages count as memory of the process, and a row is read only once.
+    """
+
+    path: Path
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool = False
+    """Stored column by column."""
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        n_columns = int(np.prod(self.shape[1:], dtype=np.int64))
+        runs = n_columns if self.is_fortran else 1  # stretches of the file that hold the rows
+        step = self.shape[0] if self.is_fortran else n_columns
+        first = start if self.is_fortran else start * n_columns
+        out = np.empty((runs, (stop - start) * n_columns // max(runs, 1)), self.dtype)
+        with self.path.open("rb", buffering=0) as file:
+            for k in range(runs):
+                file.seek(self.offset + (k * step + first) * self.dtype.itemsize)
+                self._read_into(file, memoryview(out[k].view(np.uint8).data), stop)
+        shape = (stop - start, *self.shape[1:])
+        shaped = out.T.reshape(shape, order="F") if self.is_fortran else out.reshape(shape)
+        return without_bfloat16(shaped)
+
+    def _read_into(self, file: Any, target: Any, stop: int) -> None:
+        n_read = 0
+        while n_read < len(target):
+            n = file.readinto(target[n_read:])
+            if not n:
+                raise FileError(f"{self.path}: ends before row {stop}; it is cut off")
+            n_read += n
+
+
+@dataclass(frozen=True)
+class UnreadableArray:
+    """An array of a type that is not read; other arrays of its file are."""
+
+    reason: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __getitem__(self, rows: slice) -> Any:
+        raise FileError(self.reason)
+
+
+def without_bfloat16(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, bfloat16 as float32."""
+    return widened(np.ascontiguousarray(array).view(np.uint16)) if array.dtype == BFLOAT16 else array
+
+
+@dataclass(frozen=True)
+class ArrayBlock:
+    """Rows of an array, and their labels."""
+
+    logits: StoredArray
+    labels: Any
+    rows: slice
+    file: str
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.stop - self.rows.start
+
+    @property
+    def location(self) -> str:
+        return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
+
+    def read(self) -> Block:
+        values = np.asarray(self.logits[self.rows])
+        stored_bytes = values.size * 2 if self.logits.dtype == BFLOAT16 else None
+        return Block(values, self.labels, self.location, stored_bytes=stored_bytes)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file whose arrays are known and not yet read."""
+
+    path: Path
+    arrays: Mapping[str, StoredArray]
+    has_blocks: bool = True
+    """Whether blocks can be read without the whole file in memory."""
+
+    def describe(self) -> list[str]:
+        """The arrays with their shapes, for messages."""
+        return [f"{name} {tuple(array.shape)}" for name, array in self.arrays.items()]
+
+    def check(self, names: Names) -> None:
+        """Raise an error if the file has no logits of that name."""
+        if names.logits not in self.arrays:
+            raise MissingArrayError.in_file(self.path, self.describe(), repr(names.logits))
+        if not self.arrays[names.logits].shape:
+            raise FileError(f"{self.path}: {names.logits} is a single number; need shape (n_samples, n_classes)")
+
+    @property
+    def classes(self) -> Any:
+        """The names of the columns, if the file has them."""
+        return self.arrays["classes"][:] if "classes" in self.arrays else None
+
+    def read(self, names: Names) -> Block:
+        """Read all rows as one block."""
+        self.check(names)
+        wanted = (self.arrays.get(name) for name in (names.logits, names.labels, names.groups or ""))
+        logits, labels, groups = (None if array is None else array[:] for array in wanted)
+        return Block(logits, labels, str(self.path), groups=groups)
+
+    def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
+        """References to blocks of rows; ``labels`` come from another file."""
+        self.check(names)
+        if not self.has_blocks:
+            raise FileError(f"{self.path}: a {self.path.suffix} file cannot be read block by block; convert it to .npz")
+        logits = self.arrays[names.logits]
+        if labels is None and names.labels in self.arrays:
+            labels = self.arrays[names.labels][:]
+        n = logits.shape[0]
+        if labels is not None and len(labels) != n:
+            raise FileError(f"{self.path}: logits and labels differ in length: {n} and {len(labels)}")
+        step = max(1, BLOCK_ENTRIES // max(1, int(np.prod(logits.shape[1:], dtype=np.int64))))
+        return [
+            ArrayBlock(logits, None if labels is None else labels[rows], rows, str(self.path))
+            for rows in (slice(start, min(start + step, n)) for start in range(0, n, step))
+        ]

@@ -1,0 +1,143 @@
+"""Parquet: a column of lists of logits, or one column a class; blocks are the row groups of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.blocks import Block
+from rhocal.data.formats.base import Names, StoredFile
+from rhocal.errors import FileError, InputError, MissingExtraError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.blocks import BlockRef
+
+
+def open_parquet(path: Path, names: Names) -> StoredFile:
+    """Its columns; without a column of logits, all columns of numbers but labels and groups together."""
+    try:
+        from pyarrow import ArrowException  # noqa: PLC0415
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+        from pyarrow.types import is_floating, is_integer  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", f"reading {path.name}") from error
+    try:
+        with ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except ArrowException as error:
+        raise FileError(f"{path}: damaged, or not a Parquet file: {one_line(error)}") from error
+    sizes = tuple(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
+    columns = {field.name: Columns(path, (field.name,), metadata.num_rows, str(field.type)) for field in schema}
+    if names.logits not in columns:
+        rest = [field for field in schema if field.name not in {names.labels, names.groups}]
+        if rest and all(is_floating(field.type) or is_integer(field.type) for field in rest):
+            matrix = Columns(path, tuple(field.name for field in rest), metadata.num_rows, "columns")
+            columns = {name: columns[name] for name in (names.labels, names.groups) if name in columns}
+            columns[names.logits] = matrix
+    return ParquetStoredFile(path, columns, sizes=sizes)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A column, or several columns of numbers as a matrix."""
+
+    path: Path
+    columns: tuple[str, ...]
+    n_rows: int
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and columns if there are several; the lengths of lists are not known before they are read."""
+        return (self.n_rows,) if len(self.columns) == 1 else (self.n_rows, len(self.columns))
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return self.values(read_table(self.path, self.columns), str(self.path))[rows]
+
+    def values(self, table: Any, location: str) -> NDArray[Any]:
+        """The numbers in a table that holds these columns."""
+        if len(self.columns) > 1:
+            return np.column_stack([table.column(name).to_numpy() for name in self.columns])
+        (name,) = self.columns
+        if "list" not in self.dtype:
+            values: NDArray[Any] = table.column(name).to_numpy()
+            return values
+        lists = table.column(name).combine_chunks()
+        lengths = set(lists.value_lengths().unique().to_pylist())
+        flat = lists.flatten()
+        if len(lengths) > 1 or None in lengths or flat.null_count:
+            raise FileError(f"{location}: the lists of column {name!r} differ in length or are missing")
+        matrix: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(lists), *lengths)
+        return matrix
+
+
+@dataclass(frozen=True)
+class ParquetStoredFile(StoredFile):
+    """A Parquet file whose columns are known and not yet read."""
+
+    arrays: dict[str, Columns]
+    sizes: tuple[int, ...] = ()
+    """Rows of every row group."""
+
+    def describe(self) -> list[str]:
+        """The columns with their types, for messages."""
+        return [f"{name} ({column.dtype})" for name, column in self.arrays.items()]
+
+    @property
+    def classes(self) -> Any:
+        """None: columns have one value a row."""
+        return None
+
+    def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
+        """References to the row groups."""
+        self.check(names)
+        if labels is not None:
+            raise InputError(f"{self.path}: a file of labels does not go with Parquet; put them into a column")
+        logits, beside = self.arrays[names.logits], self.arrays.get(names.labels)
+        return [ParquetBlock(self.path, k, n, logits, beside) for k, n in enumerate(self.sizes) if n]
+
+
+@dataclass(frozen=True)
+class ParquetBlock:
+    """A row group of a Parquet file."""
+
+    path: Path
+    group: int
+    n_rows: int
+    logits: Columns
+    labels: Columns | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read; of others not a byte."""
+        return (*self.logits.columns, *(self.labels.columns if self.labels else ()))
+
+    @property
+    def location(self) -> str:
+        return f"{self.path}, row group {self.group}"
+
+    def read(self) -> Block:
+        table = read_table(self.path, self.columns, self.group)
+        labels = None if self.labels is None else self.labels.values(table, self.location)
+        return Block(self.logits.values(table, self.location), labels, self.location)
+
+
+def read_table(path: Path, columns: Sequence[str], group: int | None = None) -> Any:
+    """Some columns of a row group, or of all rows."""
+    from pyarrow import ArrowException  # noqa: PLC0415
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+
+    with ParquetFile(path) as file:
+        if group is not None:
+            return file.read_row_group(group, columns=list(columns))
+        try:
+            return file.read(columns=list(columns))
+        except (ArrowException, OSError) as error:
+            raise FileError(f"{path}: damaged: {one_line(error)}") from error

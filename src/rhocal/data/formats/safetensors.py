@@ -1,0 +1,69 @@
+"""Safetensors: a JSON header, then the numbers of every array."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.formats.base import BFLOAT16, Arrays, Names, RawArray, StoredArray, StoredFile, UnreadableArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "BF16": BFLOAT16, "BOOL": np.dtype("?"),
+    "I8": np.dtype("i1"), "I16": np.dtype("<i2"), "I32": np.dtype("<i4"), "I64": np.dtype("<i8"),
+    "U8": np.dtype("u1"), "U16": np.dtype("<u2"), "U32": np.dtype("<u4"), "U64": np.dtype("<u8"),
+}  # fmt: skip
+"""Types of the format, as NumPy names them."""
+
+MAX_HEADER_BYTES = 100_000_000
+"""The format's limit."""
+
+
+def open_safetensors(path: Path, _names: Names) -> StoredFile:
+    """Its arrays."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > MAX_HEADER_BYTES:
+            raise ValueError("the header is too long")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return StoredFile(path, {name: _array(path, name, entry, 8 + length) for name, entry in header.items()})
+
+
+def _array(path: Path, name: str, entry: Mapping[str, Any], start: int) -> StoredArray:
+    shape = tuple(entry["shape"])
+    if entry["dtype"] not in TYPES:
+        reason = f"{path}: {name} has type {entry['dtype']}; convert it to float16 or float32"
+        return UnreadableArray(reason, shape, entry["dtype"])
+    return RawArray(path, start + entry["data_offsets"][0], TYPES[entry["dtype"]], shape)
+
+
+def write_safetensors(path: Path, arrays: Arrays) -> None:
+    """Write arrays of numbers as tensors, texts as JSON in the header."""
+    from safetensors.numpy import save_file  # noqa: PLC0415
+
+    numeric = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind in "fiub"}
+    texts = {name: json.dumps(array.tolist()) for name, array in arrays.items() if name not in numeric}
+    save_file(numeric, path, metadata=texts or None)
+
+
+def safetensors_header(
+    dtypes: Mapping[str, np.dtype[Any]],
+    shapes: Mapping[str, tuple[int, ...]],
+    spans: Mapping[str, tuple[int, int]],
+    metadata: Mapping[str, str],
+) -> bytes:
+    """The bytes before the numbers, a multiple of 8; ``spans`` are the places of the arrays behind it."""
+    names = {dtype: name for name, dtype in TYPES.items()}
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, dtype in dtypes.items():
+        entries[name] = {"dtype": names[dtype], "shape": shapes[name], "data_offsets": spans[name]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
