@@ -105,7 +105,7 @@ class Map:
         if isinstance(samples, Profile):
             assert self.formula is unchanged
             scale = np.ravel(self.scale(NUMPY, self.parameters, ProfileFeatures(samples)))
-            return np.array(np.broadcast_to(scale, samples.n_samples))
+            return np.array(np.broadcast_to(scale, samples.top.shape))
         parts = [
             np.broadcast_to(self._scale(block, samples, rows), len(block)) for rows, block in self._mapped(samples)
         ]

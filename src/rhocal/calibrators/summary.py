@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,13 +87,16 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
     The names of the classes stay behind: 128,256 of them are more than the rest.
     """
-    n_rows = data.n_samples + data.n_ignored
-    profiles = {}
-    if plan.keys:
+    n_rows = len(data.scores) + data.n_ignored
+    profiles, keys = {}, plan.keys
+    if keys:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RhocalWarning)  # the pilot has warned
-            parts = data.over_row_blocks(lambda part: _tables(part, plan), SLICE_ENTRIES)
-        profiles = {key: without_classes(Profile.concat([part[key] for part in parts])) for key in plan.keys}
+            parts = data.over_row_blocks(partial(_tables, plan=plan, keys=keys), SLICE_ENTRIES)
+        profiles = {
+            key: without_classes(parts[0][key] if len(parts) == 1 else Profile.concat([part[key] for part in parts]))
+            for key in keys
+        }
     rows, sampled = None, {}
     if plan.max_key is not None:
         rows = sample_rows(data, plan.max_key)
@@ -100,9 +104,9 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
     return BlockSummary(profiles, rows, {data.block: n_rows}, {data.block: data.rows}, sampled)
 
 
-def _tables(data: Predictions, plan: PassPlan) -> dict[str, Profile]:
+def _tables(data: Predictions, plan: PassPlan, keys: Iterable[str]) -> dict[str, Profile]:
     profile = Profile.from_predictions(data)
-    return {key: tabulate(profile, plan, key) for key in plan.keys}
+    return {key: tabulate(profile, plan, key) for key in keys}
 
 
 def sample_rows(data: Predictions, max_key: float) -> Predictions:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from rhocal.errors import FileError, InputError, RhocalError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from rhocal.errors import FileError, InputError, one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +29,6 @@ class Block:
     def n_rows(self) -> int:
         """Number of rows."""
         return int(np.shape(self.scores)[0])
-
-    @property
-    def n_columns(self) -> int:
-        """Number of classes; binary scores have two."""
-        return n_columns(self.scores)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of scores that were read."""
-        return int(np.asarray(self.scores).nbytes) if self.stored_bytes is None else self.stored_bytes
 
     def read(self) -> Block:
         """The block itself."""
@@ -83,16 +69,24 @@ class NumberedBlock:
         return replace(read_block(self.ref), number=self.number)
 
 
+@dataclass(eq=False)
 class HeldBlock:
     """A block that is already in memory, until it is read: then it is released, and a later reader reads it again."""
 
-    def __init__(self, ref: BlockRef, block: Block) -> None:
-        self.ref, self.location, self.n_rows = ref, ref.location, ref.n_rows
-        self._block: Block | None = replace(block, stored_bytes=0)  # its bytes are counted
+    ref: BlockRef
+    block: Block | None
+
+    @property
+    def location(self) -> str:
+        return self.ref.location
+
+    @property
+    def n_rows(self) -> int:
+        return self.ref.n_rows
 
     def read(self) -> Block:
-        block, self._block = self._block, None
-        return read_block(self.ref) if block is None else block
+        block, self.block = self.block, None
+        return read_block(self.ref) if block is None else replace(block, stored_bytes=0)  # its bytes are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +109,6 @@ def read_block(ref: BlockRef) -> Block:
         raise
     except Exception as error:  # a reader of a foreign format may raise anything
         raise FileError(f"{ref.location}: cannot be read: {one_line(error)}") from error
-
-
-@contextmanager
-def with_block_context(location: str) -> Iterator[None]:
-    """Add file and rows to an error; an array of the caller has no location."""
-    try:
-        yield
-    except RhocalError as error:
-        if not location:
-            raise
-        raise error.at(location) from error
 
 
 def missing_labels() -> InputError:

@@ -197,7 +197,10 @@ class Predictions:
 
     def over_row_blocks(self, work: Callable[[Self], R], entries: int) -> list[R]:
         """The results for row blocks of about so many entries, in threads; what a block computes is released after it."""
-        slices = list(row_blocks(self.n_samples, self.n_classes, entries))
+        n_samples, n_classes = self.scores.shape
+        if n_samples * n_classes <= entries:
+            return [work(self)]
+        slices = list(row_blocks(n_samples, n_classes, entries))
         return in_threads(lambda rows: work(self.take(rows)), slices)
 
     def row_blocks(self, entries: int) -> Iterator[Self]:

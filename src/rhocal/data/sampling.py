@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rhocal.data.blocks import missing_labels, n_columns
+from rhocal.data.blocks import missing_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +47,9 @@ def pilot_blocks(n_blocks: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(0, n_blocks - 1, min(PILOT_PLACES, n_blocks))})
 
 
-def pilot_size(logits: Any) -> int:
+def pilot_size(scores: Any) -> int:
     """How many samples a pilot has."""
-    return max(PILOT_SAMPLES, PILOT_ENTRIES // n_columns(logits))
+    return max(PILOT_SAMPLES, PILOT_ENTRIES // (np.shape(scores)[1] if np.ndim(scores) > 1 else 2))
 
 
 def pilot_rows(block: Block, places: int) -> PilotRows:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import is_dask
-from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns, with_block_context
+from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
 from rhocal.data.executors import Executor, LocalExecutor
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows, pilot_size
 from rhocal.data.spec import InputSpec
-from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns, validate
+from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns, validate, with_block_context
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Source:
     progress: Callable[[int], None] | None = None
     """Called with a number of rows when they are done."""
     pilot_of_all: dict[int, PilotRows] | None = field(default=None, repr=False)
-    """A few rows of every block that was processed since the pilot was taken."""
+    """A few rows of every block that the pilot came from, or that was processed since."""
 
     def map(self, work: Callable[[Predictions], R]) -> Iterator[R]:
         """Read and validate every block and run a function on it; results in the order of the blocks."""
@@ -76,7 +76,8 @@ class Source:
         n_blocks, n_values, columns = 0, 0, None
         for outcome in self.executor.map(self._task(work), self._numbered()):
             self._count(outcome)
-            columns = same_columns(columns, outcome.columns)
+            if outcome.columns is not None and (columns is None or outcome.columns[1] != columns[1]):
+                columns = same_columns(columns, outcome.columns)
             n_blocks += not outcome.skipped
             if outcome.value is not None:
                 n_values += 1
@@ -107,9 +108,10 @@ class Source:
             rows, source = self._pilot_rows(every_block=every_block)
         if not rows:
             raise InputError(EMPTY)
-        columns = None
-        for part in rows:
-            columns = same_columns(columns, (part.location, n_columns(part.scores)))
+        if len({np.shape(part.scores)[1:] for part in rows}) > 1:
+            columns = None
+            for part in rows:
+                columns = same_columns(columns, (part.location, n_columns(part.scores)))
         scores, labels = (np.concatenate([getattr(part, name) for part in rows]) for name in ("scores", "labels"))
         try:
             data = Predictions.from_arrays(scores, labels, spec=self.spec)
@@ -130,11 +132,13 @@ class Source:
         outcomes = list(self.executor.map(PilotTask(len(some), self.log.skip_bad, held), some))
         for outcome in outcomes:
             self.log.add(outcome)
-        rows = [outcome.value for outcome in outcomes if outcome.value is not None]
+        rows = {
+            ref.number: outcome.value for ref, outcome in zip(some, outcomes, strict=True) if outcome.value is not None
+        }
         if held is None:
-            return rows, self
+            return list(rows.values()), self
         blocks = [HeldBlock(ref, held[k]) if k in held else ref for k, ref in enumerate(self.blocks)]
-        return rows, replace(self, blocks=blocks, pilot_of_all={})
+        return list(rows.values()), replace(self, blocks=blocks, pilot_of_all=rows if len(rows) == len(blocks) else {})
 
     def _first_rows(self) -> tuple[list[PilotRows], Source]:
         """The pilot of an iterator: blocks until there are enough rows."""
@@ -204,8 +208,10 @@ class Source:
             return work(data)
 
     def _task(self, work: Callable[[Predictions], R]) -> BlockTask[R]:
-        pilot = self.pilot_of_all if isinstance(self.executor, LocalExecutor) else None
         n_blocks = len(self.blocks) if isinstance(self.blocks, Sequence) else 1
+        pilot = self.pilot_of_all if isinstance(self.executor, LocalExecutor) else None
+        if pilot is not None and len(pilot) == n_blocks:  # the pilot came from every block
+            pilot = None
         return BlockTask(work, self.spec, self.needs_labels, self.log.skip_bad, pilot, n_blocks)
 
     def _numbered(self) -> Iterable[BlockRef]:

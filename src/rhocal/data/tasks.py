@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from rhocal.data.blocks import missing_labels, read_block, with_block_context
+from rhocal.data.blocks import Block, missing_labels, read_block
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
-from rhocal.errors import FileError, InputError, SuspiciousInputWarning
+from rhocal.errors import FileError, InputError, RhocalError, SuspiciousInputWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from rhocal.data.blocks import Block, BlockRef
+    from rhocal.data.blocks import BlockRef
     from rhocal.data.spec import InputSpec
 
 R = TypeVar("R")
@@ -35,6 +36,24 @@ class Outcome(Generic[R]):
     skipped: tuple[str, ...] = ()
 
 
+def outcome_of(block: Block, value: R | None) -> Outcome[R]:
+    """The result for a block, with the numbers of its rows, bytes and columns."""
+    shape = np.shape(block.scores)
+    n_bytes = int(np.asarray(block.scores).nbytes) if block.stored_bytes is None else block.stored_bytes
+    return Outcome(value, shape[0], n_bytes, (block.location, shape[1] if len(shape) > 1 else 2))
+
+
+@contextmanager
+def with_block_context(location: str) -> Iterator[None]:
+    """Add file and rows to an error; an array of the caller has no location."""
+    try:
+        yield
+    except RhocalError as error:
+        if not location:
+            raise
+        raise error.at(location) from error
+
+
 @dataclass(frozen=True)
 class BlockTask(Generic[R]):
     """Read a block, validate it and run a function on it; errors name the block."""
@@ -49,7 +68,7 @@ class BlockTask(Generic[R]):
 
     def __call__(self, ref: BlockRef) -> Outcome[R]:
         try:
-            block = read_block(ref)
+            block = ref if isinstance(ref, Block) else read_block(ref)
         except FileError as error:
             if not self.skip_bad:
                 raise
@@ -59,7 +78,7 @@ class BlockTask(Generic[R]):
             value = None if data is None else self.work(data)
             if self.pilot is not None:
                 self.pilot[block.number] = pilot_rows(block, self.n_blocks)
-        return Outcome(value, block.n_rows, block.nbytes, (block.location, block.n_columns))
+        return outcome_of(block, value)
 
 
 def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions:
@@ -104,7 +123,7 @@ class PilotTask:
 
     def __call__(self, ref: BlockRef) -> Outcome[PilotRows]:
         try:
-            block = read_block(ref)
+            block = ref if isinstance(ref, Block) else read_block(ref)
         except FileError as error:
             if not self.skip_bad:
                 raise
@@ -112,7 +131,7 @@ class PilotTask:
         if self.held is not None:
             self.held[block.number] = block
         with with_block_context(block.location):
-            return Outcome(pilot_rows(block, self.n_places), 0, block.nbytes, (block.location, block.n_columns))
+            return replace(outcome_of(block, pilot_rows(block, self.n_places)), n_rows=0)
 
 
 def same_columns(first: tuple[str, int] | None, other: tuple[str, int] | None) -> tuple[str, int] | None:

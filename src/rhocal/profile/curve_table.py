@@ -155,7 +155,8 @@ class Table:
             self.set_nodes(ring, self.nodes(ring))
             return
         scales = self._node_scales(ring)
-        self.rings[ring] = kernels.interpolate(_interpolation(), scales, self.profile.moments(scales).reshape(15, -1))
+        sums = self.profile.passes.moments(self.profile.top, scales).reshape(15, -1)
+        self.rings[ring] = kernels.interpolate(_interpolation(), scales, sums)
 
     def _node_scales(self, ring: int) -> Vector:
         return np.asarray(np.exp(self.log_center + ring * RING) * NODES)
@@ -165,7 +166,7 @@ class Table:
         if self.profile.passes is None:
             return np.asarray(_meeting() @ self.rings[ring])
         scales = self._node_scales(ring)
-        met = self.profile.moments(scales)
+        met = self.profile.passes.moments(self.profile.top, scales)
         total, first, second = met
         first *= scales[:, None] / total  # σ E[z]
         second *= scales[:, None] ** 2 / total
@@ -200,9 +201,9 @@ def around(profile: Profile, scale: Vector) -> Table:
     polynomial of degree 8 meets L and L′ at both ends and four derivatives in the middle: at t from it the error falls
     like t⁵.
     """
-    table = Table(profile, np.log(scale))
-    table.rings[0] = _from_middle() @ _slopes_in_log(profile.moments_at(scale), scale)
-    return table
+    assert profile.passes is not None
+    coefficients = _from_middle() @ _slopes_in_log(profile.passes.moments_at(profile.top, scale), scale)
+    return Table(profile, np.log(scale), {0: coefficients})
 
 
 def _slopes_in_log(sums: Vector, scale: Vector) -> Vector:

@@ -62,7 +62,7 @@ class PassPlan:
 
 def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:
     """The profile without its logits; with few classes these are fewer than the numbers that would replace them."""
-    if profile.n_classes <= FEW_CLASSES:
+    if len(profile.classes) <= FEW_CLASSES:
         return profile
     profile.read(plan.names)
     bare = replace(profile, passes=None)

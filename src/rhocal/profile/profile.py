@@ -79,11 +79,11 @@ class Profile:
             seen = scan_scores(logits)
         if isinstance(logits, np.ndarray):
             passes = array_passes(logits, seen)
-            label_logit = logits[np.arange(data.n_samples), data.labels].astype(np.float64)
+            label_logit = logits[np.arange(len(data.labels)), data.labels].astype(np.float64)
         else:
             passes, label_logit = logits.passes(), logits.gather(data.labels)
         predicted, top, sums, _ = seen
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        weights = np.ones(len(data.labels)) if data.weights is None else data.weights
         total = float(weights.sum())
         return cls(
             passes=passes,
@@ -218,14 +218,6 @@ class Profile:
         if self.passes is None and self.table is not None:
             return self.table.curve(scale, order)
         return Curve(self._passes("the curve").curve(self.top, scale, order))
-
-    def moments(self, scales: Vector) -> Vector:
-        """Sums of exp(σ z), times 1, z and z², at five scales, which are to each other as ``FIVE``."""
-        return self._passes("the curve at other scales").moments(self.top, scales)
-
-    def moments_at(self, scale: Vector) -> Vector:
-        """Sums of exp(σ z), times powers of z, around every sample's own scale."""
-        return self._passes("the curve at other scales").moments_at(self.top, scale)
 
     def _read(self, name: str, read: Callable[[Passes], Vector]) -> Vector:
         if name not in self.kept:

@@ -5,6 +5,7 @@ Answers are columns, one row a sample. None depends on a shift of all logits of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -49,13 +50,12 @@ class LogitFeatures:
         return self.ops.column(two, 0) - self.ops.column(two, 1)
 
 
+@dataclass
 class ProfileFeatures:
     """Read from a profile, whose logits may be gone."""
 
+    profile: Profile
     groups: NDArray[Any] | None = None
-
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
 
     def norm(self, rho: Value, *, center: bool) -> Value:
         return self.profile.norms([float(rho)], center=center)[0][:, None]
