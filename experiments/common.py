@@ -15,7 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 import numpy as np
 
 from rhocal.data.files import read
-from rhocal.evaluation.compare import compare, splits, write_rows
+from rhocal.evaluation.compare import compare, file_sources, splits
+from rhocal.evaluation.rows import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +47,8 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 def network_rows(path: Path, candidates: Callable[[], dict[str, Calibrator]], n_seeds: int) -> Rows:
     """Every candidate on every split of one network."""
     warnings.simplefilter("ignore")
-    return [row.flat() for pair in splits(read(path), n_seeds) for row in compare(path.stem, pair, candidates())]
+    work = ((split, candidates()) for split in splits(*file_sources(read(path)), n_seeds=n_seeds))
+    return [row.flat() for row in compare(path.stem, work)]
 
 
 def measure(candidates: Callable[[], dict[str, Calibrator]], args: argparse.Namespace, output: Path) -> None:

@@ -25,7 +25,8 @@ import numpy as np
 import rhocal
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import CalibrationSplit, Row, compare, read_rows, splits, write_rows
+from rhocal.evaluation.compare import CalibrationSplit, compare, file_sources, splits
+from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics import measure_all
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, perfect_error
@@ -48,41 +49,42 @@ LANGUAGE = [
 Cell = tuple[str, str, str]
 
 
-def peer_row(network: str, pair: CalibrationSplit, method: str) -> Row:
+def peer_row(network: str, split: CalibrationSplit, method: str) -> Row:
     """One of probmetrics' calibrators, given logits, measured by the same metrics."""
     import torch  # noqa: PLC0415
     from probmetrics.calibrators import get_calibrator  # noqa: PLC0415
     from probmetrics.distributions import CategoricalLogits  # noqa: PLC0415
 
     torch.set_num_threads(1)
+    calibration, test = split.calibration.predictions, split.test.predictions
     start = time.perf_counter()
     peer = get_calibrator(PEERS[method])
-    peer.fit_torch(CategoricalLogits(torch.tensor(pair.calibration.logits)), torch.tensor(pair.calibration.labels))
+    peer.fit_torch(CategoricalLogits(torch.tensor(calibration.logits)), torch.tensor(calibration.labels))
     seconds = time.perf_counter() - start
-    out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(pair.test.logits))).get_logits()
-    test = predictions(out, pair.test.labels)
-    scored = Scored.from_predictions(test)
+    out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(test.logits))).get_logits()
+    calibrated = predictions(out, test.labels)
+    scored = Scored.from_predictions(calibrated)
     floor = perfect_error(scored.confidence, scored.weights, N_BINS)
-    sizes = pair.calibration.n_samples, pair.test.n_samples
-    return Row(network, pair.name, method, measure_all(test), seconds, *sizes, floor)
+    sizes = calibration.n_samples, test.n_samples
+    return Row(network, split.name, method, measure_all(calibrated), seconds, *sizes, floor)
 
 
 def network_rows(path: Path, n_seeds: int, done: set[Cell]) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     rows: list[Row] = []
-    for pair in splits(read(path), n_seeds):
+    for split in splits(*file_sources(read(path)), n_seeds=n_seeds):
         for method in [*OURS, *PEERS]:
-            if (path.stem, pair.name, method) in done:
+            if (path.stem, split.name, method) in done:
                 continue
-            if "sms" in method and pair.calibration.n_classes > MAX_CLASSES_SMS:
+            if "sms" in method and split.calibration.predictions.n_classes > MAX_CLASSES_SMS:
                 continue
             try:
                 if method in PEERS:
-                    rows.append(peer_row(path.stem, pair, method))
+                    rows.append(peer_row(path.stem, split, method))
                 else:
-                    rows += compare(path.stem, pair, {method: rhocal.calibrator(method)})
+                    rows += compare(path.stem, [(split, {method: rhocal.calibrator(method)})])
             except Exception as error:  # noqa: BLE001 - a failure is a result, and said in the table
-                print(f"{path.stem}, {pair.name}: {method} failed: {error}", file=sys.stderr)
+                print(f"{path.stem}, {split.name}: {method} failed: {error}", file=sys.stderr)
     return [row.flat() for row in rows]
 
 

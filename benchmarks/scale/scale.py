@@ -27,8 +27,8 @@ from rhocal.calibrators.summary import summarize_block
 from rhocal.dask import cluster, engine
 from rhocal.data.files import write_text
 from rhocal.data.predictions import Predictions, predictions
-from rhocal.evaluation.compare import write_rows
 from rhocal.evaluation.measure import BlockSums, Measurement, block_sums
+from rhocal.evaluation.rows import write_rows
 from rhocal.metrics import CORE
 from rhocal.profile.plan import PassPlan
 

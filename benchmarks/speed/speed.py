@@ -36,7 +36,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 import rhocal
 from rhocal.data.files import write_text
-from rhocal.evaluation.compare import write_rows
+from rhocal.evaluation.rows import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

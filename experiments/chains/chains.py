@@ -25,8 +25,9 @@ from rhocal.calibrators import calibrator
 from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.files import read, write_text
-from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import CalibrationSplit, Row, read_rows, splits, write_rows
+from rhocal.data.predictions import Predictions, predictions
+from rhocal.evaluation.compare import CalibrationSplit, file_sources, splits
+from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics import measure_all
 
 if TYPE_CHECKING:
@@ -59,36 +60,36 @@ class Stage:
     """Outputs that it is applied to."""
 
 
-def stages(pair: CalibrationSplit) -> Iterator[Stage]:
+def stages(calibration: Predictions, test: Predictions) -> Iterator[Stage]:
     """The alternatives."""
-    whole = fit_validated(calibrator(FIRST), pair.calibration, kind="logits")
-    test = whole.map_.logits(pair.test)
-    yield Stage("in sample", whole.map_.logits(pair.calibration), test)
+    whole = fit_validated(calibrator(FIRST), calibration, kind="logits")
+    outputs_on_test = whole.map_.logits(test)
+    yield Stage("in sample", whole.map_.logits(calibration), outputs_on_test)
     for n_folds in (5, 10):
-        parts = CrossFit.from_predictions(FIRST, pair.calibration, n_folds)
-        outputs = parts.outputs(pair.calibration)
-        yield Stage(f"out of {n_folds} folds", outputs, test)
-        mean = np.mean([model.map_.probs(pair.test) for model in parts.models], axis=0, dtype=np.float64)
+        parts = CrossFit.from_predictions(FIRST, calibration, n_folds)
+        outputs = parts.outputs(calibration)
+        yield Stage(f"out of {n_folds} folds", outputs, outputs_on_test)
+        mean = np.mean([model.map_.probs(test) for model in parts.models], axis=0, dtype=np.float64)
         yield Stage(f"out of {n_folds} folds, mean of the fold models", outputs, np.log(mean))
 
 
-def split_rows(network: str, pair: CalibrationSplit) -> Iterator[Row]:
-    def row(method: str, outputs: Floats) -> Row:
-        measured = measure_all(predictions(outputs, pair.test.labels))
-        return Row(network, pair.name, method, measured, 0.0, pair.calibration.n_samples, pair.test.n_samples)
+def split_rows(network: str, split: CalibrationSplit) -> Iterator[Row]:
+    calibration, test = split.calibration.predictions, split.test.predictions
 
-    temperature = fit_validated(TemperatureScaling(), pair.calibration, kind="logits")
-    yield row("temperature", temperature.map_.logits(pair.test))
-    for stage in stages(pair):
+    def row(method: str, outputs: Floats) -> Row:
+        measured = measure_all(predictions(outputs, test.labels))
+        return Row(network, split.name, method, measured, 0.0, calibration.n_samples, test.n_samples)
+
+    temperature = fit_validated(TemperatureScaling(), calibration, kind="logits")
+    yield row("temperature", temperature.map_.logits(test))
+    for stage in stages(calibration, test):
         if stage.name == "in sample":
             yield row(f"{FIRST} alone", stage.test)
         for objective in OBJECTIVES:
             second = fit_validated(
-                FieldScaling(objective), replace(pair.calibration, kind="logits", scores=stage.tune), kind="logits"
+                FieldScaling(objective), replace(calibration, kind="logits", scores=stage.tune), kind="logits"
             )
-            yield row(
-                f"{stage.name}; {objective}", second.map_.logits(replace(pair.test, kind="logits", scores=stage.test))
-            )
+            yield row(f"{stage.name}; {objective}", second.map_.logits(replace(test, kind="logits", scores=stage.test)))
 
 
 def table(rows: list[dict[str, Any]], networks: list[str]) -> str:
@@ -117,8 +118,8 @@ def main() -> None:
     rows = read_rows(HERE / "rows.csv") if (HERE / "rows.csv").exists() else []
     done = {row["network"] for row in rows}
     for network in (name for name in [*LANGUAGE, *TWELVE[::-1]] if name not in done):
-        for pair in splits(read(args.logits / f"{network}.npz"), args.seeds):
-            rows += [row.flat() for row in split_rows(network, pair)]
+        for split in splits(*file_sources(read(args.logits / f"{network}.npz")), n_seeds=args.seeds):
+            rows += [row.flat() for row in split_rows(network, split)]
         write_rows(HERE / "rows.csv", rows)
         print(f"{len(rows):5} rows, {network}", flush=True)
     text = (HERE / "template.md").read_text()

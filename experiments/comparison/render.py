@@ -18,8 +18,8 @@ from pictures import pareto, pareto_front, rank_plot
 
 from rhocal.calibrators import CALIBRATORS
 from rhocal.data.files import write_text
-from rhocal.evaluation.compare import FAILED, Row, complete, read_rows, summary
 from rhocal.evaluation.ranking import critical_difference, ranking, ratios
+from rhocal.evaluation.rows import FAILED, Row, complete, read_rows, summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from models import HELD_BACK, MODELS, OTHERS, Model
 
-from rhocal.evaluation.compare import write_rows
+from rhocal.evaluation.rows import write_rows
 from rhocal.metrics.inference.bootstrap import bootstrap
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, TITLES, outcomes
 from rhocal.metrics.inference.ece_interval import bin_moments, ece_interval, tail_probabilities

@@ -21,7 +21,8 @@ import numpy as np
 
 from rhocal import RhoNormScaling, TemperatureScaling
 from rhocal.data.files import read, write_text
-from rhocal.evaluation.compare import compare, read_rows, splits, write_rows
+from rhocal.evaluation.compare import compare, file_sources, splits
+from rhocal.evaluation.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
@@ -63,7 +64,8 @@ def candidates() -> dict[str, Calibrator]:
 
 
 def network_rows(path: Path, n_seeds: int) -> list[dict[str, Any]]:
-    return [row.flat() for pair in splits(read(path), n_seeds) for row in compare(path.stem, pair, candidates())]
+    work = ((split, candidates()) for split in splits(*file_sources(read(path)), n_seeds=n_seeds))
+    return [row.flat() for row in compare(path.stem, work)]
 
 
 def table(rows: list[dict[str, Any]], networks: list[str]) -> list[list[str]]:

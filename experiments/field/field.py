@@ -18,7 +18,7 @@ from common import TWELVE, measure, parser, table
 
 from rhocal import FieldScaling, RhoNormScaling, TemperatureScaling
 from rhocal.data.files import write_text
-from rhocal.evaluation.compare import read_rows
+from rhocal.evaluation.rows import read_rows
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator

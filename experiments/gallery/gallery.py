@@ -14,7 +14,7 @@ import rhocal
 from rhocal.data.demo import demo_file
 from rhocal.data.predictions import predictions
 from rhocal.errors import RhocalWarning
-from rhocal.evaluation import compare
+from rhocal.evaluation import compare, rows
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import pyplot
 
@@ -182,11 +182,13 @@ def quality(scene: Scene) -> Iterator[Figure]:
         "The error rate when only the most confident samples are answered. Histogram binning gives many samples the same "
         "confidence and loses their order.",
     )
-    pair = compare.CalibrationSplit("own", predictions(*scene.tune), predictions(scene.logits, scene.labels))
+    split = compare.CalibrationSplit.from_predictions(
+        compare.OWN, predictions(*scene.tune), predictions(scene.logits, scene.labels)
+    )
     methods = {name: rhocal.calibrator(name) for name in rhocal.CALIBRATORS}
     yield Figure(
         "pareto",
-        plots.pareto(curves.pareto([row.flat() for row in compare.compare("demo", pair, methods)])),
+        plots.pareto(curves.pareto([row.flat() for row in compare.compare("demo", [(split, methods)])])),
         "ECE against NLL",
         "pareto rows.csv",
         "Filled markers: no other method is better in both. ECE alone can mislead: histogram binning has a low ECE and a high "
@@ -194,7 +196,7 @@ def quality(scene: Scene) -> Iterator[Figure]:
     )
     yield Figure(
         "learning-curve",
-        plots.learning_curve(curves.learning_curve(compare.read_rows(ROOT / LEARNING))),
+        plots.learning_curve(curves.learning_curve(rows.read_rows(ROOT / LEARNING))),
         "Quality over the size of the calibration set",
         f"learning-curve {LEARNING}",
         "Mean over real networks with standard errors (`make learning-curve`).",

@@ -22,7 +22,8 @@ import numpy as np
 import rhocal
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import CalibrationSplit, compare, halves, write_rows
+from rhocal.evaluation.compare import CalibrationSplit, compare, random_split
+from rhocal.evaluation.rows import write_rows
 
 HERE = Path(__file__).parent
 METHODS = ("identity", "temperature", "rho-norm", "field")
@@ -39,11 +40,12 @@ def network_rows(name: str, folder: Path, n_seeds: int) -> list[dict[str, Any]]:
     whole = predictions(one.scores, one.labels)
     rows: list[dict[str, Any]] = []
     for seed in range(n_seeds):
-        pair = halves(whole, seed)
-        for size in (size for size in SIZES if size <= pair.calibration.n_samples):
-            part = CalibrationSplit(pair.name, pair.calibration.take(np.arange(size)), pair.test)
+        split = random_split(whole, seed)
+        calibration, test = split.calibration.predictions, split.test.predictions
+        for size in (size for size in SIZES if size <= calibration.n_samples):
+            part = CalibrationSplit.from_predictions(split.name, calibration.take(np.arange(size)), test)
             methods = {method: rhocal.calibrator(method) for method in METHODS}
-            rows += [{"size": size, **row.flat()} for row in compare(name, part, methods)]
+            rows += [{"size": size, **row.flat()} for row in compare(name, [(part, methods)])]
     return rows
 
 

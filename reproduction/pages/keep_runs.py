@@ -20,7 +20,8 @@ from paper_rows import HERE, OWN, ROWS, SHIPPED
 from rhocal.calibrators import calibrator
 from rhocal.data.files import read
 from rhocal.data.formats import write_arrays
-from rhocal.evaluation.compare import compare, splits, write_rows
+from rhocal.evaluation.compare import compare, file_sources, splits
+from rhocal.evaluation.rows import write_rows
 from rhocal_paper.measure import old_rows
 
 METHODS = ("identity", "temperature", "rho-norm")
@@ -30,8 +31,8 @@ MOST = 5e-4
 
 def figures(path: Path) -> dict[tuple[str, str], float]:
     """What a comparison says about a file of logits."""
-    (pair,) = splits(read(path), 1)
-    rows = compare("run", pair, {name: calibrator(name) for name in METHODS})
+    (split,) = splits(*file_sources(read(path)), n_seeds=1)
+    rows = compare("run", [(split, {name: calibrator(name) for name in METHODS})])
     return {(row.method, name): row.values[name] for row in rows for name in FIGURES}
 
 

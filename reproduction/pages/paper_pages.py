@@ -14,7 +14,7 @@ from rhocal.data.files import write_text
 from rhocal_paper.measure import old_rows
 
 if TYPE_CHECKING:
-    from rhocal.evaluation.compare import Row
+    from rhocal.evaluation.rows import Row
 
 INTRO = {
     1: """\
@@ -163,7 +163,7 @@ def networks(known: dict[str, Path], tables: dict[int, Measured]) -> str:
         own = any(folder in known[name].parents for folder in OWN) if name in known else False
         rows = [row for found in tables.values() for row in found.rows if row.network == name]
         plain = next((row.values["accuracy"] for row in rows if row.method in {"identity", "uncalibrated"}), math.nan)
-        sizes = f"{rows[0].n_tune:,} / {rows[0].n_test:,}"
+        sizes = f"{rows[0].n_calibration:,} / {rows[0].n_test:,}"
         label = next(found.networks[name].label for found in tables.values() if name in found.networks)
         cells.append([f"`{label}`", "ours" if own else "public", ", ".join(used), sizes, shown(plain, math.nan, 3)])
     return markdown(["network", "", "tables", "tune / test", "accuracy"], cells)

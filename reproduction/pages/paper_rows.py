@@ -17,8 +17,8 @@ from pathlib import Path
 import rhocal_paper as paper
 from rhocal.data.files import read
 from rhocal.errors import FileError, RhocalWarning
-from rhocal.evaluation.compare import Row, write_rows
-from rhocal.evaluation.parallel_comparison import network_name
+from rhocal.evaluation.compare import network_name
+from rhocal.evaluation.rows import Row, write_rows
 from rhocal.reporting import plots
 from rhocal_paper import figure2, figure3, figure4
 from rhocal_paper.measure import draws, measure, old_rows, tasks

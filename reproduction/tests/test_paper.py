@@ -13,8 +13,8 @@ from helpers import ROOT, run_paper, synthetic
 from rhocal import SCE, RhoNormScaling
 from rhocal.data.files import read
 from rhocal.errors import FileError
-from rhocal.evaluation.compare import FAILED, Row, read_rows
-from rhocal.evaluation.parallel_comparison import network_name
+from rhocal.evaluation.compare import network_name
+from rhocal.evaluation.rows import FAILED, Row, read_rows
 from rhocal.numerics.bins import N_BINS
 from rhocal.profile.statistics import Facts
 from rhocal_paper.grid import ADA, ECE, KL, MCE, Level, Means, overall
@@ -320,13 +320,14 @@ def test_cuts_put_tune_and_test_together(tmp_path):
         tmp_path / "two.npz", logits_val=logits[:100], labels_val=labels[:100], logits_test=logits[100:],
         labels_test=labels[100:],
     )  # fmt: skip
-    for name, n_tune in (("one", 150), ("two", 100)):
+    for name, n_calibration in (("one", 150), ("two", 100)):
         first, second = draws(read(tmp_path / f"{name}.npz"), 2)
-        assert (first.calibration.n_samples, first.test.n_samples) == (n_tune, 300 - n_tune)
+        calibration, test = first.calibration.predictions, first.test.predictions
+        assert (calibration.n_samples, test.n_samples) == (n_calibration, 300 - n_calibration)
         assert (first.name, second.name) == ("seed 0", "seed 1")
-        together = np.concatenate([first.calibration.logits, first.test.logits])
+        together = np.concatenate([calibration.logits, test.logits])
         assert sorted(together[:, 0]) == sorted(logits[:, 0])
-        assert not np.array_equal(first.calibration.logits, second.calibration.logits)
+        assert not np.array_equal(calibration.logits, second.calibration.predictions.logits)
 
 
 def test_divergence_by_hand():

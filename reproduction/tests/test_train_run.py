@@ -10,7 +10,7 @@ from PIL import Image
 
 from helpers import run, run_paper
 from rhocal.errors import FileError, InputError
-from rhocal.evaluation.compare import read_rows
+from rhocal.evaluation.rows import read_rows
 from rhocal.metrics import amplitude
 from rhocal_paper.train import PAPER, Images, Model, Recipe, train
 from rhocal_paper.train.batches import Normal, augmented, epoch_batches

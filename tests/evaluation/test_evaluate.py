@@ -194,21 +194,19 @@ def test_a_real_network_before_and_after():
 
 def test_a_comparison_shows_the_floor(tmp_path):
     """The mean ECE of a perfect model with the same confidences; rows of older files, without it, can stand beside."""
-    from rhocal.evaluation import compare
+    from rhocal.evaluation.compare import compare, random_split
+    from rhocal.evaluation.rows import read_rows, summary, write_rows
 
-    pair = compare.halves(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
-    rows = list(compare.compare("net", pair, {"temperature": rhocal.TemperatureScaling()}))
-    probs = (
-        rhocal.TemperatureScaling()
-        .fit(pair.calibration.logits, pair.calibration.labels)
-        .predict_proba(pair.test.logits)
-    )
-    drawn = inference.floor("ece", probs, pair.test.labels).mean
+    split = random_split(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
+    calibration, test = split.calibration.predictions, split.test.predictions
+    rows = list(compare("net", [(split, {"temperature": rhocal.TemperatureScaling()})]))
+    probs = rhocal.TemperatureScaling().fit(calibration.logits, calibration.labels).predict_proba(test.logits)
+    drawn = inference.floor("ece", probs, test.labels).mean
     assert np.isclose(rows[0].ece_floor, drawn, rtol=0.05)
-    assert compare.summary(rows)[0]["ece_floor"] == rows[0].ece_floor
+    assert summary(rows)[0]["ece_floor"] == rows[0].ece_floor
     old = {name: value for name, value in rows[0].flat().items() if name != "ece_floor"}
-    compare.write_rows(tmp_path / "rows.csv", [old, rows[0].flat()])
-    first, second = compare.read_rows(tmp_path / "rows.csv")
+    write_rows(tmp_path / "rows.csv", [old, rows[0].flat()])
+    first, second = read_rows(tmp_path / "rows.csv")
     assert "ece_floor" not in first
     assert np.isclose(second["ece_floor"], rows[0].ece_floor, rtol=1e-5)
     assert first["note"] == second["note"] == ""

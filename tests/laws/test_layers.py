@@ -222,7 +222,7 @@ def test_shipped_logits_have_their_card(network):
     """Whatever is shipped was trained by `rhocal-paper train`, whose card and log lie beside it."""
     folder = SOURCE / "data" / "shipped" / NETWORKS[network]
     card = json.loads((folder / "run.json").read_text())
-    for split, n_samples in (("cal", card["n_tune"]), ("test", card["n_test"])):
+    for split, n_samples in (("cal", card["n_calibration"]), ("test", card["n_test"])):
         logits, labels = rhocal.demo_logits(split, network)
         assert logits.shape == (n_samples, card["n_classes"])
         assert logits.dtype == np.float32

@@ -207,7 +207,7 @@ def test_migration_by_hand():
 
 
 ROWS = [
-    {"method": m, "network": n, "n_tune": t, "ece": e, "nll": s}
+    {"method": m, "network": n, "n_calibration": t, "ece": e, "nll": s}
     for m, n, t, e, s in [
         ("a", "x", "10", 0.1, 1.0), ("a", "y", "10", 0.3, 1.0), ("b", "x", "10", 0.1, 2.0), ("b", "y", "10", 0.1, 2.0),
         ("c", "x", "10", 0.4, 3.0), ("c", "y", "10", 0.2, 3.0), ("a", "x", "20", 0.0, 0.5),

@@ -37,7 +37,8 @@ def everything(data):
     logits, labels, cal = data
     z = cal.transform(logits)
     rows = [
-        {"method": m, "n_tune": 10, "ece": e, "nll": n} for m, e, n in (("a", 0.1, 2), ("b", 0.2, 1), ("c", 0.3, 3))
+        {"method": m, "n_calibration": 10, "ece": e, "nll": n}
+        for m, e, n in (("a", 0.1, 2), ("b", 0.2, 1), ("c", 0.3, 3))
     ]
     hot = curves.temperature_map(cal, logits)
     return {
@@ -158,7 +159,7 @@ def folder(tmp_path_factory, data):
     np.savez(folder / "logits.npz", logits=logits, labels=labels, classes=np.array(["a", "b", "c", "d"]))
     np.savez(folder / "runs.npz", plain=np.random.default_rng(0).normal(size=(3, 20, 4)))
     cal.save(folder / "cal.safetensors")
-    rows = ["method,network,n_tune,ece,nll", "a,x,10,.1,2", "b,x,10,.2,1"]
+    rows = ["method,network,n_calibration,ece,nll", "a,x,10,.1,2", "b,x,10,.2,1"]
     (folder / "rows.csv").write_text("\n".join(rows))
     return folder
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from rhocal.evaluation.compare import CalibrationSplit, Row
+    from rhocal.evaluation.compare import CalibrationSplit
+    from rhocal.evaluation.rows import Row
 
 app = typer.Typer(
     no_args_is_help=True, help="The paper's tables and figures on your logits, with the published numbers beside."
@@ -72,7 +73,7 @@ def table_command(number: int) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         import rhocal_paper as paper
-        from rhocal.evaluation.parallel_comparison import network_name
+        from rhocal.evaluation.compare import network_name
         from rhocal.reporting import tables
         from rhocal_paper.measure import measure, old_rows, tasks
 
@@ -106,7 +107,7 @@ for _number, _text in TABLES.items():
 def chosen(number: int, folders: Sequence[Path], networks: str | None, *, everything: bool) -> list[Path]:
     """The files of a table."""
     import rhocal_paper as paper
-    from rhocal.evaluation.parallel_comparison import network_name
+    from rhocal.evaluation.compare import network_name
 
     every = paper.logits_files(folders)
     if networks is not None:
@@ -188,7 +189,7 @@ def _cut(path: Path) -> CalibrationSplit:
 def _finish(
     axes: Any, output: Path, target: Path | None, rows: list[dict[str, Any]], verdicts: list[dict[str, str]]
 ) -> None:
-    from rhocal.evaluation.compare import write_rows
+    from rhocal.evaluation.rows import write_rows
     from rhocal.reporting import plots
 
     plots.save(axes, output)

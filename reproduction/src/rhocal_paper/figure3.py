@@ -32,12 +32,13 @@ FEW = 0.05
 Panels = dict[str, tuple["Histogram", "Reliability"]]
 
 
-def panels(pair: CalibrationSplit) -> Panels:
+def panels(split: CalibrationSplit) -> Panels:
     """Every method fitted on the tune half and drawn on the test half."""
+    calibration, test = split.calibration.predictions, split.test.predictions
     found = {}
     for title, method in SHOWN.items():
-        cal = GRID.entries[method].make(0).fit(pair.calibration.logits, pair.calibration.labels)
-        seen = cal.transform(pair.test.logits), pair.test.labels
+        cal = GRID.entries[method].make(0).fit(calibration.logits, calibration.labels)
+        seen = cal.transform(test.logits), test.labels
         found[title] = curves.histogram(*seen, kind="logits"), curves.reliability(*seen, kind="logits")
     return found
 

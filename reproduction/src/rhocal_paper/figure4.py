@@ -35,20 +35,21 @@ class Moved:
     accuracy: float
 
 
-def panels(pair: CalibrationSplit) -> list[Moved]:
+def panels(split: CalibrationSplit) -> list[Moved]:
     """Both objectives in every way of Table 3."""
-    raw = pair.test.logits
+    calibration, test = split.calibration.predictions, split.test.predictions
+    raw = test.logits
     found = []
     for way in WAYS:
         for objective in OBJECTIVES:
-            after = vector(0, way, objective).fit(pair.calibration.logits, pair.calibration.labels).transform(raw)
+            after = vector(0, way, objective).fit(calibration.logits, calibration.labels).transform(raw)
             curve = curves.migration(raw, after, kind="logits")
             width = curve.quantiles[:, -1] - curve.quantiles[:, 0]
             found.append(
                 Moved(
                     way, objective, curve, float(width @ curve.n_samples / curve.n_samples.sum()),
                     rank_correlation(top_probability(raw), top_probability(after)),
-                    float((after.argmax(axis=1) == pair.test.labels).mean()),
+                    float((after.argmax(axis=1) == test.labels).mean()),
                 )
             )  # fmt: skip
     return found

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.evaluation.compare import Row
+    from rhocal.evaluation.rows import Row
     from rhocal_paper.networks import Network
 
 REPRODUCED, IN_DIRECTION, NOT = "reproduced", "reproduced in direction", "not reproduced"

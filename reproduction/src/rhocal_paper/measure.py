@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.data.files import read
-from rhocal.data.formats.base import Names
 from rhocal.data.predictions import predictions
-from rhocal.evaluation.compare import Row, compare, halves, read_rows, write_rows
-from rhocal.evaluation.parallel_comparison import Task, network_name, run
+from rhocal.evaluation.compare import compare, network_name, random_split, run
+from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics.spread import divergences
 from rhocal_paper import GRIDS
 
@@ -35,8 +34,8 @@ def draws(contents: Contents, n_seeds: int) -> list[CalibrationSplit]:
     parts = [first, contents.test_set()] if contents.has_splits else [first]
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels"))
     whole = predictions(logits, labels, classes=contents.classes)
-    n_tune = first.n_rows if len(parts) > 1 else None
-    return [halves(whole, seed, n_tune) for seed in range(n_seeds)]
+    n_calibration = first.n_rows if len(parts) > 1 else None
+    return [random_split(whole, seed, n_calibration) for seed in range(n_seeds)]
 
 
 def moved(calibrated: Floats, raw: Floats) -> dict[str, float]:
@@ -49,36 +48,40 @@ def moved(calibrated: Floats, raw: Floats) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class PaperTask(Task):
+class PaperTask:
     """Some columns of a table on one cut of one file."""
 
-    table: int = 1
+    table: int
+    path: Path
+    seed: int
+    methods: tuple[str, ...]
 
     def rows(self) -> Iterator[Row]:
-        """Do it."""
-        pair = draws(read(self.path, self.names), self.n_seeds)[self.split]
+        """Fit and measure."""
+        split = draws(read(self.path), self.seed + 1)[self.seed]
+        raw = split.test.predictions.logits
         entries = GRIDS[self.table].entries
         for name in self.methods:
-            cals = {name: entries[name].make(self.split)}
-            for row in compare(network_name(self.path), pair, cals):
+            cals = {name: entries[name].make(self.seed)}
+            for row in compare(network_name(self.path), [(split, cals)]):
                 if row.failed:
                     yield row
                     continue
-                extra = moved(cals[name].transform(pair.test.logits), pair.test.logits)
+                extra = moved(cals[name].transform(raw), raw)
                 yield replace(row, values=row.values | extra)
 
 
 def tasks(grid: Grid, paths: Sequence[Path], n_seeds: int, done: Sequence[Row] = ()) -> list[PaperTask]:
     """What is left to do."""
     known = {(row.network, row.split, row.method) for row in done}
-    found = []
+    missing = []
     for path in paths:
         for seed in range(n_seeds):
             key = network_name(path), f"seed {seed}"
             left = tuple(name for name in grid.entries if (*key, name) not in known)
             if left:
-                found.append(PaperTask(path, seed, left, n_seeds, Names(), "logits", table=grid.table))
-    return found
+                missing.append(PaperTask(grid.table, path, seed, left))
+    return missing
 
 
 def old_rows(output: Path | None) -> list[Row]:

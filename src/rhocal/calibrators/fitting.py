@@ -65,9 +65,8 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
-            self.summary = BlockSummary(rows=self.source.predictions)
-            for calibrator in self.calibrators.values():
-                calibrator.check_groups(self.source.predictions.groups)
+            rows = self.source.predictions
+            self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})
             return
         self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)
         self.read_every_block = every_block or not self.source.is_rereadable
@@ -76,6 +75,7 @@ class Fits:
         """Fit one of them on all rows or on those of a split; the profile it was fitted on, None if it was rows."""
         if self.plan is None:
             assert self.summary.rows is not None
+            calibrator.check_groups(self.summary.rows.groups)
             fit_validated(calibrator, self.summary.rows)
             return None
         if name in self.plan.errors:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +25,11 @@ from rhocal.cli.report import ReportOption, headline, origin, write
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
-    from rhocal.evaluation.compare import CalibrationSplit, Row
-    from rhocal.evaluation.parallel_comparison import Key
+    from rhocal.data.sources import Source
+    from rhocal.evaluation.compare import CalibrationSplit
+    from rhocal.evaluation.rows import Row
 
 BETWEEN_WRITES = 5.0
 """Seconds between two writes of all rows."""
@@ -66,8 +69,7 @@ def compare(
     methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
     from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.evaluation import parallel_comparison as comparison
-    from rhocal.evaluation.compare import split_of
+    from rhocal.evaluation.compare import run, split_by_seed
     from rhocal.reporting import tables
 
     names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
@@ -75,33 +77,107 @@ def compare(
         calibrator(name)  # an unknown name is an error now, not after an hour
     _check(paths, output, report, arrays, resume=resume)
     ledger = Ledger(output, names, resume=resume)
-    streamed = [path for path in paths if execution.streams(path)]
-    execution.refuse({"--report": report is not None and bool(streamed)})
-    resident = [path for path in paths if path not in streamed]
-    array_names, stated = arrays.names(), input_spec(kind).kind
-    tasks = comparison.tasks(resident, names, seeds, array_names, stated, ledger.done, arrays.labels)
-    with tables.progress("fitting", sum(len(task.methods) for task in tasks)) as step:
+    execution.refuse({"--report": report is not None and any(execution.streams(path) for path in paths)})
+    files = [LogitsFile(path, arrays, kind, execution) for path in paths]
+    resident = sorted((file for file in files if not file.streams), key=lambda file: -file.path.stat().st_size)
+    tasks = [task for file in resident for task in file.tasks(names, seeds, ledger.done)]
+    with tables.progress("fitting", sum(task.n_fits for task in tasks)) as step:
         try:
-            for new in comparison.run(tasks, jobs):
+            for new in run(tasks, jobs):
                 ledger.keep(new)
                 for row in new:
                     step(f"{row.network}, {row.method}")
         finally:  # an interrupted run keeps what it has
             ledger.write()
-    for path in streamed:
-        ledger.keep(_streamed_rows(path, names, seeds, arrays, kind, execution, ledger.done))
-        ledger.write()
+    for file in files:
+        if file.streams:
+            for task in file.tasks(names, seeds, ledger.done):
+                ledger.keep(list(task.rows()))
+            ledger.write()
     show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
     if report is not None:
-        sets = comparison.validated_file(paths[0], array_names, arrays.labels, stated)
-        write_report(report, paths[0], split_of(*sets, seeds - 1), ledger.ordered, quiet=as_json)
+        split = split_by_seed(*files[0].open(), seeds - 1)
+        write_report(report, paths[0], split, ledger.ordered, quiet=as_json)
+
+
+@dataclass(frozen=True)
+class LogitsFile:
+    """A file of logits and labels, and how it is read."""
+
+    path: Path
+    arrays: Arrays
+    kind: str
+    execution: ExecutionOptions
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is read block by block."""
+        return self.execution.streams(self.path)
+
+    @property
+    def network(self) -> str:
+        """How rows call it."""
+        from rhocal.evaluation.compare import network_name
+
+        return network_name(self.path)
+
+    def open(self) -> tuple[Source, Source | None]:
+        """Its calibration and test set, or its single set."""
+        return _open(self)
+
+    def tasks(self, names: list[str], seeds: int, done: Collection[tuple[str, str, str]]) -> list[Task]:
+        """What is left to do: one task per split, or one for all splits of a file that is read block by block."""
+        from rhocal.data.streams import has_splits
+        from rhocal.evaluation.compare import split_names
+
+        has_test = has_splits(self.path, self.arrays.names())
+        missing = {
+            seed: tuple(name for name in names if (self.network, split, name) not in done)
+            for seed, split in enumerate(split_names(seeds, has_test=has_test))
+        }
+        todo = [(seed, left) for seed, left in missing.items() if left]
+        parts = [todo] if self.streams and todo else [[part] for part in todo]
+        return [Task(self, tuple(part)) for part in parts]
+
+
+@lru_cache(maxsize=1)  # the splits of a file are compared one after the other
+def _open(file: LogitsFile) -> tuple[Source, Source | None]:
+    return file.execution.open_splits(file.path, file.arrays, input_spec(file.kind))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Methods on splits of one file; each split by its seed."""
+
+    file: LogitsFile
+    todo: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @property
+    def n_fits(self) -> int:
+        """Number of rows."""
+        return sum(len(names) for _, names in self.todo)
+
+    def rows(self) -> Iterator[Row]:
+        """Fit and measure."""
+        from rhocal.calibrators import calibrator
+        from rhocal.evaluation.compare import compare, split_by_seed
+
+        execution, sources = self.file.execution, self.file.open()
+        work = (
+            (split_by_seed(*sources, seed), {name: calibrator(name) for name in names}) for seed, names in self.todo
+        )
+        with execution.cluster():
+            yield from compare(self.file.network, work, progress=execution.progress)
+        for source in sources:
+            if source is not None:
+                skipped(source)
 
 
 class Ledger:
     """The rows so far, and the file that holds them, if there is one."""
 
     def __init__(self, output: Path | None, names: list[str], *, resume: bool) -> None:
-        from rhocal.evaluation.compare import Row, read_rows
+        from rhocal.evaluation.rows import Row, read_rows
 
         before = read_rows(output) if resume and output is not None and output.is_file() else []
         self.output, self.names = output, names
@@ -122,7 +198,7 @@ class Ledger:
 
     def write(self) -> None:
         """Write all rows."""
-        from rhocal.evaluation.compare import write_rows
+        from rhocal.evaluation.rows import write_rows
 
         if self.output is not None:
             write_rows(self.output, [row.flat() for row in self.ordered])
@@ -139,59 +215,20 @@ def _check(sources: list[Path], output: Path | None, report: Path | None, arrays
         raise InputError(f"--labels belongs to one file of logits; got {len(sources)}")
 
 
-def _streamed_rows(
-    path: Path,
-    names: list[str],
-    seeds: int,
-    arrays: Arrays,
-    kind: str,
-    execution: ExecutionOptions,
-    done: Collection[Key],
-) -> list[Row]:
-    """The rows of a file that is read block by block."""
-    from rhocal.evaluation.compare import split_names
-    from rhocal.evaluation.compare_streams import fit_all, measure_all
-    from rhocal.evaluation.parallel_comparison import network_name
-
-    network = network_name(path)
-    source, test = execution.open_splits(path, arrays, input_spec(kind))
-    todo = {
-        split: [name for name in names if (network, split, name) not in done]
-        for split in split_names(seeds, has_test=test is not None)
-    }
-    if not any(todo.values()):
-        return []
-    with execution.cluster():
-        with execution.progress(f"{network}, fitting", source) as blocks:
-            fitted = fit_all(blocks, todo)
-        with execution.progress(f"{network}, measuring", test or source) as blocks:
-            rows = measure_all(network, fitted, blocks)
-    for part in (source, test):
-        if part is not None:
-            skipped(part)
-    return rows
-
-
-def write_report(target: Path, source: Path, pair: CalibrationSplit, rows: list[Row], *, quiet: bool) -> None:
+def write_report(target: Path, source: Path, split: CalibrationSplit, rows: list[Row], *, quiet: bool) -> None:
     """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.base import fit_validated
-    from rhocal.evaluation.compare import FAILED
     from rhocal.reporting.document import build_document
 
-    notes = {row.method: row.note for row in rows if row.split == pair.name and not row.note.startswith(FAILED)}
+    calibration, test = split.calibration.predictions, split.test.predictions
+    notes = {row.method: row.note for row in rows if row.split == split.name and not row.failed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
-        chosen = {name: fit_validated(calibrator(name), pair.calibration, kind="logits") for name in notes}
-    found = build_document(
-        pair.test,
-        chosen,
-        origin(source.stem, [source]),
-        calibration=pair.calibration,
-        headline=headline(chosen),
-        notes=notes,
-    )
-    write(found, target, quiet=quiet)
+        chosen = {name: fit_validated(calibrator(name), calibration, kind="logits") for name in notes}
+    provenance, main = origin(source.stem, [source]), headline(chosen)
+    document = build_document(test, chosen, provenance, calibration=calibration, headline=main, notes=notes)
+    write(document, target, quiet=quiet)
 
 
 def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
@@ -202,12 +239,12 @@ def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
 
 def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:
     """Write the rows, and print their summary."""
-    from rhocal.evaluation import compare as comparing
+    from rhocal.evaluation.rows import averaged, summary, write_rows
     from rhocal.reporting import tables
 
     if output is not None:
-        comparing.write_rows(output, [row.flat() for row in rows])
-    lines = comparing.summary(rows)
+        write_rows(output, [row.flat() for row in rows])
+    lines = summary(rows)
     if as_json:
         print_json({"summary": lines, "rows": [row.flat() for row in rows]})
         return
@@ -216,8 +253,8 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
     if per_network and len(networks) > 1:
         for network in networks:
             mine = [row for row in rows if row.network == network]
-            screen.print(tables.comparison(comparing.summary(mine), network))
-    shared = comparing.averaged(rows)
+            screen.print(tables.comparison(summary(mine), network))
+    shared = averaged(rows)
     what = networks[0] if len(networks) == 1 else f"mean over {len(shared)} networks"
     n_splits = len({(row.network, row.split) for row in rows})
     screen.print(

@@ -13,7 +13,7 @@ from rhocal.cli.report import headline, write
 from rhocal.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from rhocal.evaluation.compare import Row
+    from rhocal.evaluation.rows import Row
 
 SHOWN = (
     "identity", "temperature", "temperature-avuc", "rho-norm", "field", "ets", "vector", "svs:field", "sms:field", "isotonic",
@@ -36,7 +36,8 @@ def demo(
 
     from rhocal import calibrator
     from rhocal.data.demo import NETWORKS, demo_file
-    from rhocal.evaluation import compare as comparing
+    from rhocal.evaluation.compare import compare, file_sources, splits
+    from rhocal.evaluation.rows import summary, write_rows
     from rhocal.reporting import tables
     from rhocal.reporting.document import build_document
     from rhocal.reporting.sections.provenance import InputFile, Provenance
@@ -46,16 +47,16 @@ def demo(
     with tables.progress("fitting", len(SHOWN) * len(NETWORKS)) as step:
         for network in reversed(NETWORKS):  # the report below is on the last
             with as_file(demo_file(network)) as path:
-                (pair,) = comparing.splits(Arrays().contents(path), 1)
+                (split,) = splits(*file_sources(Arrays().contents(path)))
                 shipped = InputFile.from_path(path, f"{path.parent.name}/{path.name}, shipped with rhocal")
             chosen = {name: calibrator(name) for name in SHOWN}
-            for row in comparing.compare(network, pair, chosen):
+            for row in compare(network, [(split, chosen)]):
                 rows.append(row)
                 step(f"{network}, {row.method}")
     chosen["rho-norm"].save(output / "rho-norm.safetensors")
-    comparing.write_rows(output / "comparison.csv", [row.flat() for row in rows])
+    write_rows(output / "comparison.csv", [row.flat() for row in rows])
     if as_json:
-        print_json({network: comparing.summary(mine(rows, network)) for network in NETWORKS})
+        print_json({network: summary(mine(rows, network)) for network in NETWORKS})
     else:
         for network in NETWORKS:
             show_comparison(mine(rows, network), output=None, per_network=False, as_json=False)
@@ -63,9 +64,10 @@ def demo(
         typer.echo(f"the fitted rho-norm calibrator of cifar10: {output / 'rho-norm.safetensors'}")
     cals = {name: chosen[name] for name in IN_THE_REPORT}
     source = Provenance.now("A thin ResNet-18 on CIFAR-10", ["rhocal demo"], [shipped])
-    found = build_document(pair.test, cals, source, calibration=pair.calibration, headline=headline(cals))
+    calibration, test = split.calibration.predictions, split.test.predictions
+    document = build_document(test, cals, source, calibration=calibration, headline=headline(cals))
     try:
-        write(found, output / "report.html", output / "report.json", quiet=True)
+        write(document, output / "report.html", output / "report.json", quiet=True)
     except MissingExtraError as error:
         typer.echo(f"no report: {error}", err=True)
         return

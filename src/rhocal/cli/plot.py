@@ -61,7 +61,7 @@ class Request:
 
     def compared_rows(self) -> Any:
         """The rows of a comparison."""
-        from rhocal.evaluation.compare import read_rows
+        from rhocal.evaluation.rows import read_rows
 
         if not self.path.is_file() or self.path.suffix != ".csv":
             raise FileError(f"{self.path}: need the rows that `rhocal compare -o rows.csv` wrote")

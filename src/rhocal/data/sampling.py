@@ -85,7 +85,7 @@ def sampling_threshold(sizes: Sequence[int] | None, n_classes: int) -> float:
 
 @dataclass(frozen=True)
 class Half:
-    """The rows of a stream that a fit may see: the same half as ``compare.halves`` draws in memory."""
+    """The rows of a stream that a fit may see: the same half as ``compare.random_split`` draws in memory."""
 
     sizes: tuple[int, ...]
     """Rows of every block."""

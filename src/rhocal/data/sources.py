@@ -68,6 +68,14 @@ class Source:
     pilot_of_all: dict[int, PilotRows] | None = field(default=None, repr=False)
     """A few rows of every block that the pilot came from, or that was processed since."""
 
+    @classmethod
+    def from_predictions(cls, data: Predictions) -> Source:
+        """Validated rows as a resident source; they are not validated again."""
+        block = Block(data.scores, data.labels, "", data.weights, data.groups)
+        source = cls((block,), InputSpec(data.kind, data.classes), resident=True)
+        source.__dict__["predictions"] = data
+        return source
+
     def map(self, work: Callable[[Predictions], R]) -> Iterator[R]:
         """Read and validate every block and run a function on it; results in the order of the blocks."""
         if self.resident:

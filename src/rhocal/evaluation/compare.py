@@ -1,106 +1,50 @@
-"""Compare methods over networks: every method is fitted on a calibration set and measured on a test set."""
+"""Compare methods: each is fitted on the calibration set of a split and measured on its test set.
+
+Splits in memory, of a file larger than memory and on workers differ only in their sources. Of a source that is not
+resident one pass serves all fits and one more all measurements, whatever the number of methods and splits.
+"""
 
 from __future__ import annotations
 
-import csv
 import math
+import os
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.calibrators.base import fit_validated
-from rhocal.calibrators.fitting import SUBSAMPLED
-from rhocal.data.atomic import writing
-from rhocal.data.predictions import Predictions
+from rhocal.calibrators.fitting import Fits
+from rhocal.data.sampling import Half
+from rhocal.data.sources import Source, as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.evaluation.measure import FLOOR, Measurement, block_sums
-from rhocal.metrics import CORE, METRICS
+from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, measure_source
+from rhocal.evaluation.rows import COLUMNS, FAILED, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents
-    from rhocal.data.predictions import Kind
-    from rhocal.data.sampling import Half
+    from rhocal.data.predictions import Predictions
+    from rhocal.data.spec import Kind
 
-
-COLUMNS = (*CORE, "classwise_ece")
-"""The metrics of a row."""
+    Progress = Callable[[str, Source], AbstractContextManager[Source]]
+    """Task and source → the source, with a progress bar while it is read."""
 
 OWN = "own"
 """The name of the split of a network with a calibration and a test set of its own."""
 
-FAILED = "no result: "
-"""The beginning of the note of a row whose method could not be fitted."""
-
-MORE = ("kl_to_base", "kl_from_base")
-"""Values that some rows have besides: how far calibrated distributions are from the original ones."""
-
-NUMBERS = ("ece_floor", "seconds", "cpu_seconds", *MORE)
-"""Columns of rows that are numbers, besides the metrics."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method on one split of one network."""
-
-    network: str
-    split: str
-    method: str
-    values: dict[str, float]
-    seconds: float
-    n_tune: int
-    n_test: int
-    ece_floor: float = math.nan
-    """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
-    note: str = ""
-    cpu_seconds: float = math.nan
-    """Processor time of the fit, all threads together; a busy machine does not change it."""
-
-    @classmethod
-    def from_fit(cls, network: str, fit: FittedMethod, values: Mapping[str, float], n_test: int) -> Row:
-        """The row of a method with its values; what is missing is not a number."""
-        columns = {name: values.get(name, math.nan) for name in COLUMNS}
-        floor = values.get(FLOOR, math.nan)
-        sizes = fit.n_tune, n_test
-        return cls(network, fit.split, fit.method, columns, fit.seconds, *sizes, floor, fit.note, fit.cpu_seconds)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the method could not be fitted."""
-        return self.note.startswith(FAILED)
-
-    def flat(self) -> dict[str, Any]:
-        """Plain columns."""
-        head = {"network": self.network, "split": self.split, "method": self.method}
-        tail = {
-            "ece_floor": self.ece_floor,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "n_tune": self.n_tune,
-            "n_test": self.n_test,
-            "note": self.note,
-        }
-        return head | self.values | tail
-
-    @classmethod
-    def from_flat(cls, row: Mapping[str, Any]) -> Row:
-        """A row from the columns of a file; an empty cell is not a number."""
-        values = {
-            name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
-        }
-        seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
-        sizes = int(row["n_tune"]), int(row["n_test"])
-        return cls(
-            row["network"], row["split"], row["method"], values, seconds, *sizes, floor, row.get("note", ""), cpu
-        )
+MAX_CLASSES_CLASSWISE = 4096
+"""Classes up to which a stream is measured classwise: the sums are 240 bytes a class, for every method and split."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +52,20 @@ class CalibrationSplit:
     """A calibration set and a test set, with the name of the split."""
 
     name: str
-    calibration: Predictions
-    test: Predictions
+    calibration: Source
+    test: Source
+    half: Half | None = None
+    """The rows to fit on, where both sources are the same one that is not resident; the others are the test set."""
+
+    @classmethod
+    def from_predictions(cls, name: str, calibration: Predictions, test: Predictions) -> CalibrationSplit:
+        """A split of validated rows in memory."""
+        return cls(name, Source.from_predictions(calibration), Source.from_predictions(test))
 
 
-def splits(contents: Contents, n_seeds: int, kind: Kind = "logits") -> list[CalibrationSplit]:
-    """The file's own calibration and test split; for a single set, one random halving for each seed."""
-    sets = validated_sets(contents, kind)
-    return [split_of(*sets, seed) for seed in range(len(split_names(n_seeds, has_test=sets[1] is not None)))]
+def splits(source: Source, test: Source | None = None, *, n_seeds: int = 5) -> Iterator[CalibrationSplit]:
+    """The two sources as one split; for a single source, one random halving for each seed."""
+    return (split_by_seed(source, test, seed) for seed in range(len(split_names(n_seeds, has_test=test is not None))))
 
 
 def split_names(n_seeds: int, *, has_test: bool) -> list[str]:
@@ -123,130 +73,175 @@ def split_names(n_seeds: int, *, has_test: bool) -> list[str]:
     return [OWN] if has_test else [f"seed {seed}" for seed in range(n_seeds)]
 
 
-def validated_sets(contents: Contents, kind: Kind = "logits") -> tuple[Predictions, Predictions | None]:
-    """The calibration and the test set of a file, or its single set."""
+def split_by_seed(source: Source, test: Source | None, seed: int) -> CalibrationSplit:
+    """The split of two sources, or the halves of a single one that a seed gives."""
+    if test is not None:
+        return CalibrationSplit(OWN, source, test)
+    if source.resident:
+        return random_split(source.predictions, seed)
+    if source.sizes is None:
+        raise InputError("an iterator cannot be cut into halves, which takes a second pass; write its blocks to a file")
+    return CalibrationSplit(f"seed {seed}", source, source, Half(source.sizes, seed))
+
+
+def random_split(data: Predictions, seed: int, n_calibration: int | None = None) -> CalibrationSplit:
+    """A random half (or ``n_calibration`` samples) as the calibration set, and the others as the test set."""
+    order = np.random.default_rng(seed).permutation(data.n_samples)
+    middle = data.n_samples // 2 if n_calibration is None else n_calibration
+    return CalibrationSplit.from_predictions(f"seed {seed}", data.take(order[:middle]), data.take(order[middle:]))
+
+
+def file_sources(contents: Contents, kind: Kind = "logits") -> tuple[Source, Source | None]:
+    """The calibration and the test set of a file in memory, or its single set."""
     spec = InputSpec(kind, contents.classes)
-    parts = [contents.calibration_set(), *([contents.test_set()] if contents.has_splits else [])]
-    sets = [Predictions.from_arrays(part.scores, part.labels, spec=spec) for part in parts]
-    return sets[0], sets[1] if contents.has_splits else None
+    first = contents.calibration_set()
+    source = as_source(first.scores, first.labels, spec=spec)
+    if not contents.has_splits:
+        return source, None
+    test = contents.test_set()
+    return source, as_source(test.scores, test.labels, spec=spec)
 
 
-def split_of(first: Predictions, test: Predictions | None, seed: int) -> CalibrationSplit:
-    """The two sets of a file, or the halves of its single set that a seed gives."""
-    return halves(first, seed) if test is None else CalibrationSplit(OWN, first, test)
+def compare(
+    network: str,
+    work: Iterable[tuple[CalibrationSplit, Mapping[str, Calibrator]]],
+    *,
+    progress: Progress = lambda _task, source: nullcontext(source),
+) -> Iterator[Row]:
+    """Fit the methods of each split and measure them: one row per split and method.
+
+    Rows of resident sources follow one by one; the splits of a source that is not resident share two passes over it.
+    """
+    streamed = []
+    for split, methods in work:
+        if split.calibration.resident:
+            for name, calibrator in methods.items():
+                yield from _compare_in_passes(network, [(split, {name: calibrator})], progress)
+        elif methods:
+            streamed.append((split, methods))
+    if streamed:
+        yield from _compare_in_passes(network, streamed, progress)
 
 
-def halves(whole: Predictions, seed: int, n_tune: int | None = None) -> CalibrationSplit:
-    """A random half (or ``n_tune`` samples) as the calibration set, and the others as the test set."""
-    order = np.random.default_rng(seed).permutation(whole.n_samples)
-    middle = whole.n_samples // 2 if n_tune is None else n_tune
-    return CalibrationSplit(f"seed {seed}", whole.take(order[:middle]), whole.take(order[middle:]))
+def _compare_in_passes(
+    network: str, work: Sequence[tuple[CalibrationSplit, Mapping[str, Calibrator]]], progress: Progress
+) -> list[Row]:
+    """The rows of splits of the same sources: one pass to fit, one to measure."""
+    first = work[0][0]
+    with progress(f"{network}, fitting", first.calibration) as source:
+        fits = Fits(source, {name: calibrator for _, methods in work for name, calibrator in methods.items()})
+        fitted = [
+            try_fit(fits, split, name, calibrator) for split, methods in work for name, calibrator in methods.items()
+        ]
+    with progress(f"{network}, measuring", first.test) as test:
+        return measure_fitted(network, fitted, test)
 
 
 @dataclass(frozen=True)
 class FittedMethod:
     """A method on one split: its calibrator, or why there is none."""
 
+    split: CalibrationSplit
     method: str
+    n_calibration: int
     calibrator: Calibrator | None
     note: str
     seconds: float = math.nan
     cpu_seconds: float = math.nan
-    split: str = ""
-    half: Half | None = None
-    """The rows of a stream that it was fitted on; None for all."""
-    n_tune: int = 0
 
     @property
     def key(self) -> tuple[str, str]:
         """Split and method."""
-        return self.split, self.method
+        return self.split.name, self.method
 
 
-def try_fit(method: str, calibrator: Calibrator, fit: Callable[[], Any]) -> FittedMethod:
-    """Run a fit; warnings become its note, and so does the reason of a failure."""
+def try_fit(fits: Fits, split: CalibrationSplit, method: str, calibrator: Calibrator) -> FittedMethod:
+    """Fit a method on a split; warnings become its note, and so does the reason of a failure."""
+    fitted = partial(FittedMethod, split, method, fits.n_rows(split.half))
     start = np.array([time.perf_counter(), time.process_time()])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         try:
-            fit()
+            fits.fit(method, calibrator, split.half)
         except InputError as error:  # too many classes for a full matrix, say: the other methods are still compared
-            return FittedMethod(method, None, f"{FAILED}{error}")
+            return fitted(None, f"{FAILED}{error}")
     seconds, cpu_seconds = (np.array([time.perf_counter(), time.process_time()]) - start).tolist()
     note = "; ".join(dict.fromkeys(str(warning.message) for warning in caught))
-    return FittedMethod(method, calibrator, note, seconds, cpu_seconds)
+    return fitted(calibrator, note, seconds, cpu_seconds)
 
 
-def compare(network: str, pair: CalibrationSplit, methods: Mapping[str, Calibrator]) -> Iterator[Row]:
-    """Fit every method on the calibration set and measure it on the test set."""
-    data = replace(pair.calibration, scores=pair.calibration.logits, kind="logits")
-    for method, calibrator in methods.items():
-        fit = try_fit(method, calibrator, partial(fit_validated, calibrator, data, kind="logits"))
-        fit = replace(fit, split=pair.name, n_tune=pair.calibration.n_samples)
-        values: dict[str, float] = {}
-        if fit.calibrator is not None:
-            measurement = Measurement({method: fit.calibrator})
-            sums = block_sums(pair.test, [measurement], [*COLUMNS, FLOOR], exact=True)
-            values = {name: state.value for name, state in sums[method].items()}
-        yield Row.from_fit(network, fit, values, pair.test.n_samples)
+def measure_fitted(network: str, fitted: Sequence[FittedMethod], test: Source) -> list[Row]:
+    """The row of every method, measured in one pass over the test source; missing values are not a number."""
+    halves = {fit.split.name: fit.split.half for fit in fitted}
+    measurements = []
+    for name, half in halves.items():
+        calibrators = {fit.key: fit.calibrator for fit in fitted if fit.split.name == name and fit.calibrator}
+        if calibrators:
+            measurements.append(Measurement(calibrators, None if half is None else replace(half, test=True)))
+    values: dict[Any, dict[str, float]] = {}
+    if measurements:
+        columns = list(COLUMNS)
+        if not test.resident:
+            classes = next(fit.calibrator.classes_ for fit in fitted if fit.calibrator)
+            test = replace(test, spec=replace(test.spec, classes=classes))  # a test set with others is an error
+            columns = [name for name in columns if name != "classwise_ece" or len(classes) <= MAX_CLASSES_CLASSWISE]
+        values = measure_source(test, measurements, [*columns, FLOOR, COUNT]).values
+    sizes = {name: _n_test(test, half) for name, half in halves.items()}
+    sizes |= {name: int(part[COUNT]) for (name, _), part in values.items()}
+    return [_row(network, fit, values.get(fit.key, {}), sizes[fit.split.name]) for fit in fitted]
 
 
-def complete(rows: Sequence[Row]) -> list[str]:
-    """The networks on which every method has a result: only over these are means comparable."""
-    failed = {row.network for row in rows if row.failed}
-    return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
+def _n_test(test: Source, half: Half | None) -> int:
+    """Number of rows to measure on."""
+    if half is not None:
+        return sum(half.sizes) - sum(half.sizes) // 2
+    return test.predictions.n_samples if test.resident else test.n_rows or 0
 
 
-def averaged(rows: Sequence[Row]) -> list[str]:
-    """The networks that means are taken over: the complete ones; if there are none, all of them."""
-    return complete(rows) or list(dict.fromkeys(row.network for row in rows))
+def _row(network: str, fit: FittedMethod, values: Mapping[str, float], n_test: int) -> Row:
+    columns = {name: values.get(name, math.nan) for name in COLUMNS}
+    floor = values.get(FLOOR, math.nan)
+    return Row(
+        network, fit.split.name, fit.method, columns, fit.seconds, fit.n_calibration, n_test, floor, fit.note,
+        fit.cpu_seconds,
+    )  # fmt: skip
 
 
-def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For each method the mean over networks of the mean over splits, and the standard deviation over splits."""
-    networks = averaged(rows)
-    lines = []
-    for method in dict.fromkeys(row.method for row in rows):
-        cells = [[row for row in rows if row.method == method and row.network == network] for network in networks]
-        line: dict[str, Any] = {"method": method}
-        for name in COLUMNS:
-            table = [[row.values[name] for row in cell] for cell in cells]
-            line[name] = _mean([_mean(values) for values in table])
-            line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
-        line["subsampled"] = any(SUBSAMPLED in row.note for cell in cells for row in cell)
-        line["ece_floor"] = _mean([_mean([row.ece_floor for row in cell]) for cell in cells])
-        line["seconds"] = _mean([row.seconds for cell in cells for row in cell])
-        lines.append(line)
-    return lines
+def network_name(path: Path) -> str:
+    """How rows call a file: by its name, and the ``logits.npz`` of a run by the name of the run's folder."""
+    return path.parent.name if path.stem == "logits" and path.parent.name else path.stem
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else math.nan
+class Task(Protocol):
+    """A part of a comparison that a process can do by itself."""
+
+    def rows(self) -> Iterator[Row]:
+        """Fit and measure."""
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV with six digits. The file appears complete or not at all; missing values stay empty."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+def run(tasks: Sequence[Task], n_jobs: int) -> Iterator[list[Row]]:
+    """Rows as they arrive: one by one in this process, a task at a time from others."""
+    if n_jobs == 1:
+        yield from ([row] for task in tasks for row in task.rows())
+        return
+    with _single_threaded(), ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
+        for finished in as_completed([pool.submit(_all_rows, task) for task in tasks]):
+            yield finished.result()
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return value
+def _all_rows(task: Task) -> list[Row]:
+    return list(task.rows())
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read rows that ``write_rows`` wrote, metrics and seconds as numbers; empty cells are left out."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            {
-                name: float(value) if name in METRICS or name in NUMBERS else value
-                for name, value in row.items()
-                if value or name == "note"
-            }
-            for row in csv.DictReader(file)
-        ]
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Processes started here compute on one thread each: two of many threads would only wait for each other."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.evaluation.compare import Row, complete
+from rhocal.evaluation.rows import Row, complete
 from rhocal.metrics import METRICS
 from rhocal.optimize import studentized_range
 

@@ -17,7 +17,7 @@ from rhocal.data.files import write_text
 from rhocal.data.formats import write_arrays
 from rhocal.data.predictions import predictions
 from rhocal.errors import FileError, InputError
-from rhocal.evaluation.compare import write_rows
+from rhocal.evaluation.rows import write_rows
 from rhocal.metrics import amplitude, measure_all
 from rhocal_paper.train import checkpoints
 from rhocal_paper.train.batches import Batch, Normal, epoch_batches, on
@@ -130,7 +130,7 @@ def measured(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
 
 
 def _settings(data: Dataset, model: Model, recipe: Recipe) -> dict[str, Any]:
-    sizes = {"n_train": len(data.train), "n_tune": len(data.tune), "n_test": len(data.test)}
+    sizes = {"n_train": len(data.train), "n_calibration": len(data.tune), "n_test": len(data.test)}
     image = list(data.train.pixels.shape[1:])
     chosen = {f"model_{name}": value for name, value in asdict(model).items()}
     plain = asdict(recipe) | {"milestones": list(recipe.milestones)}

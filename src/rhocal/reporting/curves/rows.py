@@ -51,18 +51,18 @@ def pareto(rows: Sequence[Mapping[str, Any]], *, x: str = "nll", y: str = "ece")
 
 
 def learning_curve(rows: Sequence[Mapping[str, Any]], *, metric: str = "ece") -> LearningCurve:
-    """Rows with ``n_tune``, ``method`` and the metric, as ``experiments/learning_curve`` writes them.
+    """Rows with ``n_calibration``, ``method`` and the metric, as ``experiments/learning_curve`` writes them.
 
     Only sizes at which every network was measured: a mean over fewer, easier ones would look like progress.
     """
-    _require(rows, ["method", "n_tune", metric])
+    _require(rows, ["method", "n_calibration", metric])
     rows = _complete(rows)
     methods = tuple(dict.fromkeys(row["method"] for row in rows))
-    sizes = sorted({float(row["n_tune"]) for row in rows})
+    sizes = sorted({float(row["n_calibration"]) for row in rows})
     mean, error = np.full((2, len(methods), len(sizes)), np.nan)
     for i, method in enumerate(methods):
         for j, size in enumerate(sizes):
-            values = [float(r[metric]) for r in rows if r["method"] == method and float(r["n_tune"]) == size]
+            values = [float(r[metric]) for r in rows if r["method"] == method and float(r["n_calibration"]) == size]
             if values:
                 mean[i, j] = np.mean(values)
                 error[i, j] = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
@@ -72,9 +72,9 @@ def learning_curve(rows: Sequence[Mapping[str, Any]], *, metric: str = "ece") ->
 def _complete(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     networks: dict[Any, set[Any]] = {}
     for row in rows:
-        networks.setdefault(row["n_tune"], set()).add(row.get("network"))
+        networks.setdefault(row["n_calibration"], set()).add(row.get("network"))
     everything = set.union(*networks.values())
-    return [row for row in rows if networks[row["n_tune"]] == everything] or list(rows)
+    return [row for row in rows if networks[row["n_calibration"]] == everything] or list(rows)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], names: list[str]) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""Comparisons of files larger than memory: the rows of a comparison in memory, from two passes over the file."""
+"""Comparisons: two passes over a file larger than memory give the rows of a comparison in memory."""
 
 import json
 import math
@@ -16,10 +16,11 @@ from rhocal.data import sampling
 from rhocal.data.formats import base
 from rhocal.data.predictions import predictions
 from rhocal.data.sampling import Half
+from rhocal.data.sources import as_source
 from rhocal.errors import InputError
-from rhocal.evaluation import compare_streams
-from rhocal.evaluation.compare import FAILED, OWN, CalibrationSplit, compare, halves, read_rows, summary
-from rhocal.evaluation.compare_streams import compare_streams as compared
+from rhocal.evaluation import compare as comparison
+from rhocal.evaluation.compare import OWN, compare, random_split, splits
+from rhocal.evaluation.rows import FAILED, read_rows, summary
 
 SCALES = ("identity", "temperature", "rho-norm", "field")
 OTHERS = ("vector", "histogram-binning")
@@ -45,8 +46,8 @@ def file(data, tmp_path_factory):
 
 def same_rows(streamed, whole, rtol=2e-4):
     """To the accuracy of profiles; metrics of rank to that of their sketch."""
-    assert [(row.split, row.method, row.n_tune, row.n_test) for row in streamed] == [
-        (row.split, row.method, row.n_tune, row.n_test) for row in whole
+    assert [(row.split, row.method, row.n_calibration, row.n_test) for row in streamed] == [
+        (row.split, row.method, row.n_calibration, row.n_test) for row in whole
     ]
     for mine, theirs in zip(streamed, whole, strict=True):
         assert mine.values["accuracy"] == theirs.values["accuracy"]
@@ -57,43 +58,46 @@ def same_rows(streamed, whole, rtol=2e-4):
         assert mine.note == theirs.note
 
 
-def in_memory(data, methods, n_seeds):
-    whole = predictions(*data)
-    pairs = [halves(whole, seed) for seed in range(n_seeds)]
-    return [row for pair in pairs for row in compare("z", pair, {name: calibrator(name) for name in methods})]
+def compared(methods, source, test=None, n_seeds=5):
+    work = [(split, {name: calibrator(name) for name in methods}) for split in splits(source, test, n_seeds=n_seeds)]
+    return list(compare("z", work))
+
+
+def resident(data):
+    return as_source(*data)
 
 
 def test_halves_are_those_of_a_comparison_in_memory():
     whole = predictions(np.arange(21.0).reshape(-1, 1) * [1, -1], np.zeros(21, int))
-    pair = halves(whole, 3)
+    split = random_split(whole, 3)
     sizes = (5, 9, 7)
-    for test, part in ((False, pair.calibration), (True, pair.test)):
+    for test, part in ((False, split.calibration), (True, split.test)):
         rows = np.flatnonzero(np.concatenate([Half(sizes, 3, test=test)(k) for k in range(3)]))
-        assert sorted(part.logits[:, 0]) == rows.tolist()
+        assert sorted(part.predictions.logits[:, 0]) == rows.tolist()
 
 
 def test_two_passes_give_the_rows_of_a_comparison_in_memory(data, file):
     stream = rhocal.stream(file)
     assert len(stream.blocks) > 5
-    rows = compared("z", [*SCALES, *OTHERS], stream, n_seeds=2)
+    rows = compared([*SCALES, *OTHERS], stream, n_seeds=2)
     assert stream.bytes_read == 2 * data[0].nbytes  # six methods, two seeds
-    same_rows(rows, in_memory(data, [*SCALES, *OTHERS], 2))
+    same_rows(rows, compared([*SCALES, *OTHERS], resident(data), n_seeds=2))
 
 
 def test_a_split_of_its_own(data):
     logits, labels = data
-    tune, test = ((logits[part], labels[part]) for part in (slice(700), slice(700, None)))
-    sources = [rhocal.stream(iter([part])) for part in (tune, test)]
-    rows = compared("z", ["temperature", "vector"], *sources)
-    pair = CalibrationSplit(OWN, predictions(*tune), predictions(*test))
-    same_rows(rows, list(compare("z", pair, {name: calibrator(name) for name in ("temperature", "vector")})))
+    calibration, test = ((logits[part], labels[part]) for part in (slice(700), slice(700, None)))
+    sources = [rhocal.stream(iter([part])) for part in (calibration, test)]
+    rows = compared(["temperature", "vector"], *sources)
+    assert {row.split for row in rows} == {OWN}
+    same_rows(rows, compared(["temperature", "vector"], resident(calibration), resident(test)))
     with pytest.raises(InputError, match="cannot be cut into halves"):
-        compared("z", ["temperature"], rhocal.stream(iter([tune])))
+        compared(["temperature"], rhocal.stream(iter([calibration])))
 
 
 def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, file, monkeypatch):
     monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 90 * 600)
-    rows = compared("z", ["temperature", "histogram-binning"], rhocal.stream(file), n_seeds=2)
+    rows = compared(["temperature", "histogram-binning"], rhocal.stream(file), n_seeds=2)
     exact, drawn = rows[0], rows[1]
     assert exact.note == ""
     assert f"histogram-binning {SUBSAMPLED}" in drawn.note
@@ -109,16 +113,16 @@ def test_methods_that_need_whole_rows_draw_the_same_subsample_and_say_so(data, f
     cal = calibrator("histogram-binning").fit(data[0][mine], data[1][mine])
     found = rhocal.metrics.nll(cal.transform(data[0][~tuned]), data[1][~tuned], kind="logits")
     assert drawn.values["nll"] == pytest.approx(found, rel=1e-6)
-    assert drawn.n_tune == tuned.sum()
+    assert drawn.n_calibration == tuned.sum()
     lines = summary(rows)
     assert [line["subsampled"] for line in lines] == [False, True]
 
 
 def test_a_method_that_fails_is_a_row_and_the_others_have_figures(file, monkeypatch):
-    monkeypatch.setattr(compare_streams, "MOST_CLASSWISE", 50)
-    rows = compared("z", ["multi-domain", "temperature"], rhocal.stream(file), n_seeds=1)
+    monkeypatch.setattr(comparison, "MAX_CLASSES_CLASSWISE", 50)
+    rows = compared(["multi-domain", "temperature"], rhocal.stream(file), n_seeds=1)
     assert rows[0].note.startswith(FAILED)
-    assert rows[0].n_tune == 750
+    assert rows[0].n_calibration == 750
     failed, fine = summary(rows)
     assert math.isnan(failed["nll"])
     assert fine["nll"] > 0

@@ -1,4 +1,4 @@
-"""Comparisons over many files: resumed, on several processes, with methods that fail."""
+"""Rows of comparisons over many files: resumed, on several processes, with methods that fail; and their ranking."""
 
 import csv
 import json
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from helpers import run, synthetic
-from rhocal.evaluation.compare import FAILED, Row, complete, read_rows, summary
 from rhocal.evaluation.ranking import critical_difference, ranking, ranks, ratios
+from rhocal.evaluation.rows import FAILED, Row, complete, read_rows, summary
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +106,10 @@ def test_the_processor_time_of_a_fit_is_kept(files):
     (row,) = read_rows(output)
     assert 0 < row["cpu_seconds"] < 60
     assert Row.from_flat(row).cpu_seconds == row["cpu_seconds"]
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("network,split,method,nll,seconds,n_tune,n_test,note\nnet,own,temperature,0.5,0.1,30,40,\n")
+    row = Row.from_flat(read_rows(path)[0])
+    assert (row.n_calibration, row.n_test, row.values["nll"]) == (30, 40, 0.5)

@@ -1,0 +1,142 @@
+"""Rows of comparisons: one for every network, split and method, in files and as means over networks."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.fitting import SUBSAMPLED
+from rhocal.data.atomic import writing
+from rhocal.metrics import CORE, METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+COLUMNS = (*CORE, "classwise_ece")
+"""The metrics of a row."""
+
+FAILED = "no result: "
+"""The beginning of the note of a row whose method could not be fitted."""
+
+MORE = ("kl_to_base", "kl_from_base")
+"""Values that some rows have besides: how far calibrated distributions are from the original ones."""
+
+NUMBERS = ("ece_floor", "seconds", "cpu_seconds", *MORE)
+"""Columns of rows that are numbers, besides the metrics."""
+
+OLD_NAMES = {"n_tune": "n_calibration"}
+"""Columns of files that earlier versions wrote."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one split of one network."""
+
+    network: str
+    split: str
+    method: str
+    values: dict[str, float]
+    seconds: float
+    n_calibration: int
+    n_test: int
+    ece_floor: float = math.nan
+    """The ECE of a perfectly calibrated model with the same confidences, on as many samples (the mean)."""
+    note: str = ""
+    cpu_seconds: float = math.nan
+    """Processor time of the fit, all threads together; a busy machine does not change it."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the method could not be fitted."""
+        return self.note.startswith(FAILED)
+
+    def flat(self) -> dict[str, Any]:
+        """Plain columns."""
+        head = {"network": self.network, "split": self.split, "method": self.method}
+        tail = {
+            "ece_floor": self.ece_floor,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "n_calibration": self.n_calibration,
+            "n_test": self.n_test,
+            "note": self.note,
+        }
+        return head | self.values | tail
+
+    @classmethod
+    def from_flat(cls, row: Mapping[str, Any]) -> Row:
+        """A row from the columns of a file; an empty cell is not a number."""
+        values = {
+            name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
+        }
+        seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
+        sizes = int(row["n_calibration"]), int(row["n_test"])
+        return cls(
+            row["network"], row["split"], row["method"], values, seconds, *sizes, floor, row.get("note", ""), cpu
+        )
+
+
+def complete(rows: Sequence[Row]) -> list[str]:
+    """The networks on which every method has a result: only over these are means comparable."""
+    failed = {row.network for row in rows if row.failed}
+    return [network for network in dict.fromkeys(row.network for row in rows) if network not in failed]
+
+
+def averaged(rows: Sequence[Row]) -> list[str]:
+    """The networks that means are taken over: the complete ones; if there are none, all of them."""
+    return complete(rows) or list(dict.fromkeys(row.network for row in rows))
+
+
+def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For each method the mean over networks of the mean over splits, and the standard deviation over splits."""
+    networks = averaged(rows)
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = [[row for row in rows if row.method == method and row.network == network] for network in networks]
+        line: dict[str, Any] = {"method": method}
+        for name in COLUMNS:
+            table = [[row.values[name] for row in cell] for cell in cells]
+            line[name] = _mean([_mean(values) for values in table])
+            line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
+        line["subsampled"] = any(SUBSAMPLED in row.note for cell in cells for row in cell)
+        line["ece_floor"] = _mean([_mean([row.ece_floor for row in cell]) for cell in cells])
+        line["seconds"] = _mean([row.seconds for cell in cells for row in cell])
+        lines.append(line)
+    return lines
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV with six digits. The file appears complete or not at all; missing values stay empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with writing(path) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6g}"
+    return value
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read rows that ``write_rows`` wrote, metrics and seconds as numbers; empty cells are left out."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {
+                OLD_NAMES.get(name, name): float(value) if name in METRICS or name in NUMBERS else value
+                for name, value in row.items()
+                if value or name == "note"
+            }
+            for row in csv.DictReader(file)
+        ]
