@@ -9,14 +9,14 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import MultiDomainTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.scale.multi_domain import Domains
+from rhocal.calibrators.scale.multi_domain import DomainScales
 from rhocal.errors import BoundaryWarning, InputError
 
 SCALES = {"attic": 1.0, "cellar": 2.0, "garden": 4.0}
 
 
 def houses(n=1500, seed=0, scales=SCALES):
-    """Domains whose logits are too large by a known factor; the truth has temperature = factor."""
+    """DomainScales whose logits are too large by a known factor; the truth has temperature = factor."""
     parts = [synthetic(n, 4, scale=s, seed=seed + k) for k, s in enumerate(scales.values())]
     logits, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return logits, labels, np.repeat(list(scales), n)
@@ -120,7 +120,7 @@ def test_without_groups_it_is_temperature_scaling(objective):
 
 def test_the_slope_of_the_domains():
     codes = np.array([0, 2, 1, 1, -1, 2])
-    domains, x, h = Domains(codes, 3, 0.8), np.array([0.1, 0.3, -0.2, 0.05]), 1e-6
+    domains, x, h = DomainScales(codes, 3, 0.8), np.array([0.1, 0.3, -0.2, 0.05]), 1e-6
     numeric = [(domains.scales(x + h * e)[0] - domains.scales(x - h * e)[0]) / (2 * h) for e in np.eye(4)]
     pulled = [domains.scales(x)[1](row) for row in np.eye(6)]
     np.testing.assert_allclose(np.transpose(pulled), numeric, atol=1e-8)

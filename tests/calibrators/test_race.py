@@ -30,9 +30,9 @@ def counted(monkeypatch, family):
     fits = []
     fit = family._fit
 
-    def counting(self, data):
+    def counting(self, data, start=None):
         fits.append(data.n_samples)
-        return fit(self, data)
+        return fit(self, data, start)
 
     monkeypatch.setattr(family, "_fit", counting)
     return fits

@@ -40,13 +40,13 @@ class ToyScaling(ScaleCalibrator):
 
     temperature_ = Fitted[float]()
 
-    def _fit_profile(self, profile):
-        norm = profile.norms([2.0], center=self.center == "mean")[0]
-        self.temperature_ = self.factor * float(profile.weights @ norm)
-        return Solution("none", 0.0, converged=True, n_evaluations=1)
+    def _fit(self, data, start=None):
+        norm = data.norms([2.0], center=self.center == "mean")[0]
+        temperature = self.factor * float(data.weights @ norm)
+        return self._new_map(temperature=temperature), Solution("none", 0.0, converged=True, n_evaluations=1)
 
-    def _map(self) -> Map:
-        return scale_map(scale, temperature=self.temperature_)
+    def _map(self, *, temperature) -> Map:
+        return scale_map(scale, temperature=temperature)
 
 
 def scale(ops, parameters, sample):

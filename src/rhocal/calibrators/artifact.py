@@ -72,24 +72,26 @@ def _describe_children(calibrator: Calibrator, name: str, prefix: str, tensors: 
 def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
     """The calibrator that ``_describe`` described."""
     calibrator = _unfitted(about)
+    fitted: dict[str, Any] = {}
     for name in calibrator.parameters:
         if prefix + name not in tensors:
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
         value = tensors[prefix + name]
-        setattr(calibrator, name, value.item() if value.ndim == 0 else value)
+        fitted[name] = value.item() if value.ndim == 0 else value
     for name in calibrator.string_attributes:
-        setattr(calibrator, name, np.array(about["string_attributes"][name]))
+        fitted[name] = np.array(about["string_attributes"][name])
     for name in calibrator.children:
         inside = about["inside"][name]
         if isinstance(inside, list):
-            built = [_build(one, f"{prefix}{name}.{k}.", tensors, card) for k, one in enumerate(inside)]
-            setattr(calibrator, name, built)
+            fitted[name] = [_build(one, f"{prefix}{name}.{k}.", tensors, card) for k, one in enumerate(inside)]
         else:
-            setattr(calibrator, name, _build(inside, f"{prefix}{name}.", tensors, card))
+            fitted[name] = _build(inside, f"{prefix}{name}.", tensors, card)
     calibrator.classes_ = np.asarray(card["classes"])
     # What a calibrator is made of sees checked logits, whatever kind came in at the door.
     calibrator.kind_ = card["kind"] if not prefix else "logits"
     calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
+    new_map = calibrator._new_map  # noqa: SLF001 - our own
+    vars(calibrator)["map_"] = new_map(**{name.removesuffix("_"): value for name, value in fitted.items()})
     return calibrator
 
 

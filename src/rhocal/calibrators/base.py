@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -102,7 +101,6 @@ class Calibrator(ABC):
 
         spec = InputSpec(kind, classes, ignore_index, class_axis)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
-        _ = self.map_  # made now: predictions leave a fitted calibrator as it is
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
@@ -160,21 +158,11 @@ class Calibrator(ABC):
 
     # Where models live ---------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def map_(self) -> Map:
         """The fitted map as a value: its formula and its numbers."""
-        map_ = self._fitted()._map()  # noqa: SLF001 - our own
-        keeps_decision = map_.keeps_decision or self.keeps_decision
-        return replace(map_, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_))
-
-    def portable(self) -> Map:
-        """The fitted map, for ``to_torch``, ``to_onnx`` and ``apply_fn``; an error where they cannot carry it out."""
-        if not self._fitted().is_portable:
-            from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the table knows this file too
-
-            able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.is_portable)
-            raise InputError(f"{self.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
-        return self.map_
+        map_: Map = vars(self._fitted())["map_"]
+        return map_
 
     def apply_fn(self, *, output: Output = "probs", xp: Any = np) -> tuple[ApplyFn, dict[str, NDArray[Any]]]:
         """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
@@ -183,7 +171,7 @@ class Calibrator(ABC):
         more; nothing is checked. Single precision is worked out in single precision, except for maps of a class's
         probability (isotonic and the like), which tell 1 − 1e−9 from 1.
         """
-        map_, probs = self.portable(), wants_probs(output)
+        map_, probs = exported_map(self), wants_probs(output)
 
         def apply(parameters: Parameters, logits: Any) -> Any:
             came = xp.asarray(logits)
@@ -199,7 +187,7 @@ class Calibrator(ABC):
         """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out."""
         from rhocal.torch import CalibratorModule  # noqa: PLC0415 - torch is there when it is asked for
 
-        return CalibratorModule(self.portable(), output=output, class_axis=class_axis)
+        return CalibratorModule(exported_map(self), output=output, class_axis=class_axis)
 
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
         """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out."""
@@ -254,18 +242,25 @@ class Calibrator(ABC):
     # What a family writes ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _fit(self, data: Predictions) -> Solution:
-        """Set the attributes named in ``parameters``."""
+    def _fit(self, data: Any, start: Map | None = None) -> tuple[Map, Solution]:
+        """The map of ``_new_map`` and the evidence. ``data`` are ``Predictions``; of a ``ScaleCalibrator`` a ``Profile``.
 
-    def _fit_from(self, data: Predictions, start: Map) -> Solution:  # noqa: ARG002
-        """The same, beginning where a fit on similar samples ended; families that cannot begin as always."""
-        return self._fit(data)
+        ``start`` is the map of a fit on similar samples: the result is the same, sooner.
+        """
 
     @abstractmethod
-    def _map(self) -> Map:
-        """The fitted numbers as a map; see ``docs/integrations.md``."""
+    def _map(self, *args: Any, **fitted: Any) -> Map:
+        """The map of fitted numbers, which have the names of the ``Fitted`` attributes without the underscore at the end."""
 
     # Common steps --------------------------------------------------------------------------------------------------
+
+    def _new_map(self, **fitted: Any) -> Map:
+        """The map of fitted numbers, from which the ``Fitted`` attributes are read."""
+        map_ = self._map(**fitted)
+        keeps_decision = map_.keeps_decision or self.keeps_decision
+        return replace(
+            map_, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_), fitted=fitted
+        )
 
     def check_groups(self, groups: Any) -> None:
         """Raise an error for groups that the family does not know."""
@@ -291,17 +286,32 @@ class Calibrator(ABC):
         return predictions(logits, kind=kind or self.kind_, class_axis=class_axis, groups=groups)
 
 
-def fit_validated(calibrator: C, data: Predictions, *, kind: Kind | None = None, start: Map | None = None) -> C:
+def fit_validated(
+    calibrator: C, data: Predictions | Profile, *, kind: Kind | None = None, start: Map | None = None
+) -> C:
     """Fit on validated data. ``kind`` is what will go in afterwards (the default: what the data is).
 
     With ``start``, the map of a fit on similar samples, the result is the same, sooner.
     """
     validate_options(calibrator)
-    calibrator.__dict__.pop("map_", None)
-    fit = calibrator._fit if start is None else partial(calibrator._fit_from, start=start)  # noqa: SLF001 - our own
-    calibrator.solution_ = fit(data)
+    if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
+        data = Profile.from_predictions(data)
+    vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
+    map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
+    vars(calibrator)["map_"] = map_
     return calibrator
+
+
+def exported_map(calibrator: Calibrator) -> Map:
+    """The fitted map of a calibrator; an error if torch, ONNX and ``apply_fn`` cannot carry it out."""
+    map_ = calibrator.map_
+    if not calibrator.is_portable:
+        from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the registry imports this module
+
+        able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.is_portable)
+        raise InputError(f"{calibrator.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
+    return map_
 
 
 class ScaleCalibrator(Calibrator):
@@ -322,22 +332,13 @@ class ScaleCalibrator(Calibrator):
 
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
-        validate_options(self)
-        self.__dict__.pop("map_", None)
-        self.solution_ = self._fit_profile(profile)
-        self.classes_, self.kind_ = profile.classes, profile.kind
-        return self
+        return fit_validated(self, profile)
 
-    def _fit(self, data: Predictions) -> Solution:
-        return self._fit_profile(Profile.from_predictions(data))
-
-    def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
-        """Set the attributes named in ``parameters``."""
-        raise InputError(f"{type(self).__name__} cannot be fitted on a profile; it needs the logits themselves")
-
-    def scale(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1) -> NDArray[np.float64]:
+    def scale(
+        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
+    ) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
-        return self.map_.scales(self._border(logits, kind, class_axis))
+        return self.map_.scales(self._border(logits, kind, class_axis, groups))
 
 
 def wants_probs(output: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class Map:
     kind: Kind = "logits"
     """What goes in."""
     n_classes: int = 0
+    fitted: Mapping[str, Any] = field(default_factory=dict)
+    """The fitted attributes of the calibrator, by name: what an artifact stores."""
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -222,7 +224,7 @@ def map_probs(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> Val
 
 def without_numbers(map_: Map) -> Map:
     """The formulas of a map, whose numbers stand elsewhere."""
-    return replace(map_, parameters={})
+    return replace(map_, parameters={}, fitted={})
 
 
 def part(parameters: Parameters, stage: str) -> Parameters:

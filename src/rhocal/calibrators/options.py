@@ -106,7 +106,7 @@ def validate_options(calibrator: Any) -> None:
 
 
 class Fitted(Generic[T]):
-    """A fitted attribute of a calibrator, which an artifact stores: ``temperature_ = Fitted[float]()``.
+    """A fitted attribute of a calibrator, read from ``map_.fitted``: ``temperature_ = Fitted[float]()``.
 
     ``kind`` is ``"number"`` for a number or an array of numbers, ``"names"`` for an array of texts or whole numbers, and
     ``"calibrator"`` for a fitted calibrator or a list of them.
@@ -125,16 +125,16 @@ class Fitted(Generic[T]):
     def __get__(self, calibrator: object | None, owner: type) -> Self | T:
         if calibrator is None:
             return self
-        if self.name not in vars(calibrator):
+        if "solution_" not in vars(calibrator):
             raise not_fitted(
                 f"this {owner.__name__} is not fitted yet: it has no {self.name}; call fit(logits, labels) first"
             )
-        value: T = vars(calibrator)[self.name]
+        value: T = vars(calibrator)["map_"].fitted[self.name.removesuffix("_")]
         return value
 
-    def __set__(self, calibrator: object, value: T) -> None:
-        vars(calibrator)[self.name] = value
-        vars(calibrator).pop("map_", None)  # it was made of the old value
+    def __set__(self, calibrator: Any, value: T) -> None:
+        fitted = {**calibrator.map_.fitted, self.name.removesuffix("_"): value}
+        vars(calibrator)["map_"] = calibrator._new_map(**fitted)  # noqa: SLF001 - our own
 
 
 def fitted_attributes(family: type, kind: str) -> tuple[str, ...]:

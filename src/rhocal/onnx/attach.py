@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from rhocal._version import __version__
+from rhocal.calibrators.base import exported_map
 from rhocal.errors import InputError
 from rhocal.onnx.graph import PREFIX, Wish, emit
 from rhocal.onnx.ops import ELEMENTS
@@ -55,9 +56,9 @@ def attach(
     """
     if write not in {"same", "probs", "logits"}:
         raise InputError(f"write is same, probs or logits; got {write!r}")
-    portable = cal.portable()
+    map_ = exported_map(cal)
     opset = opset_of(model)
-    value = chosen_output(model, output, portable.n_classes, class_axis)
+    value = chosen_output(model, output, map_.n_classes, class_axis)
     place = find_place(model, value, cal, write, class_axis, opset)
     prefix = unused_prefix(model.graph)
     before = f"{prefix}{place.name}_before"
@@ -66,7 +67,7 @@ def attach(
     new.CopyFrom(model)
     graph = new.graph
     rename(graph, place.name, before)
-    builder = emit(portable, place.source, place.name, place.wish, prefix)
+    builder = emit(map_, place.source, place.name, place.wish, prefix)
     graph.node.extend(builder.nodes)
     graph.initializer.extend(builder.initializers)
     if place.replaces:

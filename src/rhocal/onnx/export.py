@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from rhocal.calibrators.base import exported_map
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
@@ -56,7 +57,7 @@ def save_model(
         raise InputError(f"opset must be {OLDEST_OPSET} or newer; got {opset}")
     wish = Wish(output, opset=opset or OPSET)
     names = cal.kind_, "calibrated_probs" if output == "probs" else "calibrated_logits"
-    model = standalone(cal.portable(), wish, names=names, about=about(cal))
+    model = standalone(exported_map(cal), wish, names=names, about=about(cal))
     onnx.checker.check_model(model, full_check=True)
     worst = proof.prove(cal, model, wish)
     _write(model, path)
@@ -77,7 +78,7 @@ def export(
     new, place = attach(original, cal, output, write=write, class_axis=class_axis)
     if new.ByteSize() < LARGEST:
         onnx.checker.check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
-    alone = standalone(cal.portable(), place.wish, names=("scores", "calibrated"), about={})
+    alone = standalone(exported_map(cal), place.wish, names=("scores", "calibrated"), about={})
     worst = proof.prove(cal, alone, place.wish)
     whole = _whole(cal, new, place, class_axis)
     _write(new, path)

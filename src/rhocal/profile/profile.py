@@ -65,6 +65,8 @@ class Profile:
     """What has been read so far: name → one row, or several, of one number a sample."""
     table: CurveTable | None = None
     """Replaces the logits once they are released."""
+    groups: NDArray[Any] | None = None
+    """The group of every sample, if known."""
     log_center: float | None = None
     """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
@@ -95,6 +97,7 @@ class Profile:
             weights=weights / total,
             total_weight=total,
             kept={"mean": sums / logits.shape[1]},
+            groups=data.groups,
         )
 
     @classmethod
@@ -124,6 +127,7 @@ class Profile:
                 if all(name in part.kept for part in parts)
             },
             table=None,
+            groups=None,
         )
         tables = [part.table for part in parts if part.table is not None]
         if len(tables) < len(parts):
@@ -152,6 +156,7 @@ class Profile:
             total_weight=float(len(rows)),
             kept={name: value.take(rows, axis=-1) for name, value in self.kept.items()},
             table=None,
+            groups=None if self.groups is None else self.groups[rows],
         )
         return part if self.table is None else replace(part, table=self.table.take(rows, part))
 

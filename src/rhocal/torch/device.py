@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rhocal.calibrators.base import exported_map
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.errors import InputError
 from rhocal.numerics.kernels import Scan
@@ -89,7 +90,7 @@ def _on_host(values: Tensor) -> Vector:
 def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, class_axis: int, groups: Any) -> Tensor:
     """Logits or probabilities on the device of the scores, without gradients (``to_torch`` has them).
 
-    In the memory of the host NumPy does it on the same memory. On another device the portable map does it there.
+    In the memory of the host NumPy does it on the same memory. On another device torch does it there.
     """
     values = scores.detach()
     if values.device.type == "cpu" or not cal.is_portable:
@@ -101,11 +102,11 @@ def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, 
 
 
 def on_device(cal: Calibrator, values: Tensor, output: str, kind: Kind, class_axis: int) -> Tensor:
-    """The portable map where the scores are; only the fitted numbers travel."""
+    """The map where the scores are; only the fitted numbers are copied."""
     if not torch.isfinite(values).all():
         bad = int((~torch.isfinite(values)).sum())
         raise InputError(f"logits must be finite; {bad} entries are NaN or infinite. Leave those rows out")
-    module = CalibratorModule(replace(cal.portable(), kind=kind), output=output, class_axis=class_axis)
+    module = CalibratorModule(replace(exported_map(cal), kind=kind), output=output, class_axis=class_axis)
     with torch.no_grad():
         wide = values.to(torch.promote_types(values.dtype, torch.float32))
         found: Tensor = module.to(values.device)(wide)

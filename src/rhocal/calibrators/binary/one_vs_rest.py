@@ -70,9 +70,8 @@ class BinaryCalibrator(Calibrator):
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         assert data.labels is not None
-        self.scope_ = SCOPES.index(self.scope)
         scores = ClassScores.of(data.logits, self.sees)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         maps: list[BinaryMap | None] = []
@@ -95,22 +94,16 @@ class BinaryCalibrator(Calibrator):
                 maps.append(None)
                 factors.append(one_sided.factor)
                 trials.append(where | {"one_sided": one_sided.factor})
-        self.one_sided_ = np.array(factors)
-        for name in field_names(self.map):
-            setattr(self, f"{name}_", stacked(maps, name))
+        fields = {name: stacked(maps, name) for name in field_names(self.map)}
+        map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
         warn_unless(converged=converged, what=self.name)
         if data.n_classes > 2:
             self._warn_if_few(float(weights.sum()) / data.n_classes)
         value = float(np.mean(values)) if values else float("nan")
-        return Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
-
-    @property
-    def _of_top(self) -> bool:
-        """Whether the one map is for the top class."""
-        return SCOPES[self.scope_] != ONE_VS_REST
+        return map_, Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
 
     def _warn_if_few(self, samples_per_class: float) -> None:
-        if not self._of_top and samples_per_class < ENOUGH_PER_CLASS:
+        if self.scope == ONE_VS_REST and samples_per_class < ENOUGH_PER_CLASS:
             warn(
                 f"{self.name} fits a map for each class on {samples_per_class:.3g} samples a class; below "
                 f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top-capped' (one map for all), or temperature or field",
@@ -119,30 +112,30 @@ class BinaryCalibrator(Calibrator):
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""
-        if self._of_top:
+        if self.scope != ONE_VS_REST:
             return [None]
         return [1] if n_classes == 2 and self.mirrored else range(n_classes)
 
     def _as_probs(self, score: Vector) -> Vector:
         return score if self.sees == "probs" else expit(score)
 
-    def _map(self) -> Map:
-        missing = ~np.isnan(self.one_sided_)
-        scope, n_classes = SCOPES[self.scope_], len(self.classes_)
+    def _map(self, *, scope: int, one_sided: Vector, **fields: Vector) -> Map:
+        missing, n_classes = ~np.isnan(one_sided), len(self.classes_)
+        is_one_vs_rest = SCOPES[scope] == ONE_VS_REST
         parameters: dict[str, Any] = {
             "sees": self.sees,
             "n_classes": n_classes,
             "order": np.arange(n_classes, dtype=np.float64),
-            "behind": BEHIND if scope == TOP_CAPPED else None,
+            "behind": BEHIND if SCOPES[scope] == TOP_CAPPED else None,
         }
         if missing.any():
-            parameters |= {"missing": missing, "factor": np.nan_to_num(self.one_sided_)}
+            parameters |= {"missing": missing, "factor": np.nan_to_num(one_sided)}
         formula: Formula = unchanged
         if not missing.all():
             formula = self.map.formula
-            parameters |= self.map.tables({name: getattr(self, f"{name}_") for name in field_names(self.map)})
-        whole = formulas.one_vs_rest if scope == ONE_VS_REST else formulas.of_top
-        if scope == ONE_VS_REST and len(missing) == 1:
+            parameters |= self.map.tables(fields)
+        whole = formulas.one_vs_rest if is_one_vs_rest else formulas.of_top
+        if is_one_vs_rest and len(missing) == 1:
             whole = formulas.mirrored
         # A formula has some ten arrays at a time, so that blocks are smaller than where there are one or two.
         entries = max(BLOCK_ENTRIES // 8, TABLE_ROWS * n_classes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.formulas import class_scores, one_sided, top_score
-from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SCOPES, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import Vector, expit
@@ -113,10 +113,10 @@ class VennAbers(BinaryCalibrator):
         With one map for the confidence: of the predicted class, shape (n_samples,). A class that never occurred in the tune
         set has no interval: both are its probability.
         """
-        parameters = self.map_.parameters
+        parameters, of_top = self.map_.parameters, SCOPES[self.scope_] != ONE_VS_REST
         z = self._border(logits, kind, class_axis).logits.astype(np.float64)
-        score = (top_score if self._of_top else class_scores)(NUMPY, parameters, z)
-        is_mirrored = not self._of_top and len(self.one_sided_) == 1
+        score = (top_score if of_top else class_scores)(NUMPY, parameters, z)
+        is_mirrored = not of_top and len(self.one_sided_) == 1
         score = score[:, 1:] if is_mirrored else score
         low = high = expit(score)
         if "scores" in parameters:
@@ -124,7 +124,7 @@ class VennAbers(BinaryCalibrator):
         if "missing" in parameters:
             p = one_sided(NUMPY, parameters["factor"], expit(score))
             low, high = (np.where(parameters["missing"], p, bound) for bound in (low, high))
-        if self._of_top:
+        if of_top:
             return low[:, 0], high[:, 0]
         return (np.hstack([1 - high, low]), np.hstack([1 - low, high])) if is_mirrored else (low, high)
 

@@ -67,15 +67,15 @@ class AutoCalibrator(Calibrator):
 
     chosen_ = Fitted[Calibrator]("calibrator")
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         methods = {name: unfitted(name) for name in self.methods}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
         best, trials = Race(data, tried, self.n_folds, self.time_budget).run()
-        self.chosen_ = fit_validated(tried[best], data, kind="logits")
-        inner = self.chosen_.solution_
+        chosen = fit_validated(tried[best], data, kind="logits")
+        inner = chosen.solution_
         reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
-        return Solution(
+        return self._new_map(chosen=chosen), Solution(
             f"held-out nll ({best}: {inner.objective})",
             inner.value,
             inner.converged,
@@ -94,5 +94,5 @@ class AutoCalibrator(Calibrator):
             return "fewer samples than entries of its matrix"
         return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
-    def _map(self) -> Map:
-        return self.chosen_.map_
+    def _map(self, *, chosen: Calibrator) -> Map:
+        return chosen.map_

@@ -48,20 +48,20 @@ class Chain(Calibrator):
     first_ = Fitted[Calibrator]("calibrator")
     second_ = Fitted[Calibrator]("calibrator")
 
-    def _fit(self, data: Predictions) -> Solution:
-        self.first_ = fit_validated(unfitted(self.first), data, kind="logits")
-        parts = CrossFit.from_predictions(self.first, data, self.n_folds, self.first_)
-        outputs = parts.outputs(data) if parts.models else self.first_.map_.logits(data)
-        self.second_ = fit_validated(unfitted(self.second), replace(data, kind="logits", scores=outputs), kind="logits")
-        first, second = self.first_.solution_, self.second_.solution_
-        return Solution(
-            f"{first.objective}, then {second.objective}",
-            second.value,
-            first.converged and second.converged,
-            first.n_evaluations + second.n_evaluations,
-            "; ".join(filter(None, (first.at_bound, second.at_bound))),
-            (*({"stage": 1, **row} for row in first.trials), *({"stage": 2, **row} for row in second.trials)),
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+        first = fit_validated(unfitted(self.first), data, kind="logits")
+        parts = CrossFit.from_predictions(self.first, data, self.n_folds, first)
+        outputs = parts.outputs(data) if parts.models else first.map_.logits(data)
+        second = fit_validated(unfitted(self.second), replace(data, kind="logits", scores=outputs), kind="logits")
+        one, two = first.solution_, second.solution_
+        return self._new_map(first=first, second=second), Solution(
+            f"{one.objective}, then {two.objective}",
+            two.value,
+            one.converged and two.converged,
+            one.n_evaluations + two.n_evaluations,
+            "; ".join(filter(None, (one.at_bound, two.at_bound))),
+            (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
         )
 
-    def _map(self) -> Map:
-        return chain_map(self.first_.map_, self.second_.map_)
+    def _map(self, *, first: Calibrator, second: Calibrator) -> Map:
+        return chain_map(first.map_, second.map_)

@@ -47,14 +47,14 @@ class CrossFitted(Calibrator):
 
     members_ = Fitted[list[Calibrator]]("calibrator")
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         models = CrossFit.from_predictions(self.calibrator, data, self.n_folds).models
         # Samples that cannot be divided into folds are fitted together.
-        self.members_ = list(models) or [fit_validated(unfitted(self.calibrator), data, kind="logits")]
-        return _evidence(self.members_)
+        members = list(models) or [fit_validated(unfitted(self.calibrator), data, kind="logits")]
+        return self._new_map(members=members), _mean_solution(members)
 
-    def _map(self) -> Map:
-        return mean_map([member.map_ for member in self.members_])
+    def _map(self, *, members: Sequence[Calibrator]) -> Map:
+        return mean_map([member.map_ for member in members])
 
 
 @dataclass(eq=False, repr=False)
@@ -79,15 +79,15 @@ class Average(Calibrator):
 
     members_ = Fitted[list[Calibrator]]("calibrator")
 
-    def _fit(self, data: Predictions) -> Solution:
-        self.members_ = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]
-        return _evidence(self.members_)
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+        members = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]
+        return self._new_map(members=members), _mean_solution(members)
 
-    def _map(self) -> Map:
-        return mean_map([member.map_ for member in self.members_])
+    def _map(self, *, members: Sequence[Calibrator]) -> Map:
+        return mean_map([member.map_ for member in members])
 
 
-def _evidence(members: Sequence[Calibrator]) -> Solution:
+def _mean_solution(members: Sequence[Calibrator]) -> Solution:
     """The mean of what the members came down to; converged if all did."""
     solutions = [member.solution_ for member in members]
     return Solution(

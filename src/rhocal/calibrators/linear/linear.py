@@ -258,11 +258,10 @@ class LinearProblem:
         return np.maximum(found, SMALLEST_CURVATURE * found.max())
 
 
-def fitted_map(problem: LinearProblem, found: optimize.Minimum, what: str) -> tuple[Vector, Vector, optimize.Solution]:
-    """W and b at the minimum found of a problem, and the evidence."""
-    warn_unless(converged=found.converged, what=what)
-    evidence = optimize.Solution(str(problem.target), found.value, found.converged, found.n_evaluations)
-    return *problem.weight_and_bias(found.x), evidence
+def linear_solution(problem: LinearProblem, minimum: optimize.Minimum, what: str) -> optimize.Solution:
+    """The evidence of the minimum of a problem."""
+    warn_unless(converged=minimum.converged, what=what)
+    return optimize.Solution(str(problem.target), minimum.value, minimum.converged, minimum.n_evaluations)
 
 
 def check_size(n_classes: int, method: str, instead: str) -> None:

@@ -20,6 +20,7 @@ from rhocal.profile.profile import Profile
 if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Formula, Ops, Parameters, Value
+    from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
 
@@ -68,17 +69,18 @@ class MatrixScaling(LinearCalibrator):
     n_folds: int = option(3, minimum=2)
     kappa: float = option(1e-4, above=0)
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "svs or vector")
         profile = Profile.from_predictions(data)
         scale = linear.nll_scale(profile)
         part = Part(scale * INPUTS[self.inputs](NUMPY, {}, data.logits.astype(np.float64)), data, profile)
-        strengths, start, trials = odir.choose(part, objective(self.objective))
+        strengths, first, trials = odir.choose(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), *strengths)
-        weight, self.bias_, evidence = linear.fitted_map(problem, problem.minimum(start), "matrix scaling")
-        self.weight_ = scale * weight
-        return replace(evidence, trials=trials)
+        minimum = problem.minimum(first)
+        weight, bias = problem.weight_and_bias(minimum.x)
+        solution = replace(linear.linear_solution(problem, minimum, "matrix scaling"), trials=trials)
+        return self._new_map(weight=scale * weight, bias=bias), solution
 
-    def _map(self) -> Map:
-        return linear.linear_map(INPUTS[self.inputs], self.weight_, self.bias_)
+    def _map(self, *, weight: Vector, bias: Vector) -> Map:
+        return linear.linear_map(INPUTS[self.inputs], weight, bias)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
 
@@ -61,30 +62,29 @@ class StructuredScaling(LinearCalibrator):
     scale_ = Fitted[float]()
     mix_ = Fitted[float]()
 
-    def _fit(self, data: Predictions) -> Solution:
-        return self._fit_from(data, None)
-
-    def _fit_from(self, data: Predictions, start: Map | None) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)
-        self.scale_, self.mix_ = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
+        scale, mix = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
         each = data.n_classes / profile.total_weight
         off_diagonal = None
         if self.ridge_off_diagonal is not None:
             linear.check_size(data.n_classes, "sms", "svs")
             off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
-        x = features(NUMPY, self._smoothing(data.n_classes), data.logits.astype(np.float64))
+        x = features(NUMPY, smoothing(scale, mix, data.n_classes), data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
         minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
-        self.weight_, self.bias_, evidence = linear.fitted_map(problem, minimum, "structured scaling")
-        return evidence
+        weight, bias = problem.weight_and_bias(minimum.x)
+        solution = linear.linear_solution(problem, minimum, "structured scaling")
+        return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
 
-    def _map(self) -> Map:
-        return linear.linear_map(features, self.weight_, self.bias_, **self._smoothing(len(self.bias_)))
+    def _map(self, *, weight: Vector, bias: Vector, scale: float, mix: float) -> Map:
+        return linear.linear_map(features, weight, bias, **smoothing(scale, mix, len(bias)))
 
-    def _smoothing(self, n_classes: int) -> dict[str, Any]:
-        """The numbers of ``features``."""
-        return {"scale": np.array(self.scale_), "mix": np.array(self.mix_), "n_classes": float(n_classes)}
+
+def smoothing(scale: float, mix: float, n_classes: int) -> dict[str, Any]:
+    """The parameters of ``features``."""
+    return {"scale": np.array(scale), "mix": np.array(mix), "n_classes": float(n_classes)}
 
 
 def features(ops: Ops, parameters: Parameters, logits: Value) -> Value:

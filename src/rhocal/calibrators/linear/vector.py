@@ -11,8 +11,8 @@ from rhocal.calibrators.linear.linear import (
     LinearCalibrator,
     LinearProblem,
     Ridge,
-    fitted_map,
     linear_map,
+    linear_solution,
     nll_scale,
 )
 from rhocal.calibrators.map import Map, unchanged
@@ -71,7 +71,7 @@ class VectorScaling(LinearCalibrator):
     learning_rate: float = option(200.0, above=0)
     random_state: int | None = option(0, minimum=0)
 
-    def _fit(self, data: Predictions) -> Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         profile = Profile.from_predictions(data)
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
@@ -80,12 +80,11 @@ class VectorScaling(LinearCalibrator):
         first = self._first(scale, profile.n_classes)
         if self.solver == "sgd":
             steps = {name: getattr(self, name) for name in ("n_steps", "learning_rate", "random_state")}
-            found = problem.descend(first, **steps)
+            minimum = problem.descend(first, **steps)
         else:
-            found = problem.minimum(first)
-        weight, self.bias_, evidence = fitted_map(problem, found, "vector scaling")
-        self.weight_ = scale * weight
-        return evidence
+            minimum = problem.minimum(first)
+        weight, bias = problem.weight_and_bias(minimum.x)
+        return self._new_map(weight=scale * weight, bias=bias), linear_solution(problem, minimum, "vector scaling")
 
     def _first(self, scale: float, n_classes: int) -> Vector:
         """The start as rows (Δ_j, b_j), with a_j = scale·(1 + Δ_j)."""
@@ -96,5 +95,5 @@ class VectorScaling(LinearCalibrator):
             first[:, 0] = np.random.default_rng(self.random_state).normal(size=n_classes) / scale - 1
         return first
 
-    def _map(self) -> Map:
-        return linear_map(unchanged, self.weight_, self.bias_)
+    def _map(self, *, weight: Vector, bias: Vector) -> Map:
+        return linear_map(unchanged, weight, bias)

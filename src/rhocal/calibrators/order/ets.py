@@ -58,31 +58,31 @@ class EnsembleTemperatureScaling(OrderCalibrator):
     temperature_ = Fitted[float]()
     weights_ = Fitted[Vector]()
 
-    def _fit(self, data: Predictions) -> optimize.Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
         target = objective(self.objective)
         profile = Profile.from_predictions(data)
         if not profile.spread > 0:
-            self.temperature_, self.weights_ = 1.0, np.array([1.0, 0.0, 0.0])
-            return equal_logits_solution(target)
+            return self._new_map(temperature=1.0, weights=np.array([1.0, 0.0, 0.0])), equal_logits_solution(target)
         search = ScaleSearch.from_profile(profile)
         mixture = Mixture(data, search, search.prepared(target))
         bounds = [search.bounds, (0.0, 1.0), (0.0, MAX_UNIFORM)]
-        starts = [np.clip([search.log_scale + s[0], s[1], s[2]], *np.transpose(bounds)) for s in STARTS]
         plain = np.array([search.log_scale, 0.0, 0.0])
         value = mixture(plain)[0]
         lowest = optimize.Minimum(plain, value, converged=True, n_evaluations=1)
-        for start in starts:
-            trial = optimize.lbfgs(mixture, start, bounds)
+        for above, *both in STARTS:
+            first = np.clip([search.log_scale + above, *both], *np.transpose(bounds))
+            trial = optimize.lbfgs(mixture, first, bounds)
             lowest = trial if trial.value < lowest.value else lowest
         if not mixture.is_exact:
             lowest = optimize.lbfgs(Mixture(data, search, mixture.target, exact=True), lowest.x, bounds)
-        self.temperature_, self.weights_ = float(np.exp(-lowest.x[0])), shares(lowest.x)
-        at_bound = bound_reached(float(lowest.x[0]), search.bounds) if self.weights_[0] > 0 else ""
+        weights = shares(lowest.x)
+        at_bound = bound_reached(float(lowest.x[0]), search.bounds) if weights[0] > 0 else ""
         warn_unless(converged=lowest.converged, what="ensemble temperature scaling")
-        return optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
+        solution = optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
+        return self._new_map(temperature=float(np.exp(-lowest.x[0])), weights=weights), solution
 
-    def _map(self) -> Map:
-        numbers = {"temperature": np.array(self.temperature_), "weights": self.weights_}
+    def _map(self, *, temperature: float, weights: Vector) -> Map:
+        numbers = {"temperature": np.array(temperature), "weights": weights}
         return Map(mixture, {**numbers, "n_classes": float(len(self.classes_))})
 
 

@@ -83,38 +83,37 @@ class IntraOrderPreserving(OrderCalibrator):
     slopes_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Predictions) -> optimize.Solution:
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
         target = objective(self.objective)
         profile = Profile.from_predictions(data)
-        self.knots_, self.slopes_ = np.array(KNOTS), np.ones(len(KNOTS))
+        knots, line = np.array(KNOTS), np.ones(len(KNOTS))
         if not profile.spread > 0:
-            self.unit_, self.ridge_ = 1.0, np.inf
-            return equal_logits_solution(target)
+            return self._new_map(unit=1.0, knots=knots, slopes=line, ridge=np.inf), equal_logits_solution(target)
         search = ScaleSearch.from_profile(profile)
-        self.unit_ = float(np.exp(search.log_scale))
         target = search.prepared(target)
         at_bound = bound_reached(search.log_scale, search.bounds)
-        start: Vector | None = None
+        first: Vector | None = None
         trials: tuple[dict[str, Any], ...] = ()
         if at_bound:  # the slopes would run away just as the temperature does
-            self.ridge_ = np.inf
+            ridge = np.inf
         elif isinstance(self.ridge, str):
-            self.ridge_, start, trials = choose_ridge(data, search, target, self.n_folds)
+            ridge, first, trials = choose_ridge(data, search, target, self.n_folds)
         else:
-            self.ridge_ = float(self.ridge)
+            ridge = float(self.ridge)
         pieces = Pieces(data, search, target, thinned_rows(search, MAX_FITTING_ENTRIES))
-        minimum = pieces.minimum(self.ridge_, np.ones(len(KNOTS)), start)
-        self.slopes_ = minimum.x
+        minimum = pieces.minimum(ridge, line, first)
         warn_unless(converged=minimum.converged, what="intra order-preserving map")
-        return optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, trials)
-
-    def _map(self) -> Map:
-        later = padded(self.knots_[1:], np.inf)  # the first piece begins at 0, where gaps begin
-        begin = np.r_[0.0, np.cumsum(self.slopes_[:-1] * np.diff(self.knots_))]
-        numbers = {"unit": np.array(self.unit_), "later": later, "first": np.zeros(1, np.int64)}
-        return Map(
-            pieces, {**numbers, "knots": self.knots_, "begin": begin, "slopes": self.slopes_, "width": len(later)}
+        unit = float(np.exp(search.log_scale))
+        return (
+            self._new_map(unit=unit, knots=knots, slopes=minimum.x, ridge=ridge),
+            optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, trials),
         )
+
+    def _map(self, *, unit: float, knots: Vector, slopes: Vector, ridge: float) -> Map:  # noqa: ARG002
+        later = padded(knots[1:], np.inf)  # the first piece begins at 0, where gaps begin
+        begin = np.r_[0.0, np.cumsum(slopes[:-1] * np.diff(knots))]
+        numbers = {"unit": np.array(unit), "later": later, "first": np.zeros(1, np.int64)}
+        return Map(pieces, {**numbers, "knots": knots, "begin": begin, "slopes": slopes, "width": len(later)})
 
 
 def pieces(ops: Ops, parameters: Parameters, logits: Value) -> Value:

@@ -69,34 +69,37 @@ class PolynomialScaling(OrderCalibrator):
     unit_ = Fitted[float]()
     coefficients_ = Fitted[Vector]()
 
-    def _fit(self, data: Predictions) -> optimize.Solution:
-        self.unit_, self.coefficients_ = 1.0, np.array([0.0, 1.0])
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+        line = np.array([0.0, 1.0])
         profile = Profile.from_predictions(data)
         what = "squared error of membership"
         if not profile.spread > 0:
-            return equal_logits_solution(what)
+            return self._new_map(unit=1.0, coefficients=line), equal_logits_solution(what)
         search = ScaleSearch.from_profile(profile)
-        self.unit_ = float(np.exp(search.log_scale))
+        unit = float(np.exp(search.log_scale))
         at_bound = bound_reached(search.log_scale, search.bounds)
         if at_bound:  # nothing to regress on
-            return optimize.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
+            solution = optimize.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
+            return self._new_map(unit=unit, coefficients=line), solution
         top = DEGREES[-1] if isinstance(self.degree, str) else self.degree
-        moments = Moments(data, profile, self.unit_, top)
+        moments = Moments(data, profile, unit, top)
         trials: tuple[dict[str, Any], ...] = ()
         degree = self.degree
         if isinstance(degree, str):
             degree, trials = choose_degree(moments, search, self.ridge, self.n_folds)
         strength = self.ridge / profile.total_weight
         gram, linear = moments.of(np.arange(profile.n_samples))
-        self.coefficients_ = regress(gram, linear, degree, strength)
-        c = elevation(len(self.coefficients_) - 1, top) @ self.coefficients_
-        return optimize.Solution(what, float(c @ gram @ c - 2 * c @ linear + 1), True, 2, "", trials)  # noqa: FBT003
+        coefficients = regress(gram, linear, degree, strength)
+        c = elevation(len(coefficients) - 1, top) @ coefficients
+        value = float(c @ gram @ c - 2 * c @ linear + 1)
+        solution = optimize.Solution(what, value, True, 2, "", trials)  # noqa: FBT003
+        return self._new_map(unit=unit, coefficients=coefficients), solution
 
-    def _map(self) -> Map:
-        degree = len(self.coefficients_) - 1
+    def _map(self, *, unit: float, coefficients: Vector) -> Map:
+        degree = len(coefficients) - 1
         # Σ c_k C(d, k) s^k (1 − s)^(d − k), the binomials taken into the numbers.
-        numbers = self.coefficients_ * [math.comb(degree, k) for k in range(degree + 1)]
-        return Map(log_polynomial, {"unit": np.array(self.unit_), "coefficients": numbers, "degree": degree})
+        numbers = coefficients * [math.comb(degree, k) for k in range(degree + 1)]
+        return Map(log_polynomial, {"unit": np.array(unit), "coefficients": numbers, "degree": degree})
 
 
 def log_polynomial(ops: Ops, parameters: Parameters, logits: Value) -> Value:

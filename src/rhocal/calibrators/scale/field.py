@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rhocal.calibrators.cross_validation import CAUTION, GUARD
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import STANDARD, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.features import profile_features, raw_features, standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
 from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
@@ -77,25 +77,18 @@ class FieldScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit_profile(self, profile: Profile) -> Solution:
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        features = StandardizedFeatures.from_profile(
-            profile, lambda unit: profile_features(profile, unit, self.features)
-        )
-        features.store_on(self)
+        features = StandardizedFeatures.from_profile(data, lambda unit: profile_features(data, unit, self.features))
         field = LinearLogScale(features.values, features.unit)
         if features.search is None:
-            self.bias_, self.weights_, self.ridge_ = 0.0, field.start(0.0)[1:], np.inf
-            return equal_logits_solution(target)
-        x, self.ridge_, solution = ridges.fit_scale_map(
-            features.search, field, target, RIDGES, options, "field scaling"
-        )
-        self.bias_, self.weights_ = float(x[0]), x[1:]
-        return solution
+            x, ridge, solution = field.start(0.0), np.inf, equal_logits_solution(target)
+        else:
+            x, ridge, solution = ridges.fit_scale_map(features.search, field, target, RIDGES, options, "field scaling")
+        return self._new_map(**features.fitted, bias=float(x[0]), weights=x[1:], ridge=ridge), solution
 
-    def _map(self) -> Map:
-        numbers = {name: getattr(self, f"{name}_") for name in ("unit", "bias", "weights", *STANDARD)}
+    def _map(self, *, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
         return scale_map(scale, features=tuple(self.features), **numbers)
 
 
@@ -104,7 +97,7 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     raw = raw_features(ops, sample, parameters["unit"], parameters["features"])
     features = standardize(ops, raw, parameters)
     log_scale = parameters["bias"] + ops.sum(parameters["weights"] * features)
-    return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
+    return ridges.bounded_scale_formula(ops, log_scale, parameters["unit"])
 
 
 class LinearLogScale:

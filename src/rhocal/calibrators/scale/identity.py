@@ -21,8 +21,8 @@ class Identity(ScaleCalibrator):
 
     name = "identity"
 
-    def _fit_profile(self, profile: Profile) -> Solution:  # noqa: ARG002
-        return Solution("none", 0.0, converged=True, n_evaluations=0)
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+        return self._new_map(), Solution("none", 0.0, converged=True, n_evaluations=0)
 
     def _map(self) -> Map:
         return scale_map(scale)

@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rhocal.calibrators.base import ScaleCalibrator, fit_validated
+from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import STANDARD, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.features import profile_features, raw_features, standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
 from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
-from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal import optimize
     from rhocal.calibrators.scale.scale_search import ScaleSearch
-    from rhocal.data.predictions import Kind, Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.profile.profile import Profile
     from rhocal.profile.sample_features import SampleFeatures
 
 RIDGES = (np.inf, 300.0, 30.0, 3.0)
@@ -94,49 +93,53 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Predictions) -> optimize.Solution:
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+        if data.groups is None or not data.spread > 0:
+            return self._fit_one_temperature(data)
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, GUARD, CAUTION, self.n_folds)
-        profile = Profile.from_predictions(data)
-        if data.groups is None or not profile.spread > 0:
-            return self._one_domain(data)
-        features = StandardizedFeatures.from_profile(profile, lambda unit: profile_features(profile, unit, FEATURES))
-        features.store_on(self)
-        search, unit = features.search, features.unit
+        features = StandardizedFeatures.from_profile(data, lambda unit: profile_features(data, unit, FEATURES))
+        search = features.search
         assert search is not None
-        self.domains_ = np.unique(data.groups[profile.weights > 0])
-        codes = _codes(data.groups, self.domains_)
-        domains = Domains(codes, len(self.domains_), unit)
+        domains = np.unique(data.groups[data.weights > 0])
+        codes = _codes(data.groups, domains)
+        domain_scales = DomainScales(codes, len(domains), features.unit)
         what = "multi-domain temperature scaling"
-        x, self.ridge_, solution = ridges.fit_scale_map(search, domains, target, RIDGES, options, what)
-        scales = ridges.bounded_scale(x[0] + x[1:], unit)[0]
-        self.temperature_, self.temperatures_ = float(np.exp(-x[0])), 1 / scales
+        x, ridge, solution = ridges.fit_scale_map(search, domain_scales, target, RIDGES, options, what)
+        scales = ridges.bounded_scale(x[0] + x[1:], features.unit)[0]
         prepared = search.prepared(target)
-        self.weights_ = predict_log_scale(search, prepared, codes, np.log(scales), features.values, float(x[0]))
-        return solution
+        weights = predict_log_scale(search, prepared, codes, np.log(scales), features.values, float(x[0]))
+        map_ = self._new_map(
+            **features.fitted,
+            temperature=float(np.exp(-x[0])),
+            domains=domains,
+            temperatures=1 / scales,
+            weights=weights,
+            ridge=ridge,
+        )
+        return map_, solution
 
-    def _one_domain(self, data: Predictions) -> optimize.Solution:
+    def _fit_one_temperature(self, profile: Profile) -> tuple[Map, optimize.Solution]:
         """Plain temperature scaling."""
-        plain = fit_validated(TemperatureScaling(self.objective), data, kind="logits")
+        plain = TemperatureScaling(self.objective).fit_profile(profile)
         n = len(FEATURES)
-        self.unit_, self.temperature_, self.ridge_ = 1.0, plain.temperature_, np.inf
-        self.domains_ = np.zeros(0, np.int64) if data.groups is None else np.unique(data.groups)
-        self.temperatures_ = np.full(len(self.domains_), plain.temperature_)
-        self.weights_ = np.r_[-np.log(plain.temperature_), np.zeros(n)]
-        self.low_, self.high_, self.mean_, self.sd_ = np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n)
-        return plain.solution_
+        domains = np.zeros(0, np.int64) if profile.groups is None else np.unique(profile.groups)
+        map_ = self._new_map(
+            unit=1.0,
+            low=np.zeros(n),
+            high=np.zeros(n),
+            mean=np.zeros(n),
+            sd=np.ones(n),
+            temperature=plain.temperature_,
+            domains=domains,
+            temperatures=np.full(len(domains), plain.temperature_),
+            weights=np.r_[-np.log(plain.temperature_), np.zeros(n)],
+            ridge=np.inf,
+        )
+        return map_, plain.solution_
 
-    def scale(
-        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
-    ) -> NDArray[np.float64]:
-        """The number that multiplies each sample's logits; 1/scale is its temperature."""
-        return self.map_.scales(self._border(logits, kind, class_axis, groups))
-
-    def _map(self) -> Map:
-        numbers = {
-            name: getattr(self, f"{name}_") for name in ("unit", "temperature", "temperatures", "weights", *STANDARD)
-        }
-        return scale_map(scale, domains=self.domains_, **numbers)
+    def _map(self, *, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
+        return scale_map(scale, **numbers)
 
 
 def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
@@ -153,7 +156,7 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     return ops.where(codes >= 0, own, predicted)
 
 
-class Domains:
+class DomainScales:
     """log σ = x₀ + x_g, g the domain of the sample; the ridge pulls the x_g to 0."""
 
     def __init__(self, codes: NDArray[np.intp], n_domains: int, unit: float) -> None:

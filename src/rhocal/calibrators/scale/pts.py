@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rhocal.calibrators.cross_validation import CAUTION, GUARD
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import STANDARD, standardize
+from rhocal.calibrators.scale.features import standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
 from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
@@ -77,31 +77,29 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit_profile(self, profile: Profile) -> Solution:
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
-        top = ProfileFeatures(profile).centered_top(self.top_k)
-        features = StandardizedFeatures.from_profile(profile, lambda unit: unit * top)
-        features.store_on(self)
+        top = ProfileFeatures(data).centered_top(self.top_k)
+        features = StandardizedFeatures.from_profile(data, lambda unit: unit * top)
         widths = WIDTHS if isinstance(self.n_hidden, str) else (self.n_hidden,)
         networks = [ScaleNetwork(features.values, features.unit, width, self.random_state) for width in widths]
         if features.search is None:
-            self.network_, self.ridge_ = networks[0].start(0.0), np.inf
-            return equal_logits_solution(target)
+            fitted = {"network": networks[0].start(0.0), "ridge": np.inf}
+            return self._new_map(**features.fitted, **fitted), equal_logits_solution(target)
         prepared = features.search.prepared(target)
         choices = [ridges.choose_ridge(features.search, network, prepared, RIDGES, options) for network in networks]
         best = min(range(len(widths)), key=lambda i: choices[i].score)
-        self.network_, self.ridge_, solution = ridges.fit_scale_map(
+        x, ridge, solution = ridges.fit_scale_map(
             features.search, networks[best], target, RIDGES, options, "parameterised temperature scaling", choices[best]
         )
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
-        return replace(solution, trials=tuple(rows))
+        return self._new_map(**features.fitted, network=x, ridge=ridge), replace(solution, trials=tuple(rows))
 
-    def _map(self) -> Map:
-        k = len(self.low_)
-        h = (len(self.network_) - 1) // (2 + k)
-        bias, v, c, w = np.split(self.network_, [1, 1 + h, 1 + 2 * h])
-        numbers = {name: getattr(self, f"{name}_") for name in ("unit", *STANDARD)}
+    def _map(self, *, network: Vector, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
+        k = len(numbers["low"])
+        h = (len(network) - 1) // (2 + k)
+        bias, v, c, w = np.split(network, [1, 1 + h, 1 + 2 * h])
         return scale_map(scale, **numbers, bias=float(bias[0]), v=v, c=c, w=w.reshape(h, k).T, k=k)
 
 
@@ -110,7 +108,7 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     inputs = standardize(ops, parameters["unit"] * sample.centered_top(parameters["k"]), parameters)
     hidden = ops.tanh(ops.matmul(inputs, parameters["w"]) + parameters["c"])
     log_scale = parameters["bias"] + ops.sum(parameters["v"] * hidden)
-    return ridges.portable_bounded_scale(ops, log_scale, parameters["unit"])
+    return ridges.bounded_scale_formula(ops, log_scale, parameters["unit"])
 
 
 class ScaleNetwork:

@@ -26,6 +26,7 @@ from rhocal.calibrators.scale.rho_search import (
     trial_rows,
 )
 from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
+from rhocal.calibrators.scale.standardized_features import equal_logits_solution
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.kernels import GRID
@@ -121,12 +122,11 @@ class RhoNormScaling(ScaleCalibrator):
         """The paper's preset; options given here go before it."""
         return cls(**{**PAPER, **options})
 
-    def _fit_profile(self, profile: Profile) -> optimize.Solution:
-        objectives, forms = self._objectives(), self._rhos()
-        self.center_ = self.center
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+        profile, objectives, forms = data, self._objectives(), self._rhos()
         if not profile.spread > 0:
-            self.rho_, self.gamma_, self.beta_, self.alpha_ = 2.0, 0.0, 1.0, 0.0
-            return optimize.Solution("none", float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003
+            map_ = self._new_map(rho=2.0, gamma=0.0, beta=1.0, alpha=0.0, center=self.center)
+            return map_, equal_logits_solution("none")
         fit = ScaleSearch.from_profile(profile, kappa=self.kappa or 0.0)
         norms: Sequence[Norm] = (
             [LearnedNorm(fit, forms, center=self.center)]
@@ -147,11 +147,10 @@ class RhoNormScaling(ScaleCalibrator):
                 minimum = searches[best.alpha].refined(best.norm, minimum)
             if fit.fast is not profile:
                 minimum = searches[best.alpha].finished(best.norm, minimum)
-        self.rho_, self.gamma_, self.beta_ = best.norm.parameters(minimum.x)
-        self.alpha_ = best.alpha
+        rho, gamma, beta = best.norm.parameters(minimum.x)
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
         warn_unless(converged=minimum.converged, what="rho-norm scaling")
-        return optimize.Solution(
+        solution = optimize.Solution(
             str(objectives[best.alpha]),
             minimum.value,
             minimum.converged,
@@ -159,11 +158,12 @@ class RhoNormScaling(ScaleCalibrator):
             at_bound,
             tuple(trial_rows(trials)),
         )
+        return self._new_map(rho=rho, gamma=gamma, beta=beta, alpha=best.alpha, center=self.center), solution
 
-    def _map(self) -> Map:
-        if self.gamma_ == 0:  # no norm need be read
-            return scale_map(temperature.scale, temperature=self.beta_)
-        return scale_map(scale, rho=self.rho_, gamma=self.gamma_, beta=self.beta_, center=bool(self.center_))
+    def _map(self, *, rho: float, gamma: float, beta: float, alpha: float, center: bool) -> Map:  # noqa: ARG002
+        if gamma == 0:  # no norm need be read
+            return scale_map(temperature.scale, temperature=beta)
+        return scale_map(scale, rho=rho, gamma=gamma, beta=beta, center=bool(center))
 
     def _objectives(self) -> dict[float, Objective]:
         """α → the objective with that weight of the KL term."""

@@ -94,8 +94,8 @@ def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
     return scale, np.where(np.abs(away) < np.log(SCALE_REACH), scale, 0.0)
 
 
-def portable_bounded_scale(ops: Ops, log_scale: Value, unit: Value) -> Value:
-    """The scale of ``bounded_scale`` over portable operations."""
+def bounded_scale_formula(ops: Ops, log_scale: Value, unit: Value) -> Value:
+    """The scale of ``bounded_scale`` as a formula of a map."""
     reach = float(np.log(SCALE_REACH))
     return unit * ops.exp(ops.clip(log_scale - ops.log(unit), -reach, reach))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.scale.features import Standardization
+from rhocal.calibrators.scale.features import STANDARD, Standardization
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.optimize import Solution
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
     from rhocal.objectives import Objective
     from rhocal.profile.profile import Profile
-
-
-class HasStandardization(Protocol):
-    """A calibrator that keeps the NLL-optimal scale, and of each feature the range, mean and deviation."""
-
-    unit_: float
-    low_: Vector
-    high_: Vector
-    mean_: Vector
-    sd_: Vector
 
 
 @dataclass(frozen=True)
@@ -50,11 +40,10 @@ class StandardizedFeatures:
         standard = Standardization.from_features(raw, profile.weights)
         return cls(search, unit, standard, standard(raw))
 
-    def store_on(self, calibrator: HasStandardization) -> None:
-        """Store the numbers that the features of other samples are standardized with."""
-        calibrator.unit_ = self.unit
-        calibrator.low_, calibrator.high_ = self.standard.low, self.standard.high
-        calibrator.mean_, calibrator.sd_ = self.standard.mean, self.standard.sd
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """The numbers that the features of other samples are standardized with."""
+        return {"unit": self.unit, **{name: getattr(self.standard, name) for name in STANDARD}}
 
 
 def equal_logits_solution(target: Objective | str) -> Solution:

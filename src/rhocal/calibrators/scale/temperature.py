@@ -52,37 +52,27 @@ class TemperatureScaling(ScaleCalibrator):
 
     temperature_ = Fitted[float]()
 
-    def _fit_profile(self, profile: Profile) -> optimize.Solution:
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
         target = objective(self.objective)
-        if not profile.spread > 0:
-            self.temperature_ = 1.0
-            return equal_logits_solution(target)
-        fit = ScaleSearch.from_profile(profile)
-        target = fit.prepared(target)
-        if isinstance(target, NLL):  # already exact
-            return self._keep(fit, fit.nll)
-        minimum = fit.single_scale(target)
+        if not data.spread > 0:
+            return self._new_map(temperature=1.0), equal_logits_solution(target)
+        search = ScaleSearch.from_profile(data)
+        prepared = search.prepared(target)
+        minimum = search.nll  # exact
+        if not isinstance(prepared, NLL):
 
-        def scales(x: Vector) -> tuple[Vector, Vector]:
-            scale = np.full(profile.n_samples, np.exp(x[0]))
-            return scale, scale[None]
+            def scales(x: Vector) -> tuple[Vector, Vector]:
+                scale = np.full(data.n_samples, np.exp(x[0]))
+                return scale, scale[None]
 
-        return self._keep(fit, fit.finish(target, scales, minimum, [fit.bounds]))
-
-    def _keep(self, fit: ScaleSearch, minimum: optimize.Minimum) -> optimize.Solution:
-        self.temperature_ = float(np.exp(-minimum.x[0]))
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
+            minimum = search.finish(prepared, scales, search.single_scale(prepared), [search.bounds])
+        at_bound = bound_reached(float(minimum.x[0]), search.bounds)
         warn_unless(converged=minimum.converged, what="temperature scaling")
-        return optimize.Solution(
-            str(objective(self.objective)),
-            minimum.value,
-            minimum.converged,
-            minimum.n_evaluations,
-            at_bound,
-        )
+        solution = optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound)
+        return self._new_map(temperature=float(np.exp(-minimum.x[0]))), solution
 
-    def _map(self) -> Map:
-        return scale_map(scale, temperature=self.temperature_)
+    def _map(self, *, temperature: float) -> Map:
+        return scale_map(scale, temperature=temperature)
 
 
 def scale(_ops: Ops, parameters: Parameters, _sample: SampleFeatures) -> Value:
