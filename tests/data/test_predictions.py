@@ -208,7 +208,8 @@ def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
 def test_half_precision_stays_as_stored_and_gives_the_same_fit():
     from rhocal.data.predictions import Predictions
     from rhocal.numerics import special
-    from rhocal.profile.passes import ArrayPasses, HalfPasses, array_passes
+    from rhocal.profile.passes import ArrayPasses, HalfPasses
+    from rhocal.profile.profile import array_passes
 
     rng = np.random.default_rng(0)
     half = (3 * rng.normal(size=(500, 90))).astype(np.float16)

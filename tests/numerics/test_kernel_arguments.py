@@ -42,7 +42,8 @@ ENTRIES = {
     "ring": lambda: [numbers(K, N), 0, N, numbers(N), 0.0, numbers(N), np.inf, numbers(3, N)],
     "interpolate": lambda: [numbers(15, N), 0, N, numbers(15, 15), numbers(5)],
     "gaps": lambda: [
-        numbers(K, N), 0.0, numbers(N), 0.1, 0.5, numbers(N), numbers(N), numbers(N), 1.0, 0.03, numbers(12), numbers(N)
+        numbers(K, N), 0.0, numbers(N), numbers(N), 0.1, 0.5, numbers(N), numbers(N), numbers(N), 1.0, 0.03, numbers(12),
+        numbers(N),
     ],
     "dot": lambda: [numbers(N), numbers(N)],
     "widen": lambda: [numbers(N).astype(np.float16), 0, N, np.empty(N, np.float32)],

@@ -12,8 +12,7 @@ import numpy as np
 from rhocal.data.sampling import sampling_keys, subsample_size
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES
-from rhocal.profile.curve_table import Table
-from rhocal.profile.plan import PassPlan, tabulate
+from rhocal.profile.curve_table import Table, tabulate
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
+    from rhocal.profile.plan import PassPlan
 
     Split = Callable[[int], NDArray[np.bool_]]
     """Block → which of its rows are in a split."""
@@ -92,7 +92,9 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
     if keys:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RhocalWarning)  # the pilot has warned
-            parts = data.over_row_blocks(partial(_tables, plan=plan, keys=keys), SLICE_ENTRIES)
+            work = partial(_tables, plan=plan, keys=keys)
+            is_small = data.scores.shape[0] * data.scores.shape[1] <= SLICE_ENTRIES
+            parts = [work(data)] if is_small else data.over_row_blocks(work, SLICE_ENTRIES)
         profiles = {
             key: without_classes(parts[0][key] if len(parts) == 1 else Profile.concat([part[key] for part in parts]))
             for key in keys

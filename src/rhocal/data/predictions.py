@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from rhocal.data.arrays import Scores, on_device, scan_scores
+from rhocal.data.arrays import Scores, scan_scores
 from rhocal.data.labels import class_names, label_columns, per_sample, sample_groups, sample_weights
-from rhocal.data.scores import SUM_TOLERANCE, as_floats, as_table, check_scores, in_memory, in_rows
+from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, lowest, widened
@@ -91,7 +91,7 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        table, stored = _as_matrix(scores, name, spec)
+        table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
         flat = None if labels is None else per_sample(labels, "labels", len(table), name)
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
@@ -207,15 +207,6 @@ class Predictions:
         """The samples in row blocks of about so many entries, which share the memory of these."""
         for rows in row_blocks(self.n_samples, self.n_classes, entries):
             yield self.take(rows)
-
-
-def _as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
-    """Scores of shape (n_samples, n_classes), in memory or on their device, and the name of the type they were stored in."""
-    device_scores = on_device(scores, spec.class_axis)
-    if device_scores is not None:
-        return device_scores
-    values, stored = as_floats(scores, name, spec)
-    return in_rows(as_table(values, spec.class_axis, spec.kind, name)), stored
 
 
 def predictions(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.arrays import scan_scores
+from rhocal.data.arrays import on_device, scan_scores
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
-from rhocal.numerics.special import Floats, widened
+from rhocal.numerics.special import Floats, scan, widened
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -24,6 +24,15 @@ MAX_REORDERED_ENTRIES = 1 << 24
 
 SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
 """How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
+
+
+def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
+    """Scores of shape (n_samples, n_classes), in memory or on their device, and the name of the type they were stored in."""
+    device_scores = None if isinstance(scores, np.ndarray) else on_device(scores, spec.class_axis)
+    if device_scores is not None:
+        return device_scores
+    values, stored = as_floats(scores, name, spec)
+    return _in_rows(_as_table(values, spec.class_axis, spec.kind, name)), stored
 
 
 def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
@@ -72,7 +81,7 @@ def _widen(array: NDArray[Any], stored: str, name: str) -> tuple[Floats, str]:
     return array.astype(np.float64), "float64"
 
 
-def as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
+def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
     """Shape (n_samples, n_classes), whatever came."""
     if scores.ndim == 0:
         raise InputError(f"{name} must have shape (n_samples, n_classes); got a single number")
@@ -86,7 +95,7 @@ def as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
     return np.moveaxis(scores, class_axis, -1).reshape(-1, n_classes)
 
 
-def in_rows(table: Floats) -> Floats:
+def _in_rows(table: Floats) -> Floats:
     """Rows one after the other in memory, as passes want them; large arrays stay as they are: a copy might not find room."""
     return np.ascontiguousarray(table) if table.size <= MAX_REORDERED_ENTRIES else table
 
@@ -105,7 +114,7 @@ def _from_binary(score: Floats, kind: Kind) -> Floats:
 
 def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan:
     """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows."""
-    seen = scan_scores(table)
+    seen = scan(table) if isinstance(table, np.ndarray) else table.scan()
     if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
         _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
     if kind == "logits":

@@ -289,19 +289,20 @@ static PyObject *py_interpolate(PyObject *module, PyObject *const *args, Py_ssiz
 }
 
 PyDoc_STRVAR(gaps_doc,
-             "gaps($module, curves, center, relative, v, w, label_gap, correct, weights, square_share, nll_share, sums,"
+             "gaps($module, curves, center, own_center, relative, v, w, label_gap, correct, weights, square_share, nll_share, sums,"
              " confidence, /)\n--\n\n"
              "Write the 12 sums of an objective of the gap between correctness and confidence, and every confidence.\n\n"
              "The scales are exp(v) / ((1 - w) relative + w). `curves` is a ring (n_powers x n_samples) around a center; with\n"
-             "None as center, L and two derivatives in the scale (3 x n_samples). Returned is the number of samples outside\n"
-             "the ring: with any, the sums mean nothing.");
+             "None as center, L and two derivatives in the scale (3 x n_samples). `own_center` is None or a number a sample that\n"
+             "is added to the center. Returned is the number of samples outside the ring: with any, the sums mean nothing.");
 
 static PyObject *py_gaps(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    Call call = begin_call("gaps", args, n_args, 12);
+    Call call = begin_call("gaps", args, n_args, 13);
     GapProblem problem = {0};
     Array curves = take_matrix(&call, "curves", FLOAT64, READ, ANY, ANY);
     const int is_ring = take_optional_float(&call, "center", &problem.center);
+    Array own_center = take_optional_vector(&call, "own_center", FLOAT64, curves.n_columns);
     Array relative = take_vector(&call, "relative", FLOAT64, READ, curves.n_columns);
     problem.v = take_float(&call, "v");
     problem.w = take_float(&call, "w");
@@ -315,16 +316,17 @@ static PyObject *py_gaps(PyObject *module, PyObject *const *args, Py_ssize_t n_a
     if (!is_ring)
         require_between(&call, "without a center the number of rows of curves", curves.n_rows, 3, 3);
     problem.curves = curves.data;
+    problem.own_center = own_center.data;
     problem.n_powers = is_ring ? curves.n_rows : 0;
     problem.n = curves.n_columns;
     problem.relative = relative.data;
     problem.label_gap = label_gap.data;
     problem.correct = correct.data;
     problem.weight = weights.data;
-    Py_ssize_t n_beyond = 0;
+    Py_ssize_t n_outside = 0;
     if (run_kernel(&call, FLUSH_SUBNORMALS))
-        n_beyond = sum_gaps(problem, sums.data, confidence.data);
-    return end_call(&call) ? PyLong_FromSsize_t(n_beyond) : NULL;
+        n_outside = sum_gaps(problem, sums.data, confidence.data);
+    return end_call(&call) ? PyLong_FromSsize_t(n_outside) : NULL;
 }
 
 PyDoc_STRVAR(dot_doc,
@@ -372,7 +374,7 @@ static PyMethodDef methods[] = {
 /* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 1);
+    return PyModule_AddIntConstant(module, "INTERFACE", 2);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

@@ -56,6 +56,7 @@ def interpolate(c: _Vector, start: int, stop: int, matrix: _Vector, scales: _Vec
 def gaps(
     curves: _Vector,
     center: float | None,
+    own_center: _Vector | None,
     relative: _Vector,
     v: float,
     w: float,

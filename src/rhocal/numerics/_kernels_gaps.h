@@ -14,6 +14,7 @@ typedef struct {
     const In_double *curves; /* a ring (n_powers x n) around `center`; or, with n_powers = 0, L, L1 and L2 in s (3 x n) */
     Py_ssize_t n_powers, n;
     double center;
+    const In_double *own_center; /* of every sample, added to the center; or NULL */
     const In_double *relative, *label_gap, *correct, *weight; /* of every sample */
     double v, w, square_share, nll_share;
 } GapProblem;
@@ -25,17 +26,19 @@ INLINE Py_ssize_t gap_lanes(const GapProblem *problem, Py_ssize_t i, Py_ssize_t 
     const double u = one_over_log_two, v = problem->v, w = problem->w, whole = exp(v);
     const In_double *c = problem->curves, *r = problem->relative;
     const Py_ssize_t n = problem->n, n_powers = problem->n_powers;
-    double t[LANES], s[LANES], q[LANES], l0[LANES], l1[LANES], l2[LANES];
-    int n_beyond = 0;
-#pragma omp simd reduction(+ : n_beyond)
+    double center[LANES], t[LANES], s[LANES], q[LANES], l0[LANES], l1[LANES], l2[LANES];
+    int n_outside = 0;
+    for (int l = 0; l < k; l++)
+        center[l] = problem->center + (problem->own_center ? problem->own_center[i + l] : 0);
+#pragma omp simd reduction(+ : n_outside)
     for (int l = 0; l < k; l++) {
         double mix = (1 - w) * r[i + l] + w;
         mix = mix > smallest_mix ? mix : smallest_mix;
         const double inverse = 1 / mix;
         s[l] = whole * inverse;
         q[l] = (r[i + l] - 1) * inverse;
-        t[l] = (v - log_double(mix) - problem->center) * u;
-        n_beyond += t[l] > 1 || t[l] < -1;
+        t[l] = (v - log_double(mix) - center[l]) * u;
+        n_outside += t[l] > 1 || t[l] < -1;
         l0[l] = l1[l] = l2[l] = 0;
     }
     if (n_powers) {
@@ -76,22 +79,22 @@ INLINE Py_ssize_t gap_lanes(const GapProblem *problem, Py_ssize_t i, Py_ssize_t 
         sums[6][l] += square / 2 * d * d + nll * (l0[l] - pull), sums[7][l] += y1, sums[8][l] += y1 * one;
         sums[9][l] += y2, sums[10][l] += y2 * one, sums[11][l] += (y2 + y1) * two;
     }
-    return n_powers ? n_beyond : 0;
+    return n_powers ? n_outside : 0;
 }
 
 /* `sums` has GAP_SUMS numbers. Returned is how many samples lie outside the ring: with any, the sums mean nothing. */
 CLONES static Py_ssize_t sum_gaps(GapProblem problem, double *sums, double *confidence)
 {
     double lanes[GAP_SUMS][LANES] = {{0}};
-    Py_ssize_t i = 0, n_beyond = 0;
+    Py_ssize_t i = 0, n_outside = 0;
     for (; i + LANES <= problem.n; i += LANES)
-        n_beyond += gap_lanes(&problem, i, LANES, lanes, confidence);
+        n_outside += gap_lanes(&problem, i, LANES, lanes, confidence);
     if (i < problem.n)
-        n_beyond += gap_lanes(&problem, i, problem.n - i, lanes, confidence);
+        n_outside += gap_lanes(&problem, i, problem.n - i, lanes, confidence);
     for (int q = 0; q < GAP_SUMS; q++) {
         sums[q] = 0;
         for (int l = 0; l < LANES; l++)
             sums[q] += lanes[q][l];
     }
-    return n_beyond;
+    return n_outside;
 }

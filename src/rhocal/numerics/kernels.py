@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 1
+INTERFACE = 2
 """The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
 
 

@@ -11,7 +11,7 @@ below 2e−5 at most and 5e−7 in the mean. Rings are built when a search first
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import factorial
 from typing import TYPE_CHECKING
@@ -20,7 +20,8 @@ import numpy as np
 
 from rhocal.numerics import kernels
 from rhocal.numerics.threads import in_threads
-from rhocal.profile.passes import FIVE, Curve
+from rhocal.profile.passes import FEW_CLASSES, FIVE, Curve
+from rhocal.profile.plan import COMMON, RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.numerics.special import Vector
+    from rhocal.profile.plan import PassPlan
     from rhocal.profile.profile import Profile
 
 RING = 2 * np.log(2)
@@ -89,6 +91,14 @@ class Table:
             elif len(rows):
                 out[:, rows] = self.profile.take(rows).curve(scale[rows], order).orders
         return Curve(tuple(out))
+
+    @property
+    def own_ring(self) -> tuple[NDArray[np.float64], Vector] | None:
+        """The polynomials around every sample's own scale, and their middles; None for a table that samples share."""
+        if not isinstance(self.log_center, np.ndarray) or len(self.rings) != 1:
+            return None
+        ((ring, coefficients),) = self.rings.items()
+        return coefficients, self.log_center + ring * RING
 
     def ring_around(self, low: float, high: float) -> tuple[Vector, float] | None:
         """The polynomials of the ring that holds all log σ from low to high, and its middle; None if there is no such ring."""
@@ -271,3 +281,19 @@ def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vecto
     if order > 2:
         found.append((in_log[3] - 3 * in_log[2] + 2 * in_log[1]) / scale / scale / scale)
     return tuple(found)
+
+
+def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:
+    """The profile without its logits; with few classes these are fewer than the numbers that would replace them."""
+    if len(profile.classes) <= FEW_CLASSES:
+        return profile
+    profile.read(plan.names)
+    bare = replace(profile, passes=None)
+    if key == COMMON:
+        assert plan.log_center is not None
+        table = Table(profile, plan.log_center)
+        for ring in RINGS:
+            table.build(ring)
+    else:
+        table = around(profile, plan.expected_scale[key](profile))
+    return replace(bare, table=Table(bare, table.log_center, table.rings))

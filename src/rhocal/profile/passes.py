@@ -296,8 +296,3 @@ class HalfPasses:
         out[first if axis == 0 else (..., first)] = beginning
         in_threads(put, others)
         return out
-
-
-def array_passes(logits: Floats, scanned: kernels.Scan | None = None) -> ArrayPasses | HalfPasses:
-    """Passes over an array of any precision."""
-    return HalfPasses(logits, scanned) if logits.dtype == np.float16 else ArrayPasses(logits, scanned)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rhocal.numerics.kernels import GRID
-from rhocal.profile.curve_table import Table, around
-from rhocal.profile.passes import FEW_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +41,7 @@ class PassPlan:
     max_key: float | None = None
     """Rows whose sampling key is at most this are kept; None for no rows."""
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The keys of all tables."""
         return (*((COMMON,) if self.has_common_table else ()), *self.expected_scale)
@@ -58,19 +57,3 @@ class PassPlan:
             names=tuple(dict.fromkeys(name for plan in plans for name in plan.names)),
             expected_scale={key: scale for plan in plans for key, scale in plan.expected_scale.items()},
         )
-
-
-def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:
-    """The profile without its logits; with few classes these are fewer than the numbers that would replace them."""
-    if len(profile.classes) <= FEW_CLASSES:
-        return profile
-    profile.read(plan.names)
-    bare = replace(profile, passes=None)
-    if key == COMMON:
-        assert plan.log_center is not None
-        table = Table(profile, plan.log_center)
-        for ring in RINGS:
-            table.build(ring)
-    else:
-        table = around(profile, plan.expected_scale[key](profile))
-    return replace(bare, table=Table(bare, table.log_center, table.rings))

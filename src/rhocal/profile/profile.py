@@ -18,7 +18,7 @@ import numpy as np
 
 from rhocal.data.arrays import scan_scores
 from rhocal.errors import InputError
-from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses, array_passes
+from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Kind, Predictions
+    from rhocal.numerics.kernels import Scan
     from rhocal.numerics.special import Floats, Vector
     from rhocal.profile.passes import Passes
 
@@ -238,3 +239,8 @@ class Profile:
 def _stored(passes: ArrayPasses | HalfPasses) -> Floats:
     """The rows as they are stored."""
     return passes.source if passes.rows is None else passes.source[passes.rows]
+
+
+def array_passes(logits: Floats, scanned: Scan | None = None) -> ArrayPasses | HalfPasses:
+    """Passes over an array of any precision."""
+    return HalfPasses(logits, scanned) if logits.dtype == np.float16 else ArrayPasses(logits, scanned)

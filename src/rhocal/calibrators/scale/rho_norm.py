@@ -143,9 +143,10 @@ class RhoNormScaling(ScaleCalibrator):
         best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         minimum = best.minimum
         if self.solver == "expected":
-            if fit.fast is profile or len(profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
+            on_profile = searches[best.alpha].fast is profile
+            if on_profile or len(profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
                 minimum = searches[best.alpha].refined(best.norm, minimum)
-            if fit.fast is not profile:
+            if not on_profile:
                 minimum = searches[best.alpha].finished(best.norm, minimum)
         rho, gamma, beta = best.norm.parameters(minimum.x)
         at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
@@ -168,10 +169,10 @@ class RhoNormScaling(ScaleCalibrator):
     def _objectives(self) -> dict[float, Objective]:
         """α → the objective with that weight of the KL term."""
         alphas = ALPHAS if self.alpha == "auto" else (self.alpha,)
-        first, kl = objective(self.objective), objective(self.kl)
+        terms = [objective(text) for text in ((self.objective, self.kl) if any(alphas) else (self.objective,))]
         if self.batch_size is not None:
-            first, kl = with_batch_size(first, self.batch_size), with_batch_size(kl, self.batch_size)
-        return {float(alpha): first + float(alpha) * kl if alpha else first for alpha in alphas}
+            terms = [with_batch_size(term, self.batch_size) for term in terms]
+        return {float(alpha): terms[0] + float(alpha) * terms[1] if alpha else terms[0] for alpha in alphas}
 
     def _rhos(self) -> list[float]:
         """The values of ρ to try, or for ``rho="learn"`` the ends of its range."""

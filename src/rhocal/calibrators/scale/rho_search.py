@@ -148,6 +148,8 @@ class GapObjective:
         self.is_compiled = kernels.is_enabled and all(part.flags.c_contiguous for part in self.samples)
         self.ring: tuple[Vector, float] | None = None
         """The polynomials of the ring used last, and its middle."""
+        self.own_ring = curves.own_ring if self.is_compiled and isinstance(curves, Table) else None
+        """The polynomials of rings around every sample's own scale, and their middles."""
         self.last: tuple[Vector, float, float, Vector] | None = None
         """The norm and the point evaluated last, and the confidences there."""
 
@@ -177,21 +179,7 @@ class GapObjective:
         return self.last[3]
 
     def _evaluate(self, relative: Vector, v: float, w: float, least: float, most: float) -> Curved:
-        low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
-        high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
-        if self.ring is None or not self.ring[1] - REACH <= low <= high <= self.ring[1] + REACH:
-            self.ring = self.curves.ring_around(low, high) if isinstance(self.curves, Table) else None
-        if self.ring is not None:
-            curves, middle = self.ring
-        else:
-            scale = math.exp(v) / np.maximum((1 - w) * relative + w, SMALLEST_DENOMINATOR)
-            curves, middle = np.stack(self.curves.curve(scale, order=2).orders), None
-        if self.is_compiled:
-            sums, confidence = np.empty(12), np.empty(len(relative))
-            n_outside = kernels.gaps(curves, middle, relative, v, w, *self.samples, *self.shares, sums, confidence)
-            assert n_outside == 0, "the ring holds every scale"
-        else:
-            sums, confidence = gap_sums(curves, middle, relative, (v, w), self.samples, self.shares)
+        sums, confidence = self._sums(relative, v, w, least, most)
         self.last = relative, v, w, confidence
         a = self.square_weight
         (d, d_v, d_w, d_vv, d_vw, d_ww), rest = sums.reshape(2, 6).tolist()
@@ -204,6 +192,27 @@ class GapObjective:
                 2 * a * (d_w * d_w + d * d_ww) + rest[5],
             ),
         )
+
+    def _sums(self, relative: Vector, v: float, w: float, least: float, most: float) -> tuple[Vector, Vector]:
+        """The sums of ``gap_sums``, from a ring that holds every scale, or from curves at the scales."""
+        sums, confidence = np.empty(12), np.empty(len(relative))
+        numbers = (relative, v, w, *self.samples, *self.shares, sums, confidence)
+        if self.own_ring is not None and kernels.gaps(self.own_ring[0], 0.0, self.own_ring[1], *numbers) == 0:
+            return sums, confidence
+        low = v - math.log(max((1 - w) * most + w, SMALLEST_DENOMINATOR))
+        high = v - math.log(max((1 - w) * least + w, SMALLEST_DENOMINATOR))
+        if self.ring is None or not self.ring[1] - REACH <= low <= high <= self.ring[1] + REACH:
+            self.ring = self.curves.ring_around(low, high) if isinstance(self.curves, Table) else None
+        if self.ring is not None:
+            curves, middle = self.ring
+        else:
+            scale = math.exp(v) / np.maximum((1 - w) * relative + w, SMALLEST_DENOMINATOR)
+            curves, middle = np.stack(self.curves.curve(scale, order=2).orders), None
+        if not self.is_compiled:
+            return gap_sums(curves, middle, relative, (v, w), self.samples, self.shares)
+        n_outside = kernels.gaps(curves, middle, None, *numbers)
+        assert n_outside == 0, "the ring holds every scale"
+        return sums, confidence
 
 
 class NormSearch:

@@ -66,7 +66,7 @@ class ScaleSearch:
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
         """Find the neighborhood of the NLL-optimal temperature on a share of the samples."""
-        n, n_classes, log_spread = profile.n_samples, profile.n_classes, math.log(max(profile.spread, 1e-300))
+        n, n_classes, log_spread = len(profile.weights), len(profile.classes), math.log(max(profile.spread, 1e-300))
         bounds = log_scale_bounds(profile, log_spread)
         start = min(max(TYPICAL_LOG_DISTANCE - log_spread, bounds[0]), bounds[1])
         n_before = 0
