@@ -38,7 +38,7 @@ from rhocal.calibrators.scale.bounds import confidence_bounds as confidence_boun
 from rhocal.calibrators.scale.field import FieldScaling as FieldScaling
 from rhocal.calibrators.scale.identity import Identity as Identity
 from rhocal.calibrators.scale.multi_domain import MultiDomainTemperatureScaling as MultiDomainTemperatureScaling
-from rhocal.calibrators.scale.pts import ParameterisedTemperatureScaling as ParameterisedTemperatureScaling
+from rhocal.calibrators.scale.pts import ParameterizedTemperatureScaling as ParameterizedTemperatureScaling
 from rhocal.calibrators.scale.rho_norm import RhoNormScaling as RhoNormScaling
 from rhocal.calibrators.scale.temperature import TemperatureScaling as TemperatureScaling
 from rhocal.calibrators.top_k import calibrate_top_k as calibrate_top_k
@@ -92,7 +92,7 @@ __all__ = [
     "MatrixScaling",
     "Monitor",
     "MultiDomainTemperatureScaling",
-    "ParameterisedTemperatureScaling",
+    "ParameterizedTemperatureScaling",
     "PlattScaling",
     "PolynomialScaling",
     "Profile",

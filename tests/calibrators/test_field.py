@@ -1,11 +1,11 @@
-"""Scale fields, parameterised temperature scaling and automatic choice."""
+"""Scale fields, parameterized temperature scaling and automatic choice."""
 
 import numpy as np
 import pytest
 
 import rhocal
 from helpers import real, synthetic
-from rhocal import AutoCalibrator, FieldScaling, ParameterisedTemperatureScaling, TemperatureScaling, metrics
+from rhocal import AutoCalibrator, FieldScaling, ParameterizedTemperatureScaling, TemperatureScaling, metrics
 from rhocal.calibrators.compose import auto
 from rhocal.calibrators.folds import stratified_codes
 from rhocal.calibrators.scale.features import Standardization
@@ -47,7 +47,7 @@ def test_the_start_is_temperature_scaling(make):
     np.testing.assert_allclose(scale_map.scales(scale_map.start(0.7))[0], np.exp(0.7))
 
 
-@pytest.mark.parametrize("make", [FieldScaling, ParameterisedTemperatureScaling])
+@pytest.mark.parametrize("make", [FieldScaling, ParameterizedTemperatureScaling])
 def test_finds_what_one_temperature_cannot(make):
     logits, labels, _ = two_kinds()
     test_logits, test_labels, _ = two_kinds(seed=1)
@@ -57,7 +57,7 @@ def test_finds_what_one_temperature_cannot(make):
     assert metrics.ece(rich, test_labels) < 0.6 * metrics.ece(plain, test_labels)
 
 
-@pytest.mark.parametrize("make", [FieldScaling, ParameterisedTemperatureScaling])
+@pytest.mark.parametrize("make", [FieldScaling, ParameterizedTemperatureScaling])
 def test_an_infinite_ridge_is_temperature_scaling(make):
     logits, labels = synthetic(300, 4)
     a = make(objective="nll", ridge=np.inf).fit(logits, labels).predict_proba(logits)
@@ -205,19 +205,19 @@ def test_the_floor_is_what_a_perfect_model_scores():
 
 def test_the_width_of_the_network_is_chosen():
     logits, labels, _ = two_kinds(1500)
-    cal = ParameterisedTemperatureScaling().fit(logits, labels)
+    cal = ParameterizedTemperatureScaling().fit(logits, labels)
     assert {row["n_hidden"] for row in cal.solution_.trials} == set(WIDTHS)
     width = (len(cal.network_) - 1) // (2 + len(cal.low_))
     lowest = min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials if row["n_hidden"] == width)
     assert lowest <= min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials)
-    fixed = ParameterisedTemperatureScaling(n_hidden=width).fit(logits, labels)
+    fixed = ParameterizedTemperatureScaling(n_hidden=width).fit(logits, labels)
     np.testing.assert_array_equal(fixed.predict_proba(logits), cal.predict_proba(logits))
 
 
 @pytest.mark.parametrize("n_hidden", [0, 2.5, "many"])
 def test_a_bad_width_is_said(n_hidden):
     with pytest.raises(InputError, match="n_hidden is 'cv' or a whole number"):
-        ParameterisedTemperatureScaling(n_hidden=n_hidden).fit(*synthetic(50, 3))
+        ParameterizedTemperatureScaling(n_hidden=n_hidden).fit(*synthetic(50, 3))
 
 
 def test_auto_stops_when_its_time_is_up():

@@ -10,8 +10,13 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal.calibrators import CALIBRATORS, Calibrator
+from rhocal.calibrators.fitting import log_center
 from rhocal.calibrators.options import Fitted, options_of, validate_options
+from rhocal.data.predictions import predictions
 from rhocal.errors import InputError, NotFittedError
+from rhocal.profile.passes import FEW_CLASSES
+from rhocal.profile.plan import PassPlan, tabulate
+from rhocal.profile.profile import Profile
 
 FAMILIES = {method.class_name: method.family for method in CALIBRATORS.values()}
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -92,3 +97,17 @@ def test_limits_and_choices():
                 validate_options(rhocal.RhoNormScaling(**{name: value}))
     good = {"rho": np.float32(2), "grid": np.array([1.0, 2.0]), "n_bins": np.int64(5), "center": np.bool_(True)}
     validate_options(rhocal.RhoNormScaling(**good))
+
+
+PROFILED = [name for name in CALIBRATORS if rhocal.calibrator(name).fits_on == "profile"]
+
+
+@pytest.mark.parametrize("name", PROFILED)
+def test_families_that_fit_on_a_profile_need_no_logits(name):
+    logits, labels = synthetic(600, FEW_CLASSES + 1, dtype=np.float32)
+    data = predictions(logits, labels, groups=np.arange(600) % 3 if CALIBRATORS[name].family.takes_groups else None)
+    profile = Profile.from_predictions(data)
+    released = tabulate(profile, PassPlan(log_center(profile)))
+    assert released.passes is None
+    want, got = (rhocal.calibrator(name).fit_profile(part).map_.probs(data) for part in (profile, released))
+    np.testing.assert_allclose(got, want, atol=1e-2 if name == "pts" else 1e-4)  # a network has several close optima

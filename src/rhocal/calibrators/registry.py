@@ -80,7 +80,7 @@ METHODS = (
     Method("smart", "scale.field:FieldScaling", "A scale from the margin alone, soft-binned ECE", MARGIN),
     Method(
         "pts",
-        "scale.pts:ParameterisedTemperatureScaling",
+        "scale.pts:ParameterizedTemperatureScaling",
         "A scale from a small network that reads the largest logits",
     ),
     Method(
@@ -97,7 +97,7 @@ METHODS = (
     ),
     Method("auto", "compose.auto:AutoCalibrator", "The best of several methods by cross-validation"),
     Method("vector", "linear.vector:VectorScaling", "A scale and a bias for each class"),
-    Method("matrix", "linear.matrix:MatrixScaling", "A full matrix and biases, regularised off the diagonal (ODIR)"),
+    Method("matrix", "linear.matrix:MatrixScaling", "A full matrix and biases, regularized off the diagonal (ODIR)"),
     Method("dirichlet", "linear.matrix:MatrixScaling", "The same on log-probabilities", {"inputs": "log-probs"}),
     Method(
         "svs",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OLDEST_OPSET = 13
 """Before it Softmax means something else, and reductions take their axes otherwise."""
 
-NORMALISERS = {"Softmax": "probs", "LogSoftmax": "log_probs"}
+NORMALIZERS = {"Softmax": "probs", "LogSoftmax": "log_probs"}
 RESHAPING = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Clip"}
 TRANSPARENT = {"Identity", "Cast"}
 """Nodes through which a final Softmax is still seen."""
@@ -170,7 +170,7 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
     last = producer(model.graph, value.name)
     replaces = source = ""
     if last is not None and cal.kind_ == "logits":
-        if last.op_type in NORMALISERS:
+        if last.op_type in NORMALIZERS:
             _check_axis(last, class_axis, shape_of(value))
             replaces, source = last.op_type, last.input[0]
         elif last.op_type == "Sigmoid":
@@ -181,7 +181,7 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
             replaces, source = last.op_type, last.input[0]
         else:
             _refuse_hidden_softmax(model.graph, value.name)
-    meaning = NORMALISERS.get(replaces, "probs" if replaces else cal.kind_)
+    meaning = NORMALIZERS.get(replaces, "probs" if replaces else cal.kind_)
     return Place(
         value.name,
         source,
@@ -202,7 +202,7 @@ def _refuse_hidden_softmax(graph: Any, name: str) -> None:
     node = producer(graph, name)
     while node is not None and node.op_type in RESHAPING:
         node = producer(graph, node.input[0])
-    if node is not None and node.op_type in {*NORMALISERS, "Sigmoid"}:
+    if node is not None and node.op_type in {*NORMALIZERS, "Sigmoid"}:
         raise InputError(
             f"output {name} holds probabilities: a {node.op_type} stands before its last node. The calibrator was fitted on "
             "logits: export the model without this node, or fit the calibrator on the probabilities",
@@ -281,7 +281,7 @@ def _drop_unused(graph: Any, name: str) -> None:
     while name:
         used = {one for node in graph.node for one in node.input} | outputs | _inner_inputs(graph)
         node = next((node for node in graph.node if name in node.output), None)
-        if name in used or node is None or node.op_type not in {*NORMALISERS, *TRANSPARENT, "Sigmoid"}:
+        if name in used or node is None or node.op_type not in {*NORMALIZERS, *TRANSPARENT, "Sigmoid"}:
             return
         final = node.op_type not in TRANSPARENT
         stale = [value for value in graph.value_info if value.name == name]

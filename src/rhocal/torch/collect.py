@@ -146,7 +146,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _rows(logits: Tensor, labels: Tensor, class_axis: int, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """One row a labelled sample, pixel or token."""
+    """One row a labeled sample, pixel or token."""
     flat = labels.reshape(-1)
     rows = (
         logits.reshape(-1) if logits.dim() == 1 else logits.movedim(class_axis, -1).reshape(-1, logits.size(class_axis))

@@ -20,7 +20,7 @@ class CalibrationLoss(nn.Module):
     """An objective of a mini-batch: ``CalibrationLoss("sce + 0.01*kl")``, ``"sb-ece"``, ``"avuc"``, ``"nll + soft-ece"``.
 
     The statistics of the samples are taken where the logits are, in single precision at least. The objective itself, a
-    few numbers a sample, is the one that fits minimise: value and slope. ``sce`` is that of the batch as one bin, as in the
+    few numbers a sample, is the one that fits minimize: value and slope. ``sce`` is that of the batch as one bin, as in the
     paper's Algorithm 1.
 
     Parameters

@@ -42,7 +42,7 @@ class BayesianBinning(BinaryCalibrator):
     prior
         The samples that the prior is worth (N′ of the paper).
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalized. ``"top"`` or ``"top-capped"``: one for the confidence.
     smoothing
         How many samples the rule of succession adds to a bin without a hit, or without a miss; 0 leaves it to the prior.
 

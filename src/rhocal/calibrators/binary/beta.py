@@ -49,7 +49,7 @@ class BetaCalibration(BinaryCalibrator):
         Strength of the pull toward no change, ridge/2 · ((a − 1)² + (b − 1)² + c²) beside the sum over samples. The
         original has none, and its optimum is infinite where a class is cleanly separated.
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalized. ``"top"`` or ``"top-capped"``: one for the confidence.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ class HistogramBinning(BinaryCalibrator):
     scope
         ``"top"``: bins of the largest probability, as in the paper; the rest of the mass is spread over the other classes
         in proportion. ``"top-capped"``: the same, but no other class gets more than the predicted one.
-        ``"one-vs-rest"``: bins of every class's probability, rows normalised afterwards.
+        ``"one-vs-rest"``: bins of every class's probability, rows normalized afterwards.
     smoothing
         How many samples the rule of succession adds to a bin without a hit, or without a miss; 0 for none.
 

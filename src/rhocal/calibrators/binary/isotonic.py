@@ -1,4 +1,4 @@
-"""Isotonic regression of the hits on the probability, plain and centred."""
+"""Isotonic regression of the hits on the probability, plain and centered."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class IsotonicRegression(BinaryCalibrator):
     Parameters
     ----------
     centered
-        Centred isotonic regression (Oron & Flournoy 2017): each block is one knot at its mean probability, so that the map
+        Centered isotonic regression (Oron & Flournoy 2017): each block is one knot at its mean probability, so that the map
         rises everywhere between the first and the last block instead of standing still inside each.
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalized. ``"top"`` or ``"top-capped"``: one for the confidence.
     smoothing
         How many samples the rule of succession adds to a block without a hit, or without a miss; with 0 such a block gives
         exactly 0 or 1 (written as 1e-30), and one surprise makes the NLL very large.

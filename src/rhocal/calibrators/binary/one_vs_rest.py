@@ -45,7 +45,7 @@ TABLE_ROWS = 256
 class BinaryCalibrator(Calibrator):
     """Uses a binary map for many classes. It may change the predicted class.
 
-    With scope ``"one-vs-rest"`` the score of every class goes through a map of its own, and rows are normalised; two
+    With scope ``"one-vs-rest"`` the score of every class goes through a map of its own, and rows are normalized; two
     classes share one map (p and 1 − p). With scope ``"top"`` one map turns the confidence of the predicted class into the
     probability that it is right, and the rest is spread over the other classes in proportion. With ``"top-capped"`` no
     other class gets more than the predicted one: the decision stays wherever the confidence is above 1/n_classes.

@@ -40,7 +40,7 @@ class PlattScaling(BinaryCalibrator):
     Parameters
     ----------
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalized. ``"top"`` or ``"top-capped"``: one for the confidence.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class SplineCalibration(BinaryCalibrator):
         Of the cross-validation.
     scope
         ``"top-capped"`` or ``"top"``: one map for the confidence, as in the paper. ``"one-vs-rest"``: a map for each class,
-        rows normalised.
+        rows normalized.
     smoothing
         The sum is kept away from 0 and 1 by the rule of succession for as many samples as there are for each knot.
 

@@ -78,7 +78,7 @@ class VennAbers(BinaryCalibrator):
     Parameters
     ----------
     scope
-        ``"one-vs-rest"``: a map for each class, rows normalised. ``"top"`` or ``"top-capped"``: one for the confidence.
+        ``"one-vs-rest"``: a map for each class, rows normalized. ``"top"`` or ``"top-capped"``: one for the confidence.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class VennAbers(BinaryCalibrator):
     def interval(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """p₀ and p₁ of every class, each of shape (n_samples, n_classes), before rows are normalised.
+        """p₀ and p₁ of every class, each of shape (n_samples, n_classes), before rows are normalized.
 
         With one map for the confidence: of the predicted class, shape (n_samples,). A class that never occurred in the tune
         set has no interval: both are its probability.

@@ -43,7 +43,7 @@ class MatrixScaling(LinearCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     inputs
         ``"logits"``, or ``"log-probs"`` (cut off at log 1e−30), which do not see a shift of all logits of a sample.
     ridge_off_diagonal, ridge_intercept

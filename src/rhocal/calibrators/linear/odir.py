@@ -65,7 +65,7 @@ class Odir:
     kappa: float
 
     def problem(self, part: Part, target: Objective, off_diagonal: float, intercept: float) -> LinearProblem:
-        """What is minimised for one λ and μ."""
+        """What is minimized for one λ and μ."""
         m = part.data.n_classes
         ridge = Ridge(DIAGONAL / part.profile.total_weight, intercept / m, off_diagonal / (m * (m - 1)))
         return LinearProblem(part.x, part.data, part.profile, target, ridge, self.kappa)

@@ -36,7 +36,7 @@ class StructuredScaling(LinearCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     ridge_diagonal, ridge_off_diagonal, ridge_intercept
         Strengths of the ridge. ``ridge_off_diagonal=None`` is infinite: M is diagonal, which is structured *vector* scaling.
     kappa

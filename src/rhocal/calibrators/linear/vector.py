@@ -36,14 +36,14 @@ class VectorScaling(LinearCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     ridge
         Strength of the pull toward temperature scaling, ridge / (2 n) · (‖a/a₀ − 1‖² + ‖b‖²): the weight of that many
         samples. Without it a class that never occurs in the calibration set would get a bias of −∞.
     kappa
         Smoothing of the maximum, which has no slope where the top class changes.
     solver
-        ``"expected"`` minimises the exact expectation over mini-batches; ``"sgd"`` draws them, as the paper does.
+        ``"expected"`` minimizes the exact expectation over mini-batches; ``"sgd"`` draws them, as the paper does.
     start
         Where the descent begins: ``"temperature"`` scaling, the ``"identity"`` (a = 1, b = 0), or ``"random"`` (a drawn
         from the standard normal distribution, b = 0). Only objectives that are not convex remember it.

@@ -43,7 +43,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
 
     Attributes
     ----------

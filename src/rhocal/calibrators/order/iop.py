@@ -54,7 +54,7 @@ class IntraOrderPreserving(OrderCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     ridge
         Strength of the pull toward temperature scaling, ridge / (2 n) · ‖slopes − 1‖²: the weight of that many samples; or
         ``"cv"``: chosen by cross-validation from ``RIDGES``.

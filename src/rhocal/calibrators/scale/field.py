@@ -35,9 +35,9 @@ class FieldScaling(ScaleCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     features
-        Names in ``rhocal.calibrators.scale.features.FEATURES``; each is clamped to the range seen in tuning and standardised.
+        Names in ``rhocal.calibrators.scale.features.FEATURES``; each is clamped to the range seen in tuning and standardized.
     ridge
         Strength of the pull toward temperature scaling, or ``"cv"``: chosen by cross-validation from ``RIDGES``.
     guard
@@ -51,7 +51,7 @@ class FieldScaling(ScaleCalibrator):
     Attributes
     ----------
     unit_, bias_, weights_
-        The NLL-optimal scale, log σ of an average sample, and the weight of each standardised feature.
+        The NLL-optimal scale, log σ of an average sample, and the weight of each standardized feature.
     low_, high_, mean_, sd_
         Range, mean and standard deviation of each feature in tuning.
     ridge_

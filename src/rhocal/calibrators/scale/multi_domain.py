@@ -54,7 +54,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     ridge
         Pull toward the common temperature in samples, or ``"cv"``.
     n_folds
@@ -68,7 +68,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         The known domains and the temperature of each.
     unit_, weights_, low_, high_, mean_, sd_
         The prediction for other domains: the unit of the features, the bias and the weights of log scale, and how the
-        features are standardised.
+        features are standardized.
     ridge_
         The pull used.
     """

@@ -1,4 +1,4 @@
-"""Parameterised temperature scaling: a small network reads the largest logits and gives the scale."""
+"""Parameterized temperature scaling: a small network reads the largest logits and gives the scale."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDTHS = (2, 5)
 
 
 @dataclass(eq=False, repr=False)
-class ParameterisedTemperatureScaling(ScaleCalibrator):
+class ParameterizedTemperatureScaling(ScaleCalibrator):
     """log σ = bias + v · tanh(W·top + c), top the k largest logits in order (Tomani, Cremers & Buettner 2022).
 
     The network starts as temperature scaling (v = 0) and is trained with all samples at once by L-BFGS.
@@ -41,7 +41,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``.
+        What to minimize; see ``rhocal.objectives``.
     top_k
         Inputs of the network.
     n_hidden
@@ -91,7 +91,7 @@ class ParameterisedTemperatureScaling(ScaleCalibrator):
         choices = [ridges.choose_ridge(features.search, network, prepared, RIDGES, options) for network in networks]
         best = min(range(len(widths)), key=lambda i: choices[i].score)
         x, ridge, solution = ridges.fit_scale_map(
-            features.search, networks[best], target, RIDGES, options, "parameterised temperature scaling", choices[best]
+            features.search, networks[best], target, RIDGES, options, "parameterized temperature scaling", choices[best]
         )
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return self._new_map(**features.fitted, network=x, ridge=ridge), replace(solution, trials=tuple(rows))

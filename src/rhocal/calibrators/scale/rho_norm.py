@@ -58,7 +58,7 @@ class RhoNormScaling(ScaleCalibrator):
         ``"grid"``: try every ρ of ``grid`` and keep the best under ``selection``; a number; or ``"learn"``: ρ is a
         continuous parameter between the ends of ``grid``, fitted with the others.
     objective
-        What to minimise before the KL term is added; see ``rhocal.objectives``. The default is the paper's square
+        What to minimize before the KL term is added; see ``rhocal.objectives``. The default is the paper's square
         calibration error with a small share of NLL, chosen on evidence (``experiments/defaults``).
     alpha
         Weight of the KL term, or ``"auto"``: chosen from ``ALPHAS`` like ρ.
@@ -72,7 +72,7 @@ class RhoNormScaling(ScaleCalibrator):
     center
         Take the mean of each row away before the norm. softmax does not see that mean, the norm does.
     solver
-        ``"expected"`` minimises the exact expectation over mini-batches; ``"sgd"`` is Algorithm 1, drawing them.
+        ``"expected"`` minimizes the exact expectation over mini-batches; ``"sgd"`` is Algorithm 1, drawing them.
     selection
         What chooses ρ and α: ``"ece"`` on the calibration set as in the paper, or ``"objective"``.
     n_bins

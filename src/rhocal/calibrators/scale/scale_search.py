@@ -230,6 +230,6 @@ def warn_unless(*, converged: bool, what: str) -> None:
     """Not converged is visible: a flag in the evidence and a warning."""
     if not converged:
         warn(
-            f"{what}: the optimiser stopped before its tolerance was met (solution_.converged is False)",
+            f"{what}: the optimizer stopped before its tolerance was met (solution_.converged is False)",
             ConvergenceWarning,
         )

@@ -31,7 +31,7 @@ class TemperatureScaling(ScaleCalibrator):
     Parameters
     ----------
     objective
-        What to minimise; see ``rhocal.objectives``. ``"nll + avuc"`` is the paper's TS-AvUC.
+        What to minimize; see ``rhocal.objectives``. ``"nll + avuc"`` is the paper's TS-AvUC.
 
     Attributes
     ----------
