@@ -53,6 +53,10 @@ class FixedNorm:
         """The norm of every sample over their mean."""
         return self.norm / self.mean
 
+    def release(self) -> None:
+        """Free the memory of ``relative``, which is computed again when it is read."""
+        self.__dict__.pop("relative", None)
+
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
         v, w = x
@@ -259,13 +263,18 @@ class NormSearch:
         self, alpha: float, norms: Sequence[Norm], n_bins: int, minima: Sequence[optimize.Minimum] | None = None
     ) -> list[Trial]:
         """The optimum of every norm, unless it is given, and the ECE of all samples there."""
-        confidences = []
-        reached = list(minima or [])
-        for k, norm in enumerate(norms):
-            if minima is None:
-                reached.append(self.minimum(norm))
-            confidences.append(self.confidence(norm, reached[k].x))
-        errors = equal_width_errors(confidences, self.profile.correct, n_bins=n_bins, weights=self.profile.weights)
+        n_together = 1 if len(self.profile.weights) >= MIN_SUBSAMPLED_SAMPLES else len(norms)
+        correct, weights = self.profile.correct, self.profile.weights
+        reached, errors = list(minima or []), list[float]()
+        for start in range(0, len(norms), n_together):
+            confidences = []
+            for k, norm in enumerate(norms[start : start + n_together], start):
+                if minima is None:
+                    reached.append(self.minimum(norm))
+                confidences.append(self.confidence(norm, reached[k].x))
+                if n_together == 1 and isinstance(norm, FixedNorm):
+                    norm.release()
+            errors += equal_width_errors(confidences, correct, n_bins=n_bins, weights=weights)
         return [Trial(alpha, *parts) for parts in zip(norms, reached, errors, strict=True)]
 
     def minimum(self, norm: Norm) -> optimize.Minimum:
@@ -307,9 +316,17 @@ class NormSearch:
             return self.search.finish(self.target, norm.scales, minimum, norm.bounds)
         # A saved profile has nothing but its table.
         curves = self.profile if self.profile.passes is not None else self.profile.table or self.profile
+        if curves is self.profile:
+            self._release_table()
         exact = GapObjective(self.gap_weights, self.profile, curves)
         polished = exact.descend(norm.relative, minimum.x, norm.bounds, optimize.ROUNDING, last_step=True)
         return replace(polished, n_evaluations=minimum.n_evaluations + polished.n_evaluations)
+
+    def _release_table(self) -> None:
+        """Free the table of the search, 15 numbers a sample: what follows reads the logits."""
+        self.__dict__.pop("gaps", None)
+        if isinstance(self.fast, Table):
+            self.fast.rings.clear()
 
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
