@@ -87,8 +87,8 @@ def test_kernel_and_ks_by_brute_force():
 def test_drawing_labels_agrees_with_the_fast_ways():
     data = predictions(*synthetic(400, 6, scale=1.0))
     values = dict.fromkeys(("ece", "nll", "brier", "top_brier", "accuracy"), 0.0)
-    slow = _floors_from_drawn_labels(data, list(values), values, 400, 0)
-    fast = inference.floors(data, values)
+    slow = _floors_from_drawn_labels(Scored.from_predictions(data), list(values), values, 400, 0)
+    fast = inference.floors(Scored.from_predictions(data), values)
     for name in values:
         width = fast[name].high - fast[name].low
         assert abs(slow[name].mean - fast[name].mean) < 0.07 * width, name
@@ -178,9 +178,9 @@ def test_spiegelhalter_is_the_floor_test_of_the_top_brier_score():
     """Σ(y − c)² − Σc(1 − c) = Σ(y − c)(1 − 2c) because y² = y."""
     z, y = synthetic(500, 5, scale=1.2)
     data = predictions(z, y)
-    found = inference.floors(data, ["top_brier"])["top_brier"]
+    found = inference.floors(Scored.from_predictions(data), ["top_brier"])["top_brier"]
     assert np.isclose(found.p_value, inference.calibration_tests(softmax(z), y)["spiegelhalter"].p_value, rtol=1e-6)
-    mean, sd = Moments.from_predictions(data, Scored.from_predictions(data)).top_brier
+    mean, sd = Moments.from_scored(Scored.from_predictions(data)).top_brier
     assert np.isclose((found.value - mean) / sd, inference.calibration_tests(softmax(z), y)["spiegelhalter"].statistic)
 
 

@@ -25,13 +25,14 @@ def card(
     """Print Markdown for a model card: method, parameters, and what it did on other data."""
     import datetime as dt
     import platform
-    from dataclasses import replace
 
     import numpy as np
 
     from rhocal._version import __version__
     from rhocal.calibrators.artifact import load
-    from rhocal.evaluation.evaluate import evaluate_checked
+    from rhocal.evaluation.evaluate import infer
+    from rhocal.evaluation.measure import apply_calibrator
+    from rhocal.evaluation.samples import Samples
     from rhocal.reporting.model_card import model_card
 
     cal = load(artifact)
@@ -45,6 +46,6 @@ def card(
         return
     spec = input_spec(cal.kind_, cal.classes_, ignore_index, class_axis)
     data = IN_MEMORY.open(source, arrays, spec, "test").predictions
-    calibrated = replace(data, scores=cal.map_.logits(data), kind="logits")
-    before, after = (evaluate_checked(part, seed=seed) for part in (data, calibrated))
+    views = data, apply_calibrator(cal, data)
+    before, after = (infer(Samples.from_predictions(view), seed=seed) for view in views)
     typer.echo(model_card(cal, facts, before, after, measured_on=source.name), nl=False)

@@ -62,7 +62,7 @@ def evaluate(
     without intervals and tests above 20,000,000 rows, and for metrics that need all probabilities at once.
     """
     from rhocal.calibrators.artifact import load
-    from rhocal.evaluation.evaluate import SHOWN, UNCALIBRATED, infer
+    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
     from rhocal.evaluation.samples import score
     from rhocal.metrics import CORE, inference
@@ -76,7 +76,7 @@ def evaluate(
     data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
     if groups is not None and not data.resident:
         execution.refuse({"--groups": True})
-    shown = list(SHOWN) if metrics is None else [name.strip() for name in metrics.split(",")]
+    shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown
     if not _keeps_samples(data, [*shown, *values]):
         check_metrics(values)  # before processes are started

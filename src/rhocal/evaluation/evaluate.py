@@ -17,33 +17,31 @@ from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.evaluation.samples import Samples, score
-from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
-from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, check_names, floors
+from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
 from rhocal.metrics.inference.intervals import intervals
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.inference.verdict import detect_miscalibration, verdict
-from rhocal.metrics.scored import Scored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
     from rhocal.metrics.inference.ece_interval import Interval
-    from rhocal.metrics.inference.null import NullDistribution
+    from rhocal.metrics.scored import Scored
 
 UNCALIBRATED = "uncalibrated"
 """How results call the scores before any calibrator."""
 
-SHOWN = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
-"""What an evaluation holds unless other metrics are asked for."""
+DEFAULT_METRICS = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
+"""The metrics of an evaluation unless others are named."""
 
-FINE = 40
-"""Draws for each group, where a p-value must stand Holm's correction: twice the 1/.05 it needs at least."""
+N_DRAWS_PER_GROUP = 40
+"""Draws per group where a p-value must stay small after Holm's correction: twice the 1/.05 that it needs at least."""
 
 
 def evaluate(
@@ -53,7 +51,7 @@ def evaluate(
     groups: Any = None,
     sample_weight: Any = None,
     kind: Kind = "probs",
-    metrics: Sequence[str] = SHOWN,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Evaluation:
@@ -70,23 +68,9 @@ def evaluate(
     return infer(samples, metrics, groups=groups, n_replicates=n_replicates, seed=seed)
 
 
-def evaluate_checked(
-    data: Predictions,
-    *,
-    groups: Any = None,
-    metrics: Sequence[str] = SHOWN,
-    n_replicates: int = N_REPLICATES,
-    seed: int = 0,
-) -> Evaluation:
-    """The same for validated predictions."""
-    check_names(metrics)
-    samples = Samples(Scored.from_predictions(data), data.n_classes)
-    return infer(samples, metrics, groups=groups, n_replicates=n_replicates, seed=seed)
-
-
 def infer(
     samples: Samples,
-    metrics: Sequence[str] = SHOWN,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     *,
     groups: Any = None,
     n_replicates: int = N_REPLICATES,
@@ -96,41 +80,25 @@ def infer(
     scored, names = samples.scored, list(dict.fromkeys(["ece", *metrics]))
     simulated = dict.fromkeys([*SIMULATED_TESTS, *(name for name in names if name in SIMULATED_METRICS)])
     nulls = simulate_nulls(CumulativeDifferences.from_scored(scored), list(simulated), n_replicates, seed)
-    by_metric = _floors(samples, names, nulls, n_replicates, seed)
+    by_metric = floors(scored, names, nulls=nulls, moments=samples.moments, n_replicates=n_replicates, seed=seed)
     ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
     tests = outcomes(scored, nulls)
     return Evaluation(
         scored.n_samples,
         samples.n_classes,
-        *_accuracy_and_confidence(scored),
+        scored.accuracy,
+        scored.mean_confidence,
         tuple(_metric_value(by_metric[name], ranges[name]) for name in metrics),
         tests,
         verdict(scored, by_metric["ece"], ranges["ece"], tests),
         detect_miscalibration(tests)[0],
-        () if groups is None else by_group(scored.source, scored, groups, n_replicates, seed),
+        () if groups is None else by_group(scored, groups, n_replicates, seed),
     )
 
 
-def _floors(
-    samples: Samples, names: Sequence[str], nulls: Mapping[str, NullDistribution], n_replicates: int, seed: int
-) -> dict[str, Floor]:
-    """The floor of every metric: from simulated nulls, from moments, or by drawing labels from the probabilities."""
-    values = samples.values(names)
-    by_metric: dict[str, Floor] = {}
-    for name, value in values.items():
-        if name in SIMULATED_METRICS:
-            by_metric[name] = replace(Floor.from_null(name, nulls[name]), value=value)
-        elif name in MEANS:
-            by_metric[name] = Floor.from_moments(name, value, *getattr(samples.moments, name))
-    others = [name for name in names if name not in by_metric]
-    if others:
-        by_metric |= floors(samples.scored.source, others, n_replicates=n_replicates, seed=seed)
-    return by_metric
-
-
-def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple[Group, ...]:
+def by_group(scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple[Group, ...]:
     """Evaluate every group by itself, with Holm's correction of the p-values; worst first."""
-    names, codes = np.unique(_group_names(data, groups), return_inverse=True)
+    names, codes = np.unique(_group_names(scored.source, groups), return_inverse=True)
     parts = []
     for code, name in enumerate(names):
         rows = np.flatnonzero(codes == code)
@@ -139,7 +107,7 @@ def by_group(data: Predictions, scored: Scored, groups: Any, n_replicates: int, 
     results = [_evaluate_group(part, len(parts), n_replicates, seed) for _, part, _ in parts]
     adjusted = holm([ece.p_value for ece, _, _ in results])
     evaluated = [
-        Group(name, n, *_accuracy_and_confidence(part), replace(_metric_value(ece, limits), p_value=p), text)
+        Group(name, n, part.accuracy, part.mean_confidence, replace(_metric_value(ece, limits), p_value=p), text)
         for (name, part, n), (ece, limits, text), p in zip(parts, results, adjusted, strict=True)
     ]
     return tuple(sorted(evaluated, key=lambda group: (group.ece.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
@@ -151,10 +119,10 @@ def _evaluate_group(part: Scored, n_groups: int, n_replicates: int, seed: int) -
     After Holm's correction a p-value below .05 must be below .05 / n_groups before; where the first
     p-value is small, the floor is drawn as often as that takes.
     """
-    walk = CumulativeDifferences.from_scored(part)
-    drawn = simulate_nulls(walk, list(SIMULATED_TESTS), n_replicates, seed)
-    if drawn["ece"].p_value < 10 / n_replicates and n_replicates < FINE * n_groups:
-        drawn |= simulate_nulls(walk, ["ece"], FINE * n_groups, seed + 1)
+    path = CumulativeDifferences.from_scored(part)
+    drawn = simulate_nulls(path, list(SIMULATED_TESTS), n_replicates, seed)
+    if drawn["ece"].p_value < 10 / n_replicates and n_replicates < N_DRAWS_PER_GROUP * n_groups:
+        drawn |= simulate_nulls(path, ["ece"], N_DRAWS_PER_GROUP * n_groups, seed + 1)
     ece, limits = Floor.from_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
     return ece, limits, verdict(part, ece, limits, outcomes(part, drawn))
 
@@ -170,11 +138,6 @@ def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:
     if names.dtype.kind == "O":
         names = names.astype(str)
     return names
-
-
-def _accuracy_and_confidence(scored: Scored) -> tuple[float, float]:
-    total = scored.weights.sum()
-    return float(scored.weights @ scored.correct / total), float(scored.weights @ scored.confidence / total)
 
 
 def _metric_value(floor: Floor, interval: Interval) -> MetricValue:

@@ -13,6 +13,7 @@ from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, Scored
+from rhocal.metrics.sums import MetricSums
 from rhocal.numerics.bins import N_BINS, PerfectSums
 
 if TYPE_CHECKING:
@@ -29,27 +30,16 @@ BlockSums = dict[Any, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class SampleCount:
-    """The number of samples."""
-
-    value: int
-
-    def __add__(self, other: SampleCount) -> SampleCount:
-        return SampleCount(self.value + other.value)
-
-
-@dataclass(frozen=True)
 class ExactValue:
     """The value of a metric on all samples at once; it does not add."""
 
     value: float
-    error: float = 0.0
 
 
 FLOOR, COUNT = "ece_floor", "n_samples"
 EXTRAS: dict[str, Callable[[Scored], Any]] = {
     FLOOR: lambda samples: PerfectSums.of(samples.confidence, samples.weights, N_BINS),
-    COUNT: lambda samples: SampleCount(samples.n_samples),
+    COUNT: lambda samples: MetricSums(samples.n_samples, float),
 }
 """Values beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from rhocal.errors import InputError
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.inference.bootstrap import MEANS
-from rhocal.metrics.inference.floor import SIMULATED_METRICS, Moments, check_names, label_moments
+from rhocal.metrics.inference.floor import SIMULATED_METRICS, check_names, label_moments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,14 +36,13 @@ class Samples:
 
     scored: Scored
     n_classes: int
-    numbers: Vector | None = None
+    moments: Vector | None = None
     """The ``label_moments`` of samples whose probabilities are not in memory."""
 
-    @cached_property
-    def moments(self) -> Moments:
-        """Mean and standard deviation of scores when labels are drawn from the probabilities."""
-        numbers = label_moments(self.scored.source.logits) if self.numbers is None else self.numbers
-        return Moments.from_label_moments(self.scored, *numbers)
+    @classmethod
+    def from_predictions(cls, data: Predictions) -> Samples:
+        """The samples of validated predictions with labels."""
+        return cls(Scored.from_predictions(data), data.n_classes)
 
     def values(self, names: Iterable[str]) -> dict[str, float]:
         """Metrics without intervals."""
@@ -59,11 +58,7 @@ def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics:
     check_streamed(metrics, source)
     if source.resident:
         data = source.predictions
-        scored = {
-            name: Scored.from_predictions(apply_calibrator(calibrator, data))
-            for name, calibrator in calibrators.items()
-        }
-        return {name: Samples(samples, data.n_classes) for name, samples in scored.items()}
+        return {name: Samples.from_predictions(apply_calibrator(cal, data)) for name, cal in calibrators.items()}
     blocks = list(source.map(partial(score_block, calibrators=dict(calibrators))))
     columns = np.concatenate([block.numbers for block in blocks], axis=2)
     return {

@@ -1,4 +1,4 @@
-"""Samples as metrics see them. A number is computed when a metric first reads it, and once."""
+"""Samples as metrics read them. A number is computed when a metric first reads it, and once."""
 
 from __future__ import annotations
 
@@ -120,6 +120,16 @@ class Scored:
         return self.__dict__["data"] is not None
 
     @property
+    def accuracy(self) -> float:
+        """The (weighted) share of right decisions."""
+        return float(self.weights @ self.correct / self.weights.sum())
+
+    @property
+    def mean_confidence(self) -> float:
+        """The (weighted) mean."""
+        return float(self.weights @ self.confidence / self.weights.sum())
+
+    @property
     def weighted(self) -> bool:
         """Whether the samples may differ in weight."""
         return "weights" in self.__dict__ or (self.has_probs and self.source.weights is not None)
@@ -146,8 +156,8 @@ class Scored:
     @cached_property
     def top_of_probs(self) -> tuple[Vector, Vector]:
         """Confidence and correctness from probabilities, without taking logarithms."""
-        seen = self.source.seen
-        return seen.top / seen.total, (seen.column == self.labels).astype(np.float64)
+        scan = self.source.seen
+        return scan.top / scan.total, (scan.column == self.labels).astype(np.float64)
 
     @cached_property
     def predicted(self) -> NDArray[np.intp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -100,15 +101,21 @@ def spiegelhalter_z(scored: Scored) -> MetricSums:
 
     Σ(correct − c)(1 − 2c) / sqrt(Σ(1 − 2c)² c(1 − c)); standard normal for a calibrated model, positive where over-confident.
     """
-    c, y, w = scored.confidence, scored.correct, scored.weights
-    return MetricSums(np.array([w @ ((y - c) * (1 - 2 * c)), w @ ((1 - 2 * c) ** 2 * c * (1 - c))]), _z)
+    return standardized_residual(scored, 1 - 2 * scored.confidence)
+
+
+def standardized_residual(scored: Scored, direction: Vector) -> MetricSums:
+    """Σ w·direction·(correct − c) in units of its standard deviation for a calibrated model."""
+    c, w = scored.confidence, scored.weights
+    return MetricSums(np.array([w @ (direction * (scored.correct - c)), w @ (direction**2 * c * (1 - c))]), _z)
 
 
 def _z(totals: Vector) -> float:
     shift, variance = (float(part) for part in totals)
     if variance > 0:
-        return shift / variance**0.5
-    return float(np.sign(shift)) * np.inf if shift else 0.0
+        return shift / math.sqrt(variance)
+    # every confidence is 0 or 1 (or the direction is 0): nothing is left to chance
+    return 0.0 if abs(shift) < 1e-9 else math.copysign(math.inf, shift)
 
 
 def ici(scored: Scored, *, span: float = 0.75) -> MetricSums:

@@ -12,6 +12,8 @@ import numpy as np
 
 from rhocal.calibrators.scale.identity import Identity
 from rhocal.errors import InputError
+from rhocal.evaluation.evaluate import UNCALIBRATED
+from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.paired import adjust_for_candidates
@@ -19,7 +21,7 @@ from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS
 from rhocal.reporting.curves.fine import MAX_BINS, MIN_BINS, edges
 from rhocal.reporting.sections.cautions import cautions
-from rhocal.reporting.sections.methods import METRICS_SHOWN, apply_calibrator, describe_method
+from rhocal.reporting.sections.methods import METRICS_SHOWN, describe_method
 from rhocal.reporting.sections.numbers import round_numbers
 from rhocal.reporting.sections.provenance import CITATIONS
 from rhocal.reporting.sections.slices import slices, worst_classes
@@ -36,8 +38,6 @@ FORMAT = "rhocal-report"
 SCHEMA = 1
 REPLICATES_PER_METHOD = 80
 """Resamples per method compared: a p-value is at least 2 / (1 + their number), and Holm's correction multiplies it."""
-UNCALIBRATED = "uncalibrated"
-"""The name of the model before calibration."""
 
 
 def build_document(

@@ -1,7 +1,7 @@
 """Tests of calibration: the probability that a perfectly calibrated model looks at least as bad.
 
 ``ece``, ``ks`` and ``skce`` are compared with simulations (``null.py``), so their p-values hold for any number of samples;
-Spiegelhalter's Z and the mean gap are normal for a perfectly calibrated model.
+Spiegelhalter's Z and the mean gap (positive: under-confident) are normal for a perfectly calibrated model.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
 from rhocal.metrics.scored import Scored
+from rhocal.metrics.smooth import spiegelhalter_z, standardized_residual
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rhocal.data.predictions import Kind
     from rhocal.metrics.inference.null import NullDistribution
-    from rhocal.numerics.special import Vector
 
 SIMULATED_TESTS = ("ece", "ks", "skce")
 TITLES = {
@@ -63,27 +63,11 @@ def calibration_tests(
 def outcomes(scored: Scored, drawn: Mapping[str, NullDistribution]) -> dict[str, Outcome]:
     """The tests with simulated nulls, and those whose null distribution is normal."""
     return {name: Outcome(drawn[name].observed, drawn[name].p_value) for name in SIMULATED_TESTS if name in drawn} | {
-        "spiegelhalter": spiegelhalter(scored),
-        "gap": gap(scored),
+        "spiegelhalter": _normal_test(spiegelhalter_z(scored).value),
+        "gap": _normal_test(standardized_residual(scored, np.ones(len(scored.confidence))).value),
     }
 
 
-def spiegelhalter(scored: Scored) -> Outcome:
-    """Whether the Brier score of the top label is as expected: Z = Σ (y − c)(1 − 2c) / sqrt(Σ (1 − 2c)² c (1 − c))."""
-    return _normal_test(scored, 1 - 2 * scored.confidence)
-
-
-def gap(scored: Scored) -> Outcome:
-    """Whether accuracy equals the mean confidence. Positive: under-confident."""
-    return _normal_test(scored, np.ones(len(scored.confidence)))
-
-
-def _normal_test(scored: Scored, direction: Vector) -> Outcome:
-    """Σ w·direction·(correct − confidence) in units of its standard deviation, both sides."""
-    w, c = scored.weights, scored.confidence
-    spread = math.sqrt(float(w @ (direction**2 * c * (1 - c))))
-    away = float(w @ (direction * (scored.correct - c)))
-    if spread == 0:  # every confidence is 0 or 1 (or 1/2, for Spiegelhalter): nothing is left to chance
-        return Outcome(0.0, 1.0) if abs(away) < 1e-9 else Outcome(math.copysign(math.inf, away), 0.0)
-    z = away / spread
+def _normal_test(z: float) -> Outcome:
+    """A statistic that is standard normal for a calibrated model, both sides."""
     return Outcome(z, math.erfc(abs(z) / math.sqrt(2)))

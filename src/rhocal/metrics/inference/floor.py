@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
-from rhocal.metrics import METRICS
+from rhocal.metrics import METRICS, Metric
 from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
 from rhocal.metrics.inference.null import CumulativeDifferences, NullDistribution, simulate_nulls
 from rhocal.metrics.inference.units import are_counts, canonical_order, unit_rows
 from rhocal.metrics.scored import Scored
-from rhocal.metrics.sums import WeightedMean
 from rhocal.numerics.special import Floats, Vector, log_softmax, softmax
 from rhocal.numerics.threads import row_blocks
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.data.predictions import Predictions
+    from rhocal.data.predictions import Kind, Predictions
 
 SIMULATED_METRICS = ("ece", "adaptive_ece", "mce")
 """Metrics that are functions of the cumulative differences."""
@@ -91,39 +89,38 @@ def floor(
     >>> ece.value < ece.mean, ece.p_value > 0.5
     (True, True)
     """
-    if labels is None:
-        raise InputError(
-            "labels are missing; a floor needs one label for each sample, for the value it is compared with"
-        )
-    data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
-    return floors(data, [metric], n_replicates=n_replicates, seed=seed)[metric]
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a floor")
+    return floors(scored, [metric], n_replicates=n_replicates, seed=seed)[metric]
 
 
 def floors(
-    data: Predictions,
+    scored: Scored,
     names: Iterable[str],
     *,
-    drawn: Mapping[str, NullDistribution] | None = None,
+    nulls: Mapping[str, NullDistribution] | None = None,
+    moments: Vector | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, Floor]:
-    """The floors of several metrics, from the same simulations; ``drawn`` holds those that were simulated before."""
+    """The floors of several metrics, from the same simulations.
+
+    ``nulls`` were simulated before; ``moments`` are the ``label_moments`` of samples whose probabilities are not in memory.
+    """
     names = list(names)
     check_names(names)
-    scored = Scored.from_predictions(data)
     values = {name: METRICS[name].value(scored) for name in names}
-    simulated = dict(drawn or {})
+    simulated = dict(nulls or {})
     missing = [name for name in names if name in SIMULATED_METRICS and name not in simulated]
     if missing:
         simulated |= simulate_nulls(CumulativeDifferences.from_scored(scored), missing, n_replicates, seed)
     known = {name: Floor.from_null(name, simulated[name]) for name in names if name in SIMULATED_METRICS}
     means = [name for name in names if name in MEANS]
     if means:
-        moments = Moments.from_predictions(data, scored)
-        known |= {name: Floor.from_moments(name, values[name], *getattr(moments, name)) for name in means}
+        by_score = Moments.from_scored(scored, moments)
+        known |= {name: Floor.from_moments(name, values[name], *getattr(by_score, name)) for name in means}
     rest = [name for name in names if name not in known]
     if rest:
-        known |= _floors_from_drawn_labels(data, rest, values, n_replicates, seed)
+        known |= _floors_from_drawn_labels(scored, rest, values, n_replicates, seed)
     return {name: replace(known[name], value=values[name]) for name in names}
 
 
@@ -147,13 +144,9 @@ class Moments:
     """c (1 − c); the variance of a sample is c (1 − c)(1 − 2c)². Its z is Spiegelhalter's."""
 
     @classmethod
-    def from_predictions(cls, data: Predictions, scored: Scored) -> Moments:
-        """One blocked pass over the logits."""
-        return cls.from_label_moments(scored, *label_moments(data.logits))
-
-    @classmethod
-    def from_label_moments(cls, scored: Scored, entropy: Vector, squared_log: Vector, cubes: Vector) -> Moments:
-        """From the ``label_moments`` of every sample."""
+    def from_scored(cls, scored: Scored, moments: Vector | None = None) -> Moments:
+        """From the ``label_moments`` of every sample, by default of its logits."""
+        entropy, squared_log, cubes = label_moments(scored.source.logits) if moments is None else moments
         w, c = scored.weights, scored.confidence
         squares, spread = scored.sum_squares, c * (1 - c)
         return cls(
@@ -183,12 +176,12 @@ def _moments(mean: Vector, variance: Vector, weights: Vector) -> tuple[float, fl
 
 
 def _floors_from_drawn_labels(
-    data: Predictions, names: list[str], values: dict[str, float], n_replicates: int, seed: int
+    scored: Scored, names: list[str], values: dict[str, float], n_replicates: int, seed: int
 ) -> dict[str, Floor]:
     """Floors by drawing labels from p. Weights that are not whole are kept."""
-    scored = Scored.from_predictions(data)
-    rows = unit_rows(scored) if are_counts(scored.weights) else canonical_order(scored)
-    data = replace(data.take(rows), weights=None) if are_counts(scored.weights) else data.take(rows)
+    whole = are_counts(scored.weights)
+    data = scored.source.take(unit_rows(scored) if whole else canonical_order(scored))
+    data = replace(data, weights=None) if whole else data
     drawn: dict[str, list[float]] = {name: [] for name in names}
     for labels in _labels(data, n_replicates, seed):
         replicate = Scored.from_predictions(replace(data, labels=labels))
@@ -197,15 +190,14 @@ def _floors_from_drawn_labels(
     floors_by_name = {}
     for name in names:
         null = NullDistribution(values[name], np.array(drawn[name]))
-        p_value = null.two_sided if _is_two_sided(name, scored) else null.p_value
+        p_value = null.two_sided if _is_two_sided(METRICS[name]) else null.p_value
         floors_by_name[name] = replace(Floor.from_null(name, null), p_value=p_value)
     return floors_by_name
 
 
-def _is_two_sided(name: str, scored: Scored) -> bool:
+def _is_two_sided(metric: Metric) -> bool:
     """Whether a miscalibrated model can be below the floor too: plain means, and all that is not better when lower."""
-    metric = METRICS[name]
-    return metric.better != "lower" or (metric.sums is not None and isinstance(metric.sums(scored), WeightedMean))
+    return metric.better != "lower" or metric.per_sample is not None
 
 
 def _labels(data: Predictions, n_replicates: int, seed: int) -> Iterator[NDArray[np.intp]]:

@@ -6,7 +6,6 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from rhocal.data.predictions import Kind, predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, PER_SAMPLE, bootstrap
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
 METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
@@ -47,21 +47,12 @@ def interval(
     inverted and wilson where they exist, else bca (for means of more than 50,000 samples, normal). ``stratified``
     resamples inside each class, so that the number of samples of a class is fixed.
     """
-    if labels is None:
-        raise InputError("labels are missing; an interval needs one label for each sample")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1; got {level!r}")
-    data = predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=kind)
-    strata = data.labels if stratified else None
-    return intervals(
-        Scored.from_predictions(data),
-        [metric],
-        method=method,
-        strata=strata,
-        level=level,
-        n_replicates=n_replicates,
-        seed=seed,
-    )[metric]
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="an interval")
+    strata = scored.labels if stratified else None
+    options: dict[str, Any] = {"method": method, "strata": strata, "level": level}
+    return intervals(scored, [metric], **options, n_replicates=n_replicates, seed=seed)[metric]
 
 
 def intervals(

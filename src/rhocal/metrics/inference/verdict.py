@@ -29,9 +29,8 @@ def detect_miscalibration(tests: Mapping[str, Outcome]) -> tuple[bool, str]:
 
 def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, Outcome]) -> str:
     """One sentence: indistinguishable from perfect, over- or under-confident by so much, or off in places."""
-    w, total = scored.weights, float(scored.weights.sum())
-    confidence, accuracy = float(w @ scored.confidence) / total, float(w @ scored.correct) / total
-    n = f"{round(total):,} sample{'' if round(total) == 1 else 's'}"
+    confidence, accuracy, total = scored.mean_confidence, scored.accuracy, round(float(scored.weights.sum()))
+    n = f"{total:,} sample{'' if total == 1 else 's'}"
     compared = f"ECE {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
     detected, by = detect_miscalibration(tests)
     if not detected:

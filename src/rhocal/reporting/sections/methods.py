@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.calibrators import ScaleCalibrator
-from rhocal.evaluation.evaluate import evaluate_checked
+from rhocal.evaluation.evaluate import infer
+from rhocal.evaluation.samples import Samples
 from rhocal.metrics.inference.paired import differences
-from rhocal.metrics.scored import Scored
 from rhocal.objectives import Objective
 from rhocal.reporting.curves.fine import FineSums, fine_bins
 from rhocal.reporting.curves.fitted import confidence_map_from_logits, temperature_map_from_predictions
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.evaluation.evaluation import Evaluation
     from rhocal.metrics.inference.paired import Difference
+    from rhocal.metrics.scored import Scored
 
 METRICS_SHOWN = ("ece", "adaptive_ece", "nll", "brier", "accuracy")
 MAX_NUMBERS = 12
@@ -48,12 +49,6 @@ class MethodSection:
         return self.fields | {"differences": {name: vars(d) | {"verdict": d.verdict} for name, d in adjusted.items()}}
 
 
-def apply_calibrator(cal: Calibrator, data: Predictions) -> Predictions:
-    """The same samples after calibration."""
-    groups = data.groups if cal.takes_groups else None
-    return replace(data, scores=cal.transform(data.logits, kind="logits", groups=groups), kind="logits")
-
-
 def describe_method(
     name: str,
     cal: Calibrator | None,
@@ -64,8 +59,8 @@ def describe_method(
     seed: int,
 ) -> MethodSection:
     """Everything the report shows of one method; differences to ``before`` from so many resamples."""
-    scored = Scored.from_predictions(after)
-    evaluation = evaluate_checked(after, metrics=METRICS_SHOWN, seed=seed)
+    samples = Samples.from_predictions(after)
+    scored, evaluation = samples.scored, infer(samples, METRICS_SHOWN, seed=seed)
     bins = fine_bins(scored)
     risk = risk_coverage_from_scored(scored)
     fields: dict[str, Any] = {

@@ -48,7 +48,7 @@ def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[
     codes, n_different = _largest(names.astype(str))
     lines: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
-        for group in by_group(data, Scored.from_predictions(data), codes, N_REPLICATES, seed):
+        for group in by_group(Scored.from_predictions(data), codes, N_REPLICATES, seed):
             line = lines.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "methods": {}})
             line["methods"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),
