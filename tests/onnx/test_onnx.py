@@ -202,7 +202,7 @@ def test_probabilities_are_taken_as_such(data):
     probs = softmax(data[0])
     cal = rhocal.TemperatureScaling().fit(probs, data[1], kind="probs")
     new, place = attach(graph(node("Softmax", "x", "p"), outputs=["p"]), cal)
-    assert (place.replaces, place.wish.output) == ("", "probs")
+    assert (place.replaces, place.spec.output) == ("", "probs")
     np.testing.assert_allclose(proof.session(new).run(None, {"x": data[0]})[0], cal.predict_proba(probs), atol=1e-6)
 
 

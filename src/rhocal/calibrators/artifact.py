@@ -63,10 +63,10 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
 
 
 def _describe_children(calibrator: Calibrator, name: str, prefix: str, tensors: Tensors) -> Any:
-    found = getattr(calibrator, name)
-    if isinstance(found, Calibrator):
-        return _describe(found, f"{prefix}{name}.", tensors)
-    return [_describe(one, f"{prefix}{name}.{k}.", tensors) for k, one in enumerate(found)]
+    child = getattr(calibrator, name)
+    if isinstance(child, Calibrator):
+        return _describe(child, f"{prefix}{name}.", tensors)
+    return [_describe(member, f"{prefix}{name}.{k}.", tensors) for k, member in enumerate(child)]
 
 
 def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
@@ -87,7 +87,7 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str,
         else:
             fitted[name] = _build(inside, f"{prefix}{name}.", tensors, card)
     calibrator.classes_ = np.asarray(card["classes"])
-    # What a calibrator is made of sees checked logits, whatever kind came in at the door.
+    # The children of a calibrator take validated logits, whatever kind the calibrator takes.
     calibrator.kind_ = card["kind"] if not prefix else "logits"
     calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
     new_map = calibrator._new_map  # noqa: SLF001 - our own
@@ -113,7 +113,7 @@ def _family(name: str) -> type[Calibrator]:
 
 
 def card_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """What an artifact says about itself."""
+    """The description in an artifact."""
     return _read(Path(path))[0]
 
 

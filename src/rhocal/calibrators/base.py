@@ -211,7 +211,7 @@ class Calibrator(ABC):
         self._container = estimator.output_container(transform, self._container)
         return self
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the columns of ``transform``."""
         return np.array([f"logit_{name}" for name in self._fitted().classes_], dtype=object)
 

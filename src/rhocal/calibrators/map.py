@@ -157,6 +157,15 @@ def as_logits(ops: Ops, kind: Kind, scores: Value) -> Value:
     return ops.maximum(scores, LOWEST)
 
 
+def two_columns(ops: Ops, kind: Kind, score: Value) -> Value:
+    """Scores of two classes from one for the second, a column, as ``Predictions.from_arrays`` makes them."""
+    if kind == "logits":
+        return ops.concat([score * -0.5, score * 0.5])
+    p = ops.exp(score) if kind == "log_probs" else score
+    both = ops.concat([1.0 - p, p])
+    return ops.log(both) if kind == "log_probs" else both
+
+
 LOWEST = -69.07755278982137
 """The logarithm of ``SMALLEST_PROB``."""
 

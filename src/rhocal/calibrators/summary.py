@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.data.sampling import sampling_keys, subsample_size
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.errors import RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.profile.curve_table import Table, tabulate
 from rhocal.profile.profile import Profile
@@ -151,10 +151,3 @@ def with_classes(profile: Profile, classes: NDArray[np.generic]) -> Profile:
 def without_classes(profile: Profile) -> Profile:
     """The same without names of the classes."""
     return with_classes(profile, profile.classes[:0])
-
-
-def fit_data(summary: BlockSummary, key: str) -> Profile:
-    """The profile with the table of that key."""
-    if key not in summary.profiles:
-        raise InputError("there are no samples: nothing to put together")
-    return summary.profiles[key]

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from rhocal._version import __version__
 from rhocal.calibrators.base import exported_map
 from rhocal.errors import InputError
-from rhocal.onnx.graph import PREFIX, Wish, emit
+from rhocal.onnx.graph import PREFIX, GraphSpec, emit
 from rhocal.onnx.ops import ELEMENTS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Place:
     """The tensor it reads in the new model: the input of the Softmax it replaces, or what was the output before."""
     replaces: str
     """The kind of node it replaces, or nothing."""
-    wish: Wish
+    spec: GraphSpec
 
 
 def attach(
@@ -67,7 +67,7 @@ def attach(
     new.CopyFrom(model)
     graph = new.graph
     rename(graph, place.name, before)
-    builder = emit(map_, place.source, place.name, place.wish, prefix)
+    builder = emit(map_, place.source, place.name, place.spec, prefix)
     graph.node.extend(builder.nodes)
     graph.initializer.extend(builder.initializers)
     if place.replaces:
@@ -153,11 +153,11 @@ def _checked(value: Any, n_classes: int, class_axis: int) -> Any:
         return value
     if not shape or not -len(shape) <= class_axis < len(shape):
         raise InputError(f"output {describe(value)} has no axis {class_axis}")
-    found = shape[class_axis]
-    one_score = n_classes == 2 and (found == 1 or len(shape) == 1)
-    if isinstance(found, int) and found != n_classes and not one_score:
+    n_columns = shape[class_axis]
+    one_score = n_classes == 2 and (n_columns == 1 or len(shape) == 1)
+    if isinstance(n_columns, int) and n_columns != n_classes and not one_score:
         raise InputError(
-            f"output {describe(value)} has {found} classes on axis {class_axis}, but the calibrator was fitted with "
+            f"output {describe(value)} has {n_columns} classes on axis {class_axis}, but the calibrator was fitted with "
             f"{n_classes}",
             argument="class_axis",
             remedy="name the axis of the classes",
@@ -186,7 +186,7 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
         value.name,
         source,
         replaces,
-        Wish(
+        GraphSpec(
             meaning if write == "same" else write,
             value.type.tensor_type.elem_type,
             opset,
@@ -292,9 +292,9 @@ def _drop_unused(graph: Any, name: str) -> None:
 
 
 def _inner_inputs(graph: Any) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for node in graph.node:
         for inner in inner_graphs(node):
-            found |= {name for one in inner.node for name in one.input} | _inner_inputs(inner)
-            found |= {value.name for value in inner.output}
-    return found
+            names |= {name for inner_node in inner.node for name in inner_node.input} | _inner_inputs(inner)
+            names |= {value.name for value in inner.output}
+    return names

@@ -16,7 +16,7 @@ from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
 from rhocal.onnx.attach import OLDEST_OPSET, about, attach
-from rhocal.onnx.graph import OPSET, Wish, standalone
+from rhocal.onnx.graph import OPSET, GraphSpec, standalone
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -55,13 +55,13 @@ def save_model(
         raise InputError(f"output is probs or logits; got {output!r}")
     if opset is not None and opset < OLDEST_OPSET:
         raise InputError(f"opset must be {OLDEST_OPSET} or newer; got {opset}")
-    wish = Wish(output, opset=opset or OPSET)
+    spec = GraphSpec(output, opset=opset or OPSET)
     names = cal.kind_, "calibrated_probs" if output == "probs" else "calibrated_logits"
-    model = standalone(exported_map(cal), wish, names=names, about=about(cal))
+    model = standalone(exported_map(cal), spec, names=names, about=about(cal))
     onnx.checker.check_model(model, full_check=True)
-    worst = proof.prove(cal, model, wish)
+    worst = proof.prove(cal, model, spec)
     _write(model, path)
-    return Exported(names[1], output, "", wish.opset, worst, None)
+    return Exported(names[1], output, "", spec.opset, worst, None)
 
 
 def export(
@@ -78,11 +78,11 @@ def export(
     new, place = attach(original, cal, output, write=write, class_axis=class_axis)
     if new.ByteSize() < LARGEST:
         onnx.checker.check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
-    alone = standalone(exported_map(cal), place.wish, names=("scores", "calibrated"), about={})
-    worst = proof.prove(cal, alone, place.wish)
+    alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={})
+    worst = proof.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
     _write(new, path)
-    return Exported(place.name, place.wish.output, place.replaces, place.wish.opset, worst, whole)
+    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole)
 
 
 def read_model(path: str | PathLike[str]) -> Any:
@@ -101,7 +101,7 @@ def read_model(path: str | PathLike[str]) -> Any:
 def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float | None:
     """Run the whole model on random inputs and compare its output with the calibrator on what goes into it."""
     feed = proof.random_inputs(model)
-    if feed is None or place.wish.element not in proof.FLOATS or model.ByteSize() >= LARGEST:
+    if feed is None or place.spec.element not in proof.FLOATS or model.ByteSize() >= LARGEST:
         return None
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
@@ -114,14 +114,14 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
         return None
     if not np.isfinite(scores).all():
         return None
-    scores = scores.astype(np.float64 if place.wish.element != TensorProto.FLOAT else np.float32)
+    scores = scores.astype(np.float64 if place.spec.element != TensorProto.FLOAT else np.float32)
     want = cal.predict_proba(scores, class_axis=class_axis if scores.ndim > 1 else -1)
-    if place.wish.one_score:
+    if place.spec.one_score:
         want = want[:, 1]
     elif class_axis != -1:
         got, want = (np.moveaxis(one, class_axis, -1) for one in (got, want))
-    got = proof.as_probs(got.astype(np.float64).reshape(want.shape), place.wish)
-    return proof.checked(got, want, place.wish, "random inputs of the whole model")
+    got = proof.as_probs(got.astype(np.float64).reshape(want.shape), place.spec)
+    return proof.checked(got, want, place.spec, "random inputs of the whole model")
 
 
 def _write(model: Any, path: str | PathLike[str]) -> None:

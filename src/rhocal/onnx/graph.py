@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rhocal._version import __version__
-from rhocal.calibrators.map import calibrate
+from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.onnx.ops import Builder, Node, OnnxOps
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PREFIX = "rhocal_"
 
 
 @dataclass(frozen=True)
-class Wish:
+class GraphSpec:
     """What a graph takes and gives."""
 
     output: str
@@ -40,61 +40,52 @@ class Wish:
     flat: bool = False
 
 
-def emit(map_: Map, source: str, target: str, wish: Wish, prefix: str = PREFIX) -> Builder:
+def emit(map_: Map, source: str, target: str, spec: GraphSpec, prefix: str = PREFIX) -> Builder:
     """Nodes from the tensor ``source`` (scores) to the tensor ``target``."""
-    double = map_.is_wide or wish.element == TensorProto.DOUBLE
-    builder = Builder(prefix, wish.opset, np.float64 if double else np.float32)
+    double = map_.is_wide or spec.element == TensorProto.DOUBLE
+    builder = Builder(prefix, spec.opset, np.float64 if double else np.float32)
     ops = OnnxOps(builder, map_.n_classes)
     x = Node(builder, source, "f")
     x = builder.cast(x, TensorProto.DOUBLE if double else TensorProto.FLOAT)
-    if wish.flat:
+    if spec.flat:
         x = builder.node("Unsqueeze", x, builder.number([-1], "i"))
-    elif wish.perm:
-        x = builder.node("Transpose", x, perm=wish.perm)
-    if wish.one_score:
-        x = _two_columns(ops, x, map_.kind)
+    elif spec.perm:
+        x = builder.node("Transpose", x, perm=spec.perm)
+    if spec.one_score:
+        x = two_columns(ops, map_.kind, x)
     held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
-    out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=wish.output == "probs")
-    if wish.output == "log_probs":
+    out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs")
+    if spec.output == "log_probs":
         out = ops.log_softmax(out)
-    if wish.one_score:
+    if spec.one_score:
         second = ops.column(out, 1)
-        out = second - ops.column(out, 0) if wish.output == "logits" else second
-    if wish.flat:
+        out = second - ops.column(out, 0) if spec.output == "logits" else second
+    if spec.flat:
         out = builder.node("Squeeze", out, builder.number([-1], "i"))
-    elif wish.perm:
-        out = builder.node("Transpose", out, perm=[int(k) for k in np.argsort(wish.perm)])
-    builder.nodes.append(helper.make_node("Cast", [out.name], [target], name=f"{prefix}result_node", to=wish.element))
+    elif spec.perm:
+        out = builder.node("Transpose", out, perm=[int(k) for k in np.argsort(spec.perm)])
+    builder.nodes.append(helper.make_node("Cast", [out.name], [target], name=f"{prefix}result_node", to=spec.element))
     used = {name for node in builder.nodes for name in node.input}
     builder.initializers = [one for one in builder.initializers if one.name in used]
     return builder
 
 
-def standalone(map_: Map, wish: Wish, *, names: tuple[str, str], about: dict[str, str]) -> Any:
+def standalone(map_: Map, spec: GraphSpec, *, names: tuple[str, str], about: dict[str, str]) -> Any:
     """A model that is nothing but the calibrator."""
-    builder = emit(map_, names[0], names[1], wish)
-    width = 1 if wish.one_score else map_.n_classes
-    shape: list[Any] = ["n_samples"] if wish.flat else ["n_samples", width]
-    if wish.perm:
-        shape = [f"axis_{k}" for k in range(len(wish.perm))]
-        shape[wish.perm[-1]] = width
-    values = [helper.make_tensor_value_info(name, wish.element, shape) for name in names]
+    builder = emit(map_, names[0], names[1], spec)
+    width = 1 if spec.one_score else map_.n_classes
+    shape: list[Any] = ["n_samples"] if spec.flat else ["n_samples", width]
+    if spec.perm:
+        shape = [f"axis_{k}" for k in range(len(spec.perm))]
+        shape[spec.perm[-1]] = width
+    values = [helper.make_tensor_value_info(name, spec.element, shape) for name in names]
     graph = helper.make_graph(builder.nodes, "calibrator", values[:1], values[1:], builder.initializers)
     model = helper.make_model(
         graph,
         producer_name="rhocal",
         producer_version=__version__,
-        opset_imports=[helper.make_opsetid("", wish.opset)],
+        opset_imports=[helper.make_opsetid("", spec.opset)],
     )
-    model.ir_version = max(IR_VERSION, helper.find_min_ir_version_for([helper.make_opsetid("", wish.opset)]))
+    model.ir_version = max(IR_VERSION, helper.find_min_ir_version_for([helper.make_opsetid("", spec.opset)]))
     helper.set_model_props(model, about)
     return model
-
-
-def _two_columns(ops: OnnxOps, score: Any, kind: str) -> Any:
-    """Two classes from one score, as ``predictions`` makes them."""
-    if kind == "logits":
-        return ops.concat([score * -0.5, score * 0.5])
-    p = ops.exp(score) if kind == "log_probs" else score
-    both = ops.concat([1.0 - p, p])
-    return ops.log(both) if kind == "log_probs" else both

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rhocal.numerics.ops import Ops, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -58,55 +58,32 @@ class Builder:
         return self.node("Cast", x, kind="f", to=to)
 
 
+def _operator(op: str, *, is_swapped: bool = False, kind: str | None = None) -> Callable[[Node, Any], Node]:
+    """A Python operator as a node of the graph."""
+
+    def apply(node: Node, other: Any) -> Node:
+        value = other if isinstance(other, Node) else node.builder.number(other, node.kind)
+        pair = (value, node) if is_swapped else (node, value)
+        return node.builder.node(op, *pair, kind=kind or node.kind)
+
+    return apply
+
+
 class Node:
     """A value of the graph; ``kind`` is that of NumPy's types: f, i or b."""
 
     def __init__(self, builder: Builder, name: str, kind: str) -> None:
         self.builder, self.name, self.kind = builder, name, kind
 
-    def _with(self, other: Any) -> Node:
-        return other if isinstance(other, Node) else self.builder.number(other, self.kind)
-
-    def _do(self, op: str, other: Any, *, swapped: bool = False, kind: str | None = None) -> Node:
-        pair = (self._with(other), self) if swapped else (self, self._with(other))
-        return self.builder.node(op, *pair, kind=kind or self.kind)
-
-    def __add__(self, other: Any) -> Node:
-        return self._do("Add", other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Node:
-        return self._do("Sub", other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return self._do("Sub", other, swapped=True)
-
-    def __mul__(self, other: Any) -> Node:
-        return self._do("Mul", other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Node:
-        return self._do("Div", other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return self._do("Div", other, swapped=True)
+    __add__ = __radd__ = _operator("Add")
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", is_swapped=True)
+    __mul__ = __rmul__ = _operator("Mul")
+    __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", is_swapped=True)
+    __lt__, __le__ = _operator("Less", kind="b"), _operator("LessOrEqual", kind="b")
+    __gt__, __ge__ = _operator("Greater", kind="b"), _operator("GreaterOrEqual", kind="b")
 
     def __neg__(self) -> Node:
         return self.builder.node("Neg", self, kind=self.kind)
-
-    def __lt__(self, other: Any) -> Node:
-        return self._do("Less", other, kind="b")
-
-    def __le__(self, other: Any) -> Node:
-        return self._do("LessOrEqual", other, kind="b")
-
-    def __gt__(self, other: Any) -> Node:
-        return self._do("Greater", other, kind="b")
-
-    def __ge__(self, other: Any) -> Node:
-        return self._do("GreaterOrEqual", other, kind="b")
 
     def __getitem__(self, k: int) -> Node:
         return self.builder.node("Gather", self, self.builder.number(k, "i"), axis=0)

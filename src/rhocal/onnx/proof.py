@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-    from rhocal.onnx.graph import Wish
+    from rhocal.onnx.graph import GraphSpec
 
 TOLERANCE: dict[int, float] = {
     TensorProto.FLOAT: 1e-5,
@@ -62,57 +62,57 @@ def hard_scores(n_classes: int, dtype: Any, kind: str) -> NDArray[Any]:
     return scores.astype(dtype)
 
 
-def prove(cal: Calibrator, model: Any, wish: Wish) -> float:
+def prove(cal: Calibrator, model: Any, spec: GraphSpec) -> float:
     """The largest difference in probability between a graph that is the calibrator alone and the calibrator itself."""
-    dtype = FLOATS.get(wish.element)
+    dtype = FLOATS.get(spec.element)
     if dtype is None:
         return float("nan")  # NumPy has no such type to feed it with
     m = len(cal.classes_)
     scores = hard_scores(m, dtype, cal.kind_)
     want = cal.predict_proba(scores.astype(np.float32) if dtype == np.float16 else scores)
     fed = scores
-    if wish.one_score:
+    if spec.one_score:
         fed = scores[:, 1] - scores[:, 0] if cal.kind_ == "logits" else scores[:, 1]
         want = cal.predict_proba(fed.astype(np.float64))[:, 1:]
-        fed = fed if wish.flat else fed[:, None]
-    elif wish.perm:
-        inverse = np.argsort(wish.perm)
-        fed = fed.reshape(len(fed), *[1] * (len(wish.perm) - 2), m).transpose(inverse)
+        fed = fed if spec.flat else fed[:, None]
+    elif spec.perm:
+        inverse = np.argsort(spec.perm)
+        fed = fed.reshape(len(fed), *[1] * (len(spec.perm) - 2), m).transpose(inverse)
     got = session(model).run(None, {model.graph.input[0].name: fed})[0].astype(np.float64)
-    if wish.perm:
-        got = got.transpose(wish.perm)
-    got = as_probs(got.reshape(want.shape), wish)
-    return checked(got, want, wish, "random and extreme scores")
+    if spec.perm:
+        got = got.transpose(spec.perm)
+    got = as_probs(got.reshape(want.shape), spec)
+    return checked(got, want, spec, "random and extreme scores")
 
 
-def as_probs(out: NDArray[np.float64], wish: Wish) -> NDArray[np.float64]:
+def as_probs(out: NDArray[np.float64], spec: GraphSpec) -> NDArray[np.float64]:
     """Probabilities of what a graph wrote."""
-    if wish.output == "probs":
+    if spec.output == "probs":
         return out
-    if wish.output == "log_probs":
+    if spec.output == "log_probs":
         return np.exp(out)
-    if wish.one_score:
+    if spec.one_score:
         return 1 / (1 + np.exp(-np.clip(out, -700, 700)))
     e = np.exp(out - out.max(axis=-1, keepdims=True))
     return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
-def checked(got: NDArray[np.float64], want: NDArray[Any], wish: Wish, what: str) -> float:
+def checked(got: NDArray[np.float64], want: NDArray[Any], spec: GraphSpec, what: str) -> float:
     """The largest difference, if it is small."""
     worst = float(np.abs(got - want).max())
-    if not worst <= TOLERANCE[wish.element]:
+    if not worst <= TOLERANCE[spec.element]:
         raise ParityError(
             f"nothing was written: on {what} the exported graph differs from the calibrator by {worst:.2g} in probability "
-            f"(at most {TOLERANCE[wish.element]:g} is rounding); please report this with the calibrator"
+            f"(at most {TOLERANCE[spec.element]:g} is rounding); please report this with the calibrator"
         )
     return worst
 
 
 def random_inputs(model: Any) -> dict[str, NDArray[Any]] | None:
-    """Inputs to run a whole model with, or None where they cannot be made up."""
+    """Inputs to run a whole model with, or None if they could not be generated."""
     rng = np.random.default_rng(0)
     known = {one.name for one in model.graph.initializer}
-    found = {}
+    inputs = {}
     for value in model.graph.input:
         if value.name in known:
             continue
@@ -124,5 +124,5 @@ def random_inputs(model: Any) -> dict[str, NDArray[Any]] | None:
         if dtype.kind not in "fiu":
             return None
         draws = rng.normal(size=shape) if dtype.kind == "f" else np.ones(shape)
-        found[value.name] = draws.astype(dtype)
-    return found
+        inputs[value.name] = draws.astype(dtype)
+    return inputs

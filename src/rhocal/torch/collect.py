@@ -15,8 +15,6 @@ from rhocal.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-Step = "Callable[[nn.Module, Any], tuple[Tensor, Tensor]]"
-
 
 class Calibrated(nn.Module):
     """A model followed by its calibrator. ``forward`` gives calibrated logits, ``predict_proba`` probabilities."""
@@ -96,20 +94,22 @@ def collect(
 ) -> tuple[Tensor, Tensor]:
     """Logits (n_samples × n_classes) and labels on the CPU; arguments as in ``calibrate``."""
     where, run = _device_of(model, device), step or plain_step
-    found: list[tuple[Tensor, Tensor]] = []
+    batches: list[tuple[Tensor, Tensor]] = []
     n_samples = 0
     with evaluating(model), torch.inference_mode(), _counter(progress) as show:
         for batch in loader:
             logits, labels = run(model, _moved(batch, where))
             rows, flat = _rows(logits, labels, class_axis, ignore_index)
-            found.append((rows.cpu(), flat.cpu()))
+            batches.append((rows.cpu(), flat.cpu()))
             n_samples += len(flat)
-            show(len(found), n_samples)
+            show(len(batches), n_samples)
             if max_samples is not None and n_samples >= max_samples:
                 break
     if not n_samples:
         raise InputError("loader gave no samples with a label; calibration needs held-out data")
-    return torch.cat([rows for rows, _ in found])[:max_samples], torch.cat([flat for _, flat in found])[:max_samples]
+    return torch.cat([rows for rows, _ in batches])[:max_samples], torch.cat([flat for _, flat in batches])[
+        :max_samples
+    ]
 
 
 def plain_step(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -125,12 +125,12 @@ def plain_step(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 def logits_of(output: Any) -> Tensor:
     """What a model gave, or its ``.logits``."""
-    found = getattr(output, "logits", output)
-    if not isinstance(found, Tensor):
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
         raise InputError(
             f"the model gave {type(output).__name__}, not logits; pass step= that returns logits and labels"
         )
-    return found
+    return logits
 
 
 @contextmanager

@@ -96,8 +96,8 @@ def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, 
     if values.device.type == "cpu" or not cal.is_portable:
         array = values.cpu().float() if values.dtype == torch.bfloat16 else values.cpu()
         method = cal.predict_proba if output == "probs" else cal.transform
-        found = method(array.numpy(), kind=kind, class_axis=class_axis, groups=groups)
-        return torch.from_numpy(np.ascontiguousarray(found)).to(values.device)
+        out = method(array.numpy(), kind=kind, class_axis=class_axis, groups=groups)
+        return torch.from_numpy(np.ascontiguousarray(out)).to(values.device)
     return on_device(cal, values, output, kind, class_axis)
 
 
@@ -109,5 +109,5 @@ def on_device(cal: Calibrator, values: Tensor, output: str, kind: Kind, class_ax
     module = CalibratorModule(replace(exported_map(cal), kind=kind), output=output, class_axis=class_axis)
     with torch.no_grad():
         wide = values.to(torch.promote_types(values.dtype, torch.float32))
-        found: Tensor = module.to(values.device)(wide)
-    return found
+        out: Tensor = module.to(values.device)(wide)
+    return out

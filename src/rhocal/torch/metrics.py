@@ -86,7 +86,7 @@ class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]
             self.sums = self.sums + torch.from_numpy(flat).to(self.sums.device, self.sums.dtype)
 
     def compute(self) -> Tensor:
-        """The figure over everything that was added."""
+        """The value over all batches."""
         state, _ = rebuilt(self._like, self.sums.double().cpu().numpy())
         return torch.tensor(state.value, dtype=torch.float32, device=self.sums.device)
 
@@ -112,18 +112,18 @@ def leaves(state: Any) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
 
 
 def rebuilt(like: Any, flat: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Any, Any]:
-    """A state with these numbers in the places where ``leaves`` found them, and the numbers left over."""
+    """A state with these numbers in the places of ``leaves``, and the numbers left over."""
     if is_dataclass(like) and not isinstance(like, type):
         parts = {}
         for field in fields(like):
             parts[field.name], flat = rebuilt(getattr(like, field.name), flat)
         return replace(like, **parts), flat
     if isinstance(like, tuple):
-        found = []
-        for one in like:
-            part, flat = rebuilt(one, flat)
-            found.append(part)
-        return tuple(found), flat
+        members = []
+        for member in like:
+            part, flat = rebuilt(member, flat)
+            members.append(part)
+        return tuple(members), flat
     if isinstance(like, np.ndarray) and like.dtype.kind == "f":
         return flat[: like.size].reshape(like.shape), flat[like.size :]
     if isinstance(like, float | np.floating):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhocal.calibrators.map import calibrate
+from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.errors import InputError
 from rhocal.torch.ops import TorchOps
 
@@ -39,31 +39,27 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
-        z, axis = self._as_table(logits)
-        double = logits.dtype == torch.float64 or (self.map_.is_wide and z.device.type != "mps")
+        double = logits.dtype == torch.float64 or (self.map_.is_wide and logits.device.type != "mps")
         dtype = torch.float64 if double else torch.float32
+        ops = TorchOps(dtype)
+        z, axis = self._as_table(ops, logits)
         held = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.map_.arrays}
         probs = self.output == "probs"
-        out = calibrate(TorchOps(dtype), self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
+        out = calibrate(ops, self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)
 
     def extra_repr(self) -> str:
         return f"{self.map_.n_classes} classes, output={self.output!r}, class_axis={self.class_axis}"
 
-    def _as_table(self, scores: Tensor) -> tuple[Tensor, int]:
+    def _as_table(self, ops: TorchOps, scores: Tensor) -> tuple[Tensor, int]:
         """Two or more classes on the last axis, and where they are to go back."""
         m = self.map_.n_classes
         flat = scores.dim() == 1
         n_columns = 1 if flat else _size(scores, self.class_axis)
         if n_columns == 1 and m == 2:
-            score = scores if flat else scores.movedim(self.class_axis, -1)[..., 0]
-            if self.map_.kind == "logits":
-                return torch.stack([-score / 2, score / 2], dim=-1), -1 if flat else self.class_axis
-            p = score.exp() if self.map_.kind == "log_probs" else score
-            both = torch.stack([1 - p, p], dim=-1)
-            both = both.log() if self.map_.kind == "log_probs" else both
-            return both, -1 if flat else self.class_axis
+            score = scores[:, None] if flat else scores.movedim(self.class_axis, -1)
+            return two_columns(ops, self.map_.kind, score), -1 if flat else self.class_axis
         if n_columns != m:
             raise InputError(
                 f"logits of shape {tuple(scores.shape)} have {n_columns} classes on axis {self.class_axis}, but the "

@@ -43,15 +43,15 @@ class TensorPasses:
         return np.ascontiguousarray(self._each(lambda z, _: z.topk(k, dim=1).values.T).T)
 
     def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
-        def some(z: Tensor, _: slice) -> Tensor:
+        def read(z: Tensor, _: slice) -> Tensor:
             size, unit = _sizes(z, center=center)
             sums = torch.stack([(size**rho).sum(dim=1) ** (1 / rho) for rho in rhos])
             return unit * sums
 
-        return np.ascontiguousarray(self._each(some).T)
+        return np.ascontiguousarray(self._each(read).T)
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
-        def some(z: Tensor, _: slice) -> Tensor:
+        def read(z: Tensor, _: slice) -> Tensor:
             size, unit = _sizes(z, center=center)
             logs = size.clamp(min=torch.finfo(z.dtype).tiny).log()
             powers = torch.where(size > 0, (rho * logs).exp(), 0)
@@ -59,54 +59,54 @@ class TensorPasses:
             norm = unit * total ** (1 / rho)
             return torch.stack([norm, norm * ((powers * logs).sum(dim=1) / total / rho - total.log() / rho**2)])
 
-        norm, slope = self._each(some)
+        norm, slope = self._each(read)
         return norm, slope
 
     def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
-        def some(z: Tensor, rows: slice) -> Tensor:
-            z = z - self._there(top[rows], z)[:, None]
-            e = (z * self._there(scale[rows], z)[:, None]).exp()
+        def read(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._on_device(top[rows], z)[:, None]
+            e = (z * self._on_device(scale[rows], z)[:, None]).exp()
             total = e.sum(dim=1)
             moments = []
             for _ in range(order):
                 e = e * z
                 moments.append(e.sum(dim=1) / total)
             mean = moments[0]
-            found = [total.log(), mean]
+            derivatives = [total.log(), mean]
             if order > 1:
-                found.append((moments[1] - mean**2).clamp(min=0))
+                derivatives.append((moments[1] - mean**2).clamp(min=0))
             if order > 2:
-                found.append(moments[2] - 3 * mean * moments[1] + 2 * mean**3)
-            return torch.stack(found)
+                derivatives.append(moments[2] - 3 * mean * moments[1] + 2 * mean**3)
+            return torch.stack(derivatives)
 
-        return tuple(self._each(some))
+        return tuple(self._each(read))
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
-        def some(z: Tensor, rows: slice) -> Tensor:
-            z = z - self._there(top[rows], z)[:, None]
-            found = []
+        def read(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._on_device(top[rows], z)[:, None]
+            sums = []
             for scale in scales:
                 e = (z * float(scale)).exp()
-                found.append(torch.stack([e.sum(dim=1), (e * z).sum(dim=1), (e * z * z).sum(dim=1)]))
-            return torch.stack(found, dim=1)
+                sums.append(torch.stack([e.sum(dim=1), (e * z).sum(dim=1), (e * z * z).sum(dim=1)]))
+            return torch.stack(sums, dim=1)
 
-        return self._each(some)
+        return self._each(read)
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
-        def some(z: Tensor, rows: slice) -> Tensor:
-            z = z - self._there(top[rows], z)[:, None]
-            exponents = z * self._there(scale[rows], z)[:, None]
-            found = []
+        def read(z: Tensor, rows: slice) -> Tensor:
+            z = z - self._on_device(top[rows], z)[:, None]
+            exponents = z * self._on_device(scale[rows], z)[:, None]
+            sums = []
             for factor, orders in ((0.5, 2), (1.0, 5), (2.0, 2)):
                 e = (exponents * factor).exp()
-                found += [(e * z**k).sum(dim=1) for k in range(orders)]
-            return torch.stack(found)
+                sums += [(e * z**k).sum(dim=1) for k in range(orders)]
+            return torch.stack(sums)
 
-        return self._each(some)
+        return self._each(read)
 
-    def _each(self, some: Callable[[Tensor, slice], Tensor]) -> Vector:
+    def _each(self, read: Callable[[Tensor, slice], Tensor]) -> Vector:
         """What is read from each block of rows, in float64 on the host; samples are the last axis."""
-        parts = [some(z, rows).cpu().double().numpy() for z, rows in self._blocks()]
+        parts = [read(z, rows).cpu().double().numpy() for z, rows in self._blocks()]
         return np.concatenate(parts, axis=-1)
 
     def _blocks(self) -> Iterator[tuple[Tensor, slice]]:
@@ -118,7 +118,7 @@ class TensorPasses:
             rows = slice(start, min(start + step, n))
             yield self.logits[rows].to(torch.float64 if double else torch.float32), rows
 
-    def _there(self, values: Vector, like: Tensor) -> Tensor:
+    def _on_device(self, values: Vector, like: Tensor) -> Tensor:
         return torch.as_tensor(values).to(like.dtype).to(like.device)
 
 

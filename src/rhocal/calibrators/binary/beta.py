@@ -70,8 +70,8 @@ class BetaCalibration(BinaryCalibrator):
     c_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        found = beta_fit(data, self.ridge)
-        return FittedBinaryMap(BetaMap(*found.x.tolist()), found.converged, found.n_evaluations)
+        minimum = beta_fit(data, self.ridge)
+        return FittedBinaryMap(BetaMap(*minimum.x.tolist()), minimum.converged, minimum.n_evaluations)
 
     @property
     def m_(self) -> NDArray[np.float64]:
@@ -90,13 +90,13 @@ def beta_fit(data: Outcomes, ridge: float) -> optimize.Minimum:
     toward = np.array([1.0, 1.0, 0.0])
     best, n_evaluations = None, 0
     for free in FREE:
-        found = optimize.logistic(features[free], data.rate, data.weight, ridge, toward[free])
-        n_evaluations += found.n_evaluations
+        minimum = optimize.logistic(features[free], data.rate, data.weight, ridge, toward[free])
+        n_evaluations += minimum.n_evaluations
         x = np.zeros(3)
-        x[free] = found.x
+        x[free] = minimum.x
         fixed = ridge / 2 * (3 - len(free)) / data.total
-        if (x[:2] >= 0).all() and (best is None or found.value + fixed < best.value):
-            best = optimize.Minimum(x, found.value + fixed, found.converged, n_evaluations)
+        if (x[:2] >= 0).all() and (best is None or minimum.value + fixed < best.value):
+            best = optimize.Minimum(x, minimum.value + fixed, minimum.converged, n_evaluations)
         if best is not None and len(free) == 3:
             break  # the optimum without bounds obeys them
     assert best is not None  # the last choice always obeys

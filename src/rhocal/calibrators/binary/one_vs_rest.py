@@ -14,7 +14,7 @@ from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, One
 from rhocal.calibrators.binary.class_scores import ClassScores, Sees
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import Fitted
-from rhocal.calibrators.scale.scale_search import warn_unless
+from rhocal.calibrators.solutions import warn_unless_converged
 from rhocal.errors import FewSamplesWarning, warn
 from rhocal.numerics.special import Vector, expit
 from rhocal.numerics.threads import BLOCK_ENTRIES
@@ -70,7 +70,7 @@ class BinaryCalibrator(Calibrator):
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         assert data.labels is not None
         scores = ClassScores.of(data.logits, self.sees)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
@@ -96,7 +96,7 @@ class BinaryCalibrator(Calibrator):
                 trials.append(where | {"one_sided": one_sided.factor})
         fields = {name: stacked(maps, name) for name in field_names(self.map)}
         map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
-        warn_unless(converged=converged, what=self.name)
+        warn_unless_converged(self.name, converged=converged)
         if data.n_classes > 2:
             self._warn_if_few(float(weights.sum()) / data.n_classes)
         value = float(np.mean(values)) if values else float("nan")

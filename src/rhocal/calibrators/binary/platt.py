@@ -59,8 +59,8 @@ class PlattScaling(BinaryCalibrator):
     intercept_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        found = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)
-        return FittedBinaryMap(Sigmoid(*found.x.tolist()), found.converged, found.n_evaluations)
+        minimum = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)
+        return FittedBinaryMap(Sigmoid(*minimum.x.tolist()), minimum.converged, minimum.n_evaluations)
 
 
 def platt_targets(data: Outcomes) -> Vector:

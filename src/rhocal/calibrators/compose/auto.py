@@ -67,7 +67,7 @@ class AutoCalibrator(Calibrator):
 
     chosen_ = Fitted[Calibrator]("calibrator")
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         methods = {name: unfitted(name) for name in self.methods}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods

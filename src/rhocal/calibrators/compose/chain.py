@@ -48,7 +48,7 @@ class Chain(Calibrator):
     first_ = Fitted[Calibrator]("calibrator")
     second_ = Fitted[Calibrator]("calibrator")
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         first = fit_validated(unfitted(self.first), data, kind="logits")
         parts = CrossFit.from_predictions(self.first, data, self.n_folds, first)
         outputs = parts.outputs(data) if parts.models else first.map_.logits(data)

@@ -47,7 +47,7 @@ class CrossFitted(Calibrator):
 
     members_ = Fitted[list[Calibrator]]("calibrator")
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         models = CrossFit.from_predictions(self.calibrator, data, self.n_folds).models
         # Samples that cannot be divided into folds are fitted together.
         members = list(models) or [fit_validated(unfitted(self.calibrator), data, kind="logits")]
@@ -79,7 +79,7 @@ class Average(Calibrator):
 
     members_ = Fitted[list[Calibrator]]("calibrator")
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         members = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]
         return self._new_map(members=members), _mean_solution(members)
 

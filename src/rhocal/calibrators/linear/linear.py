@@ -6,7 +6,7 @@ Fits move Δ and b in r = x + Δ x + b, with x scaled so that Δ = 0, b = 0 is t
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rhocal import optimize
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
-from rhocal.calibrators.scale.scale_search import ScaleSearch, warn_unless
+from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
 from rhocal.numerics.threads import in_threads, row_blocks
@@ -128,10 +128,10 @@ class LinearProblem:
             def hessian(u: Vector) -> Vector:
                 return scale * self.hessian(u.reshape(unit.shape) * unit)
 
-            found = optimize.convex_newton(fun, hessian, first, limits.get("tolerance", 1e-12))
+            scaled = optimize.convex_newton(fun, hessian, first, limits.get("tolerance", 1e-12))
         else:
-            found = optimize.lbfgs(fun, first, **limits)
-        return optimize.Minimum(found.x.reshape(unit.shape) * unit, found.value, found.converged, found.n_evaluations)
+            scaled = optimize.lbfgs(fun, first, **limits)
+        return replace(scaled, x=scaled.x.reshape(unit.shape) * unit)
 
     def descend(self, start: Vector, **options: Any) -> optimize.Minimum:
         """Where mini-batch descent ends (``optimize.sgd`` with these options), on the objective of one drawn batch."""
@@ -141,8 +141,8 @@ class LinearProblem:
 
         size = batch_size_of(self.target)
         flat = optimize.sgd(gradient, start.reshape(1, -1), weights=self.weights, batch_size=size, **options)
-        found = flat.reshape(start.shape)
-        return optimize.Minimum(found, self(found)[0], converged=True, n_evaluations=options["n_steps"])
+        parameters = flat.reshape(start.shape)
+        return optimize.Minimum(parameters, self(parameters)[0], converged=True, n_evaluations=options["n_steps"])
 
     def batch(self, rows: NDArray[np.intp]) -> LinearProblem:
         """The same problem on a drawn mini-batch."""
@@ -205,7 +205,7 @@ class LinearProblem:
     def hessian(self, parameters: Vector) -> Vector:
         """Of NLL plus ridge: Σ_i w_i p_ij (δ_jl − p_il) x_ia x_ib between the parameters (j, a) and (l, b), x_i0 = 1 for b."""
         m, width = parameters.shape
-        found = np.diag(2 * self.strengths.ravel())
+        hessian = np.diag(2 * self.strengths.ravel())
         own = np.zeros((m, width, width))
         for rows in row_blocks(len(self.x), m * width):
             x, weights = self.x[rows], self.weights[rows, None]
@@ -214,15 +214,15 @@ class LinearProblem:
             inputs[:, :, :-1] = x[:, None, :] if self.full else x[:, :, None]
             slopes = (np.sqrt(weights) * p)[:, :, None] * inputs
             flat = slopes.reshape(len(x), -1)
-            found -= flat.T @ flat
+            hessian -= flat.T @ flat
             if self.full:
                 own += (flat.T @ (np.sqrt(weights) * inputs[:, 0])).reshape(own.shape)
             else:
                 own += np.einsum("ija,ijb->jab", slopes, np.sqrt(weights)[:, :, None] * inputs)
         for j in range(m):
             block = slice(j * width, (j + 1) * width)
-            found[block, block] += own[j]
-        return found
+            hessian[block, block] += own[j]
+        return hessian
 
     def _logits(self, parameters: Vector, rows: slice) -> Vector:
         x, change = self.x[rows], parameters[:, :-1]
@@ -232,11 +232,11 @@ class LinearProblem:
         return r
 
     def _statistics(self, parameters: Vector) -> list[tuple[slice, LogitStatistics]]:
-        found = []
+        parts = []
         for rows in row_blocks(*self.x.shape):
             logits, base = self._logits(parameters, rows), self.base[rows]
-            found.append((rows, of_logits(logits, self.labels[rows], base, self.target.needs, self.kappa)))
-        return found
+            parts.append((rows, of_logits(logits, self.labels[rows], base, self.target.needs, self.kappa)))
+        return parts
 
     def _values(self, parts: list[tuple[slice, LogitStatistics]]) -> tuple[dict[str, Vector], Facts]:
         values = {name: np.concatenate([stats.values[name] for _, stats in parts]) for name in parts[0][1].values}
@@ -245,23 +245,17 @@ class LinearProblem:
 
     def _curvature(self) -> Vector:
         """Second derivative of NLL plus ridge in each parameter at temperature scaling: Σ_i w_i p_ij (1 − p_ij) x_ik²."""
-        found = 2 * self.strengths
+        curvature = 2 * self.strengths
         for rows in row_blocks(*self.x.shape):
             x = self.x[rows]
             p = softmax(x)
             p *= (1 - p) * self.weights[rows, None]
             if self.full:
-                found[:, :-1] += p.T @ x**2
+                curvature[:, :-1] += p.T @ x**2
             else:
-                found[:, 0] += np.einsum("ij,ij->j", p, x**2)
-            found[:, -1] += p.sum(axis=0)
-        return np.maximum(found, SMALLEST_CURVATURE * found.max())
-
-
-def linear_solution(problem: LinearProblem, minimum: optimize.Minimum, what: str) -> optimize.Solution:
-    """The evidence of the minimum of a problem."""
-    warn_unless(converged=minimum.converged, what=what)
-    return optimize.Solution(str(problem.target), minimum.value, minimum.converged, minimum.n_evaluations)
+                curvature[:, 0] += np.einsum("ij,ij->j", p, x**2)
+            curvature[:, -1] += p.sum(axis=0)
+        return np.maximum(curvature, SMALLEST_CURVATURE * curvature.max())
 
 
 def check_size(n_classes: int, method: str, instead: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.odir import Odir, Part
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import option
+from rhocal.calibrators.solutions import solution_at
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
@@ -69,7 +70,7 @@ class MatrixScaling(LinearCalibrator):
     n_folds: int = option(3, minimum=2)
     kappa: float = option(1e-4, above=0)
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "svs or vector")
         profile = Profile.from_predictions(data)
@@ -79,7 +80,7 @@ class MatrixScaling(LinearCalibrator):
         problem = odir.problem(part, objective(self.objective), *strengths)
         minimum = problem.minimum(first)
         weight, bias = problem.weight_and_bias(minimum.x)
-        solution = replace(linear.linear_solution(problem, minimum, "matrix scaling"), trials=trials)
+        solution = solution_at(minimum, problem.target, "matrix scaling", trials=trials)
         return self._new_map(weight=scale * weight, bias=bias), solution
 
     def _map(self, *, weight: Vector, bias: Vector) -> Map:

@@ -14,6 +14,7 @@ import numpy as np
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
 from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.solutions import solution_at
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -75,7 +76,7 @@ class StructuredScaling(LinearCalibrator):
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
         minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
         weight, bias = problem.weight_and_bias(minimum.x)
-        solution = linear.linear_solution(problem, minimum, "structured scaling")
+        solution = solution_at(minimum, problem.target, "structured scaling")
         return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
 
     def _map(self, *, weight: Vector, bias: Vector, scale: float, mix: float) -> Map:

@@ -12,11 +12,11 @@ from rhocal.calibrators.linear.linear import (
     LinearProblem,
     Ridge,
     linear_map,
-    linear_solution,
     nll_scale,
 )
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import option
+from rhocal.calibrators.solutions import solution_at
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
@@ -71,7 +71,7 @@ class VectorScaling(LinearCalibrator):
     learning_rate: float = option(200.0, above=0)
     random_state: int | None = option(0, minimum=0)
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
@@ -84,7 +84,7 @@ class VectorScaling(LinearCalibrator):
         else:
             minimum = problem.minimum(first)
         weight, bias = problem.weight_and_bias(minimum.x)
-        return self._new_map(weight=scale * weight, bias=bias), linear_solution(problem, minimum, "vector scaling")
+        return self._new_map(weight=scale * weight, bias=bias), solution_at(minimum, problem.target, "vector scaling")
 
     def _first(self, scale: float, n_classes: int) -> Vector:
         """The start as rows (Δ_j, b_j), with a_j = scale·(1 + Δ_j)."""

@@ -12,8 +12,8 @@ from rhocal import optimize
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
-from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import equal_logits_solution
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
 from rhocal.numerics.special import Vector, log_softmax, softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -58,7 +58,7 @@ class EnsembleTemperatureScaling(OrderCalibrator):
     temperature_ = Fitted[float]()
     weights_ = Fitted[Vector]()
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)
         profile = Profile.from_predictions(data)
         if not profile.spread > 0:
@@ -76,9 +76,8 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         if not mixture.is_exact:
             lowest = optimize.lbfgs(Mixture(data, search, mixture.target, exact=True), lowest.x, bounds)
         weights = shares(lowest.x)
-        at_bound = bound_reached(float(lowest.x[0]), search.bounds) if weights[0] > 0 else ""
-        warn_unless(converged=lowest.converged, what="ensemble temperature scaling")
-        solution = optimize.Solution(str(target), lowest.value, lowest.converged, lowest.n_evaluations, at_bound)
+        at_bound = warn_at_bound(float(lowest.x[0]), search.bounds) if weights[0] > 0 else ""
+        solution = solution_at(lowest, target, "ensemble temperature scaling", at_bound)
         return self._new_map(temperature=float(np.exp(-lowest.x[0])), weights=weights), solution
 
     def _map(self, *, temperature: float, weights: Vector) -> Map:

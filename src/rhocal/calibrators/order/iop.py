@@ -14,8 +14,8 @@ from rhocal.calibrators.folds import Fold, Folds, thinned_rows
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
-from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import equal_logits_solution
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
 from rhocal.numerics.special import Vector, log_softmax
 from rhocal.numerics.tables import padded
 from rhocal.objectives import Objective, objective
@@ -83,7 +83,7 @@ class IntraOrderPreserving(OrderCalibrator):
     slopes_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)
         profile = Profile.from_predictions(data)
         knots, line = np.array(KNOTS), np.ones(len(KNOTS))
@@ -91,7 +91,7 @@ class IntraOrderPreserving(OrderCalibrator):
             return self._new_map(unit=1.0, knots=knots, slopes=line, ridge=np.inf), equal_logits_solution(target)
         search = ScaleSearch.from_profile(profile)
         target = search.prepared(target)
-        at_bound = bound_reached(search.log_scale, search.bounds)
+        at_bound = warn_at_bound(search.log_scale, search.bounds)
         first: Vector | None = None
         trials: tuple[dict[str, Any], ...] = ()
         if at_bound:  # the slopes would run away just as the temperature does
@@ -102,14 +102,11 @@ class IntraOrderPreserving(OrderCalibrator):
             ridge = float(self.ridge)
         pieces = Pieces(data, search, target, thinned_rows(search, MAX_FITTING_ENTRIES))
         minimum = pieces.minimum(ridge, line, first)
-        warn_unless(converged=minimum.converged, what="intra order-preserving map")
+        solution = solution_at(minimum, target, "intra order-preserving map", at_bound, trials)
         unit = float(np.exp(search.log_scale))
-        return (
-            self._new_map(unit=unit, knots=knots, slopes=minimum.x, ridge=ridge),
-            optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound, trials),
-        )
+        return self._new_map(unit=unit, knots=knots, slopes=minimum.x, ridge=ridge), solution
 
-    def _map(self, *, unit: float, knots: Vector, slopes: Vector, ridge: float) -> Map:  # noqa: ARG002
+    def _map(self, *, unit: float, knots: Vector, slopes: Vector, ridge: float) -> Map:
         later = padded(knots[1:], np.inf)  # the first piece begins at 0, where gaps begin
         begin = np.r_[0.0, np.cumsum(slopes[:-1] * np.diff(knots))]
         numbers = {"unit": np.array(unit), "later": later, "first": np.zeros(1, np.int64)}

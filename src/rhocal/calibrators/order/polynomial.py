@@ -15,8 +15,8 @@ from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator
-from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached
-from rhocal.calibrators.scale.standardized_features import equal_logits_solution
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.solutions import equal_logits_solution, warn_at_bound
 from rhocal.numerics.special import Floats, Vector, softmax
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
@@ -69,7 +69,7 @@ class PolynomialScaling(OrderCalibrator):
     unit_ = Fitted[float]()
     coefficients_ = Fitted[Vector]()
 
-    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         line = np.array([0.0, 1.0])
         profile = Profile.from_predictions(data)
         what = "squared error of membership"
@@ -77,7 +77,7 @@ class PolynomialScaling(OrderCalibrator):
             return self._new_map(unit=1.0, coefficients=line), equal_logits_solution(what)
         search = ScaleSearch.from_profile(profile)
         unit = float(np.exp(search.log_scale))
-        at_bound = bound_reached(search.log_scale, search.bounds)
+        at_bound = warn_at_bound(search.log_scale, search.bounds)
         if at_bound:  # nothing to regress on
             solution = optimize.Solution(what, float("nan"), True, 1, at_bound)  # noqa: FBT003
             return self._new_map(unit=unit, coefficients=line), solution

@@ -14,7 +14,8 @@ from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import profile_features, raw_features, standardize
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
+from rhocal.calibrators.solutions import equal_logits_solution
 from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
 
@@ -77,7 +78,7 @@ class FieldScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
         features = StandardizedFeatures.from_profile(data, lambda unit: profile_features(data, unit, self.features))
@@ -88,7 +89,7 @@ class FieldScaling(ScaleCalibrator):
             x, ridge, solution = ridges.fit_scale_map(features.search, field, target, RIDGES, options, "field scaling")
         return self._new_map(**features.fitted, bias=float(x[0]), weights=x[1:], ridge=ridge), solution
 
-    def _map(self, *, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
+    def _map(self, *, ridge: float, **numbers: Any) -> Map:
         return scale_map(scale, features=tuple(self.features), **numbers)
 
 

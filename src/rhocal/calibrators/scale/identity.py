@@ -21,7 +21,7 @@ class Identity(ScaleCalibrator):
 
     name = "identity"
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:
         return self._new_map(), Solution("none", 0.0, converged=True, n_evaluations=0)
 
     def _map(self) -> Map:

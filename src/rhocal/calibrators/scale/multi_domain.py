@@ -93,7 +93,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         if data.groups is None or not data.spread > 0:
             return self._fit_one_temperature(data)
         target = objective(self.objective)
@@ -138,7 +138,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         )
         return map_, plain.solution_
 
-    def _map(self, *, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
+    def _map(self, *, ridge: float, **numbers: Any) -> Map:
         return scale_map(scale, **numbers)
 
 

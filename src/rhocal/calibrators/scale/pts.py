@@ -13,7 +13,8 @@ from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import standardize
-from rhocal.calibrators.scale.standardized_features import StandardizedFeatures, equal_logits_solution
+from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
+from rhocal.calibrators.solutions import equal_logits_solution
 from rhocal.numerics.special import Vector
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import TOP_K
@@ -77,7 +78,7 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
     sd_ = Fitted[Vector]()
     ridge_ = Fitted[float]()
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:
         target = objective(self.objective)
         options = ridges.RidgeOptions(self.ridge, self.guard, self.caution, self.n_folds)
         top = ProfileFeatures(data).centered_top(self.top_k)
@@ -96,7 +97,7 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
         rows = [{"n_hidden": w, **row} for w, choice in zip(widths, choices, strict=True) for row in choice.trials]
         return self._new_map(**features.fitted, network=x, ridge=ridge), replace(solution, trials=tuple(rows))
 
-    def _map(self, *, network: Vector, ridge: float, **numbers: Any) -> Map:  # noqa: ARG002 - the ridge is evidence
+    def _map(self, *, network: Vector, ridge: float, **numbers: Any) -> Map:
         k = len(numbers["low"])
         h = (len(network) - 1) // (2 + k)
         bias, v, c, w = np.split(network, [1, 1 + h, 1 + 2 * h])

@@ -25,8 +25,8 @@ from rhocal.calibrators.scale.rho_search import (
     fixed_norms,
     trial_rows,
 )
-from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import equal_logits_solution
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.kernels import GRID
@@ -122,7 +122,7 @@ class RhoNormScaling(ScaleCalibrator):
         """The paper's preset; options given here go before it."""
         return cls(**{**PAPER, **options})
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         profile, objectives, forms = data, self._objectives(), self._rhos()
         if not profile.spread > 0:
             map_ = self._new_map(rho=2.0, gamma=0.0, beta=1.0, alpha=0.0, center=self.center)
@@ -149,19 +149,13 @@ class RhoNormScaling(ScaleCalibrator):
             if not on_profile:
                 minimum = searches[best.alpha].finished(best.norm, minimum)
         rho, gamma, beta = best.norm.parameters(minimum.x)
-        at_bound = bound_reached(float(minimum.x[0]), fit.bounds)
-        warn_unless(converged=minimum.converged, what="rho-norm scaling")
-        solution = optimize.Solution(
-            str(objectives[best.alpha]),
-            minimum.value,
-            minimum.converged,
-            sum(trial.minimum.n_evaluations for trial in trials),
-            at_bound,
-            tuple(trial_rows(trials)),
-        )
+        at_bound = warn_at_bound(float(minimum.x[0]), fit.bounds)
+        n_evaluations = sum(trial.minimum.n_evaluations for trial in trials)
+        rows = tuple(trial_rows(trials))
+        solution = solution_at(minimum, objectives[best.alpha], "rho-norm scaling", at_bound, rows, n_evaluations)
         return self._new_map(rho=rho, gamma=gamma, beta=beta, alpha=best.alpha, center=self.center), solution
 
-    def _map(self, *, rho: float, gamma: float, beta: float, alpha: float, center: bool) -> Map:  # noqa: ARG002
+    def _map(self, *, rho: float, gamma: float, beta: float, alpha: float, center: bool) -> Map:
         if gamma == 0:  # no norm need be read
             return scale_map(temperature.scale, temperature=beta)
         return scale_map(scale, rho=rho, gamma=gamma, beta=beta, center=bool(center))

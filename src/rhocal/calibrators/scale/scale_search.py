@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
 from rhocal.numerics.special import dot
 from rhocal.objectives import NLL, Objective
 from rhocal.profile.curve_table import Table
@@ -206,30 +205,3 @@ def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]
 
         high = float(optimize.convex(gap, unit, low, high).x[0])
     return low, high
-
-
-def bound_reached(log_scale: float, bounds: tuple[float, float]) -> str:
-    """Say in words, and as a warning, that the optimum lies at a bound."""
-    low, high = bounds
-    message = ""
-    if log_scale >= high - 1e-9:
-        message = (
-            "no calibration sample is wrong, so the data asks for infinite confidence; the mean confidence was stopped at "
-            "(n + 1) / (n + 2)"
-        )
-    elif log_scale <= low + 1e-9:
-        message = (
-            "the logits are no better than chance on the calibration set, so the probabilities are (nearly) uniform"
-        )
-    if message:
-        warn(message, BoundaryWarning)
-    return message
-
-
-def warn_unless(*, converged: bool, what: str) -> None:
-    """Not converged is visible: a flag in the evidence and a warning."""
-    if not converged:
-        warn(
-            f"{what}: the optimizer stopped before its tolerance was met (solution_.converged is False)",
-            ConvergenceWarning,
-        )

@@ -9,13 +9,11 @@ import numpy as np
 
 from rhocal.calibrators.scale.features import STANDARD, Standardization
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rhocal.numerics.special import Vector
-    from rhocal.objectives import Objective
     from rhocal.profile.profile import Profile
 
 
@@ -44,8 +42,3 @@ class StandardizedFeatures:
     def fitted(self) -> dict[str, Any]:
         """The numbers that the features of other samples are standardized with."""
         return {"unit": self.unit, **{name: getattr(self.standard, name) for name in STANDARD}}
-
-
-def equal_logits_solution(target: Objective | str) -> Solution:
-    """The evidence of a fit on logits that are all equal."""
-    return Solution(str(target), float("nan"), True, 0, "every logit of every sample is equal")  # noqa: FBT003

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
-from rhocal.calibrators.scale.scale_search import ScaleSearch, bound_reached, warn_unless
-from rhocal.calibrators.scale.standardized_features import equal_logits_solution
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
 from rhocal.objectives import NLL, Objective, objective
 
 if TYPE_CHECKING:
+    from rhocal import optimize
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
@@ -52,7 +52,7 @@ class TemperatureScaling(ScaleCalibrator):
 
     temperature_ = Fitted[float]()
 
-    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:  # noqa: ARG002
+    def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)
         if not data.spread > 0:
             return self._new_map(temperature=1.0), equal_logits_solution(target)
@@ -66,9 +66,8 @@ class TemperatureScaling(ScaleCalibrator):
                 return scale, scale[None]
 
             minimum = search.finish(prepared, scales, search.single_scale(prepared), [search.bounds])
-        at_bound = bound_reached(float(minimum.x[0]), search.bounds)
-        warn_unless(converged=minimum.converged, what="temperature scaling")
-        solution = optimize.Solution(str(target), minimum.value, minimum.converged, minimum.n_evaluations, at_bound)
+        at_bound = warn_at_bound(float(minimum.x[0]), search.bounds)
+        solution = solution_at(minimum, target, "temperature scaling", at_bound)
         return self._new_map(temperature=float(np.exp(-minimum.x[0]))), solution
 
     def _map(self, *, temperature: float) -> Map:
