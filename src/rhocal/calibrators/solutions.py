@@ -21,8 +21,14 @@ def solution_at(
     at_bound: str = "",
     trials: tuple[Mapping[str, Any], ...] = (),
     n_evaluations: int | None = None,
+    bounds: tuple[float, float] | None = None,
 ) -> Solution:
-    """The evidence of a minimum, with a warning if it did not converge; ``what`` is the name of the fit there."""
+    """The evidence of a minimum, with a warning if it did not converge; ``what`` is the name of the fit there.
+
+    With ``bounds``, between which its first number, a log scale, was searched, also with a warning if it lies at one.
+    """
+    if bounds is not None:
+        at_bound = warn_at_bound(float(minimum.x[0]), bounds)
     warn_unless_converged(what, converged=minimum.converged)
     n_evaluations = minimum.n_evaluations if n_evaluations is None else n_evaluations
     return Solution(str(target), minimum.value, minimum.converged, n_evaluations, at_bound, trials)

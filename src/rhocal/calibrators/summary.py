@@ -13,6 +13,7 @@ from rhocal.data.sampling import sampling_keys, subsample_size
 from rhocal.errors import RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.profile.curve_table import Table, tabulate
+from rhocal.profile.passes import FEW_CLASSES
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
 
 def _tables(data: Predictions, plan: PassPlan, keys: Iterable[str]) -> dict[str, Profile]:
-    profile = Profile.from_predictions(data)
+    profile = Profile.from_predictions(data, plan.names if len(data.classes) > FEW_CLASSES else ())
     return {key: tabulate(profile, plan, key) for key in keys}
 
 

@@ -68,6 +68,20 @@ def class_names(classes: Any, m: int) -> NDArray[Any]:
     return names
 
 
+def sample_labels(
+    labels: Any, names: NDArray[Any] | None, shape: tuple[int, int], name: str, ignore_index: int | None
+) -> tuple[NDArray[np.intp], NDArray[Any] | None, NDArray[np.intp] | None]:
+    """Labels as column numbers, the names of the columns, and the rows whose label is not ignored; None for all of them."""
+    n, m = shape
+    flat, rows = per_sample(labels, "labels", n, name), None
+    if ignore_index is not None and not (kept := flat != ignore_index).all():
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            raise InputError(f"{name} has no samples: every one of the {n} labels is ignore_index={ignore_index}")
+        flat = flat[rows]
+    return *label_columns(flat, names, m), rows
+
+
 def label_columns(
     labels: NDArray[Any], names: NDArray[Any] | None, m: int
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None]:

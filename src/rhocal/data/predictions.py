@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, scan_scores
-from rhocal.data.labels import class_names, label_columns, per_sample, sample_groups, sample_weights
+from rhocal.data.labels import class_names, sample_groups, sample_labels, sample_weights
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -93,29 +93,20 @@ class Predictions:
         spec = spec or InputSpec()
         table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
-        flat = None if labels is None else per_sample(labels, "labels", len(table), name)
+        if len(table) == 0:
+            raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
         domains = None if groups is None else sample_groups(groups, len(table), name)
-
-        rows = None
-        n_ignored = 0
-        if spec.ignore_index is not None and flat is not None:
-            kept = flat != spec.ignore_index
-            n_ignored = len(flat) - int(kept.sum())
-            if n_ignored:
-                rows = np.flatnonzero(kept)
-                table, flat = table[kept], flat[kept]
-                sample_weight = None if sample_weight is None else sample_weight[kept]
-                domains = None if domains is None else domains[kept]
-        if len(table) == 0:
-            reason = f"every one of the {n_ignored} labels is ignore_index={spec.ignore_index}"
-            raise InputError(f"{name} has no samples: {reason if n_ignored else 'it is empty'}")
+        columns, rows, n_ignored = None, None, 0
+        if labels is not None:
+            columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
+        if rows is not None:
+            n_ignored = len(table) - len(rows)
+            table = table[rows]
+            sample_weight = None if sample_weight is None else sample_weight[rows]
+            domains = None if domains is None else domains[rows]
         if sample_weight is not None and not sample_weight.any():
             raise InputError("sample_weight is zero for every sample; at least one must be positive")
-
-        columns = None
-        if flat is not None:
-            columns, names = label_columns(flat, names, table.shape[1])
         classes = np.arange(table.shape[1]) if names is None else names
         data = cls(table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows)
         is_quick = labels is None and spec.kind == "logits"

@@ -11,16 +11,14 @@ import numpy as np
 
 from rhocal.data.blocks import Block
 from rhocal.data.files import Contents, Split, only_array, read
-from rhocal.data.formats import open_file
-from rhocal.data.formats.base import Names, StoredFile
+from rhocal.data.formats import open_file, open_files
+from rhocal.data.formats.base import Names, StoredFile, blocks_of_files
 from rhocal.data.sources import ReadLog, Source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from rhocal.data.blocks import BlockRef
 
 
 def stream(
@@ -56,7 +54,7 @@ def stream(
     else:
         return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
     names = Names(logits_name + split, labels_name + split)
-    files = [open_file(path, names) for path in paths]
+    files = open_files(paths, names)
     return _source(files, names, None if labels is None else Path(labels), skip_bad=skip_bad)
 
 
@@ -67,7 +65,7 @@ def open_split(
     if resident:
         contents = read(path, names, labels)
         return Source((contents.read(split),), InputSpec(classes=contents.classes), resident=True)
-    files = [open_file(part, names) for part in _paths(str(path))]
+    files = open_files(_paths(str(path)), names)
     return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)
 
 
@@ -81,13 +79,8 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
     if labels is not None and len(files) > 1:
         raise InputError("labels: a file of labels goes with one file of logits; put the labels into each file")
     beside = None if labels is None else only_array(labels, "labels")
-    blocks: list[BlockRef] = []
-    for file in files:
-        blocks += file.blocks(names, beside)
-    classes = (file.classes for file in files)
-    return Source(
-        blocks, InputSpec(classes=next((c for c in classes if c is not None), None)), log=ReadLog(skip_bad=skip_bad)
-    )
+    blocks, classes = blocks_of_files(files, names, beside)
+    return Source(blocks, InputSpec(classes=classes), log=ReadLog(skip_bad=skip_bad))
 
 
 def _paths(source: str) -> list[Path]:

@@ -284,10 +284,12 @@ def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vecto
 
 
 def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:
-    """The profile without its logits; with few classes these are fewer than the numbers that would replace them."""
+    """The profile, of which the numbers of the plan are read, without its logits.
+
+    With few classes these stay: they are fewer than the numbers that would replace them.
+    """
     if len(profile.classes) <= FEW_CLASSES:
         return profile
-    profile.read(plan.names)
     bare = replace(profile, passes=None)
     if key == COMMON:
         assert plan.log_center is not None

@@ -131,7 +131,9 @@ class ArrayPasses:
         return largest(self.logits, k)
 
     def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
-        return rho_norms(self.logits, rhos, center=center, rows=self.scanned)
+        if (compiled := kernels.norms(self.logits, rhos, center=center, rows=self.scanned)) is not None:
+            return compiled
+        return rho_norms(self.logits, rhos, center=center)
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
         return rho_norm_slope(self.logits, rho, center=center)

@@ -72,8 +72,8 @@ class Profile:
     """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
     @classmethod
-    def from_predictions(cls, data: Predictions) -> Profile:
-        """Read the cheap features of every sample, where its scores are."""
+    def from_predictions(cls, data: Predictions, names: Iterable[str] = ()) -> Profile:
+        """Read the cheap features of every sample, where its scores are, and the numbers that have these names in ``kept``."""
         assert data.labels is not None
         if data.kind == "logits":
             logits, seen = data.scores, data.seen  # half precision stays as it is stored
@@ -88,7 +88,7 @@ class Profile:
         predicted, top, sums, _ = seen
         weights = np.ones(len(data.labels)) if data.weights is None else data.weights
         total = float(weights.sum())
-        return cls(
+        profile = cls(
             passes=passes,
             classes=data.classes,
             kind=data.kind,
@@ -100,6 +100,8 @@ class Profile:
             kept={"mean": sums / logits.shape[1]},
             groups=data.groups,
         )
+        profile.read(names)
+        return profile
 
     @classmethod
     def concat(cls, parts: Sequence[Profile]) -> Profile:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from rhocal.numerics.special import Floats, Vector, dot, dots, smooth_maximum
+from rhocal.numerics.special import Floats, Vector, dots, smooth_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -102,12 +102,11 @@ def of_scale(
 def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
     """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
     w, n = profile.weights, len(profile.weights)
-    label_slope = float(dot(profile.label_gap, w))
 
     def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
         at = profile.curve(np.full(n, scale), order=3)
-        value, slope, second, third = dots(at.orders, w).tolist()
+        label_slope, value, slope, second, third = dots((profile.label_gap, *at.orders), w).tolist()
         return value - scale * label_slope, slope - label_slope, second, third, scale
 
     return fun

@@ -13,7 +13,7 @@ from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at
 from rhocal.numerics.special import Vector, log_softmax, softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
@@ -76,8 +76,8 @@ class EnsembleTemperatureScaling(OrderCalibrator):
         if not mixture.is_exact:
             lowest = optimize.lbfgs(Mixture(data, search, mixture.target, exact=True), lowest.x, bounds)
         weights = shares(lowest.x)
-        at_bound = warn_at_bound(float(lowest.x[0]), search.bounds) if weights[0] > 0 else ""
-        solution = solution_at(lowest, target, "ensemble temperature scaling", at_bound)
+        scale_bounds = search.bounds if weights[0] > 0 else None
+        solution = solution_at(lowest, target, "ensemble temperature scaling", bounds=scale_bounds)
         return self._new_map(temperature=float(np.exp(-lowest.x[0])), weights=weights), solution
 
     def _map(self, *, temperature: float, weights: Vector) -> Map:

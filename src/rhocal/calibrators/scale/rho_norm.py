@@ -16,17 +16,15 @@ from rhocal.calibrators.registry import PAPER
 from rhocal.calibrators.scale import temperature
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR
 from rhocal.calibrators.scale.rho_search import (
-    MIN_SUBSAMPLED_SAMPLES,
     FixedNorm,
     LearnedNorm,
     Norm,
     NormSearch,
     Trial,
     fixed_norms,
-    trial_rows,
 )
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.kernels import GRID
@@ -141,19 +139,18 @@ class RhoNormScaling(ScaleCalibrator):
             searches[alpha] = NormSearch(prepared, fit)
             trials += searches[alpha].trials(alpha, norms, self.n_bins, minima)
         best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
-        minimum = best.minimum
         if self.solver == "expected":
-            on_profile = searches[best.alpha].fast is profile
-            if on_profile or len(profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
-                minimum = searches[best.alpha].refined(best.norm, minimum)
-            if not on_profile:
-                minimum = searches[best.alpha].finished(best.norm, minimum)
-        rho, gamma, beta = best.norm.parameters(minimum.x)
-        at_bound = warn_at_bound(float(minimum.x[0]), fit.bounds)
-        n_evaluations = sum(trial.minimum.n_evaluations for trial in trials)
-        rows = tuple(trial_rows(trials))
-        solution = solution_at(minimum, objectives[best.alpha], "rho-norm scaling", at_bound, rows, n_evaluations)
-        return self._new_map(rho=rho, gamma=gamma, beta=beta, alpha=best.alpha, center=self.center), solution
+            best = searches[best.alpha].finish(best)
+        solution = solution_at(
+            best.minimum,
+            objectives[best.alpha],
+            "rho-norm scaling",
+            trials=tuple(trial.row for trial in trials),
+            n_evaluations=sum(trial.minimum.n_evaluations for trial in trials),
+            bounds=fit.bounds,
+        )
+        parameters = {name: best.row[name] for name in ("rho", "gamma", "beta", "alpha")}
+        return self._new_map(**parameters, center=self.center), solution
 
     def _map(self, *, rho: float, gamma: float, beta: float, alpha: float, center: bool) -> Map:
         if gamma == 0:  # no norm need be read

@@ -17,7 +17,7 @@ from rhocal.numerics.special import Vector, dot, dots
 from rhocal.profile.curve_table import REACH, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -122,24 +122,15 @@ class Trial:
     norm: Norm
     minimum: optimize.Minimum
     ece: float
-
-
-def trial_rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    row: Mapping[str, Any]
     """Plain numbers for the evidence."""
-    rows = []
-    for trial in trials:
-        rho, gamma, beta = trial.norm.parameters(trial.minimum.x)
-        row = {
-            "rho": rho,
-            "alpha": trial.alpha,
-            "gamma": gamma,
-            "beta": beta,
-            "ece": trial.ece,
-            "objective": trial.minimum.value,
-            "converged": trial.minimum.converged,
-        }
-        rows.append(row)
-    return rows
+
+    @classmethod
+    def from_minimum(cls, alpha: float, norm: Norm, minimum: optimize.Minimum, ece: float) -> Trial:
+        """The trial with its row."""
+        rho, gamma, beta = norm.parameters(minimum.x)
+        numbers = {"rho": rho, "alpha": alpha, "gamma": gamma, "beta": beta, "ece": ece}
+        return cls(alpha, norm, minimum, ece, {**numbers, "objective": minimum.value, "converged": minimum.converged})
 
 
 class GapObjective:
@@ -275,12 +266,12 @@ class NormSearch:
                 if n_together == 1 and isinstance(norm, FixedNorm):
                     norm.release()
             errors += equal_width_errors(confidences, correct, n_bins=n_bins, weights=weights)
-        return [Trial(alpha, *parts) for parts in zip(norms, reached, errors, strict=True)]
+        return [Trial.from_minimum(alpha, *parts) for parts in zip(norms, reached, errors, strict=True)]
 
     def minimum(self, norm: Norm) -> optimize.Minimum:
         """The optimum of this norm; where a warm start ends above temperature scaling, the cold starts are tried too.
 
-        From ``MIN_SUBSAMPLED_SAMPLES`` on it is that of a subsample; ``refined`` takes all samples for the chosen norm.
+        From ``MIN_SUBSAMPLED_SAMPLES`` on it is that of a subsample; ``finish`` takes all samples for the chosen norm.
         """
         if isinstance(norm, FixedNorm) and len(self.profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
             rows, coarse = self.coarse
@@ -304,21 +295,27 @@ class NormSearch:
         """Where the next optimum may be: from one ρ to the next they move evenly."""
         return last.x if self.before is None else 2 * last.x - self.before.x
 
-    def refined(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
+    def finish(self, trial: Trial) -> Trial:
+        """The trial with the optimum of all samples, on the logits themselves, next to that of the search."""
+        minimum = trial.minimum
+        if self.fast is self.profile or len(self.profile.weights) >= MIN_SUBSAMPLED_SAMPLES:
+            minimum = self._refined(trial.norm, minimum)
+        if self.fast is not self.profile:
+            minimum = self._polished(trial.norm, minimum)
+        return Trial.from_minimum(trial.alpha, trial.norm, minimum, trial.ece)
+
+    def _refined(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
         """The optimum of this norm to the last digits that rounding leaves, next to one that is known roughly."""
         exact, self.hessians[norm] = self._descend(norm, minimum.x, self.hessians[norm], 1e-13)
         n_evaluations = minimum.n_evaluations + exact.n_evaluations
         return replace(exact, converged=exact.converged or minimum.converged, n_evaluations=n_evaluations)
 
-    def finished(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
+    def _polished(self, norm: Norm, minimum: optimize.Minimum) -> optimize.Minimum:
         """The optimum of this norm on the logits themselves, next to that on the table."""
         if not isinstance(norm, FixedNorm) or self.gap_weights is None:
             return self.search.finish(self.target, norm.scales, minimum, norm.bounds)
-        # A saved profile has nothing but its table.
-        curves = self.profile if self.profile.passes is not None else self.profile.table or self.profile
-        if curves is self.profile:
-            self._release_table()
-        exact = GapObjective(self.gap_weights, self.profile, curves)
+        self._release_table()
+        exact = GapObjective(self.gap_weights, self.profile, self.profile)
         polished = exact.descend(norm.relative, minimum.x, norm.bounds, optimize.ROUNDING, last_step=True)
         return replace(polished, n_evaluations=minimum.n_evaluations + polished.n_evaluations)
 

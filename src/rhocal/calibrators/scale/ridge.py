@@ -12,7 +12,7 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
-from rhocal.calibrators.solutions import solution_at, warn_at_bound
+from rhocal.calibrators.solutions import solution_at
 from rhocal.objectives import NLL, Objective
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def fit_scale_map(
         choice = choose_ridge(search, scale_map, target, ridges, options)
     problem = RidgeProblem(search, scale_map, choice.target)
     minimum = problem.finish(choice.ridge, problem.minimum(choice.ridge, search.log_scale, choice.start).minimum)
-    at_bound = warn_at_bound(float(minimum.x[0]), search.bounds)
-    return minimum.x, choice.ridge, solution_at(minimum, choice.target, what, at_bound, choice.trials)
+    evidence = solution_at(minimum, choice.target, what, trials=choice.trials, bounds=search.bounds)
+    return minimum.x, choice.ridge, evidence
 
 
 def choose_ridge(

@@ -11,7 +11,7 @@ from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
+from rhocal.calibrators.solutions import equal_logits_solution, solution_at
 from rhocal.objectives import NLL, Objective, objective
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class TemperatureScaling(ScaleCalibrator):
                 return scale, scale[None]
 
             minimum = search.finish(prepared, scales, search.single_scale(prepared), [search.bounds])
-        at_bound = warn_at_bound(float(minimum.x[0]), search.bounds)
-        solution = solution_at(minimum, target, "temperature scaling", at_bound)
+        solution = solution_at(minimum, target, "temperature scaling", bounds=search.bounds)
         return self._new_map(temperature=float(np.exp(-minimum.x[0]))), solution
 
     def _map(self, *, temperature: float) -> Map:

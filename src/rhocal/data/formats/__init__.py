@@ -22,7 +22,7 @@ from rhocal.data.formats.zarr import open_zarr
 from rhocal.errors import FileError, RhocalError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from rhocal.data.formats.base import Arrays, Names, StoredFile
@@ -42,6 +42,11 @@ WRITERS: dict[str, Callable[[Path, Arrays], None]] = {
     ".csv": write_csv,
     ".safetensors": write_safetensors,
 }
+
+
+def open_files(paths: Iterable[Path], names: Names) -> list[StoredFile]:
+    """Open files without reading their arrays."""
+    return [open_file(path, names) for path in paths]
 
 
 def open_file(path: Path, names: Names) -> StoredFile:

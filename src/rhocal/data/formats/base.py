@@ -12,7 +12,7 @@ from rhocal.errors import FileError, MissingArrayError
 from rhocal.numerics.special import widened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -182,3 +182,13 @@ class StoredFile:
             ArrayBlock(logits, None if labels is None else labels[rows], rows, str(self.path))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step))
         ]
+
+
+def blocks_of_files(files: Iterable[StoredFile], names: Names, labels: Any = None) -> tuple[list[BlockRef], Any]:
+    """The blocks of files, one file after the other, and the names of the columns from the first file that has them."""
+    blocks: list[BlockRef] = []
+    classes = None
+    for file in files:
+        blocks += file.blocks(names, labels)
+        classes = file.classes if classes is None else classes
+    return blocks, classes

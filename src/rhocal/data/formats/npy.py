@@ -10,6 +10,7 @@ import numpy as np
 from rhocal.data.formats.base import Arrays, Names, RawArray, StoredArray, StoredFile, UnreadableArray
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
@@ -18,18 +19,22 @@ Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 def open_npy(path: Path, names: Names) -> StoredFile:
     """A file of logits."""
-    return StoredFile(path, {names.logits: npy_at(path, 0)})
+    return StoredFile(path, {names.logits: npy_arrays(path, [0])[0]})
 
 
-def npy_at(path: Path, start: int) -> StoredArray:
-    """The array of a ``.npy`` file, or of one that lies inside another file from a position on."""
+def npy_arrays(path: Path, starts: Iterable[int]) -> list[StoredArray]:
+    """The array of a ``.npy`` file, which starts at 0, or arrays of several that lie inside another file."""
+    arrays: list[StoredArray] = []
     with path.open("rb") as file:
-        file.seek(start)
-        shape, is_fortran, dtype = read_header(file)
-        offset = file.tell()
-    if dtype.hasobject:
-        return with_objects(path, shape, dtype)
-    return RawArray(path, offset, dtype, shape, is_fortran and len(shape) > 1)
+        for start in starts:
+            file.seek(start)
+            shape, is_fortran, dtype = read_header(file)
+            arrays.append(
+                with_objects(path, shape, dtype)
+                if dtype.hasobject
+                else RawArray(path, file.tell(), dtype, shape, is_fortran and len(shape) > 1)
+            )
+    return arrays
 
 
 def read_header(file: Any) -> Header:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
-from rhocal.data.formats.npy import npy_at, read_header, with_objects
+from rhocal.data.formats.npy import npy_arrays, read_header, with_objects
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -24,16 +25,28 @@ SKIPPED_BYTES = 1 << 24
 def open_npz(path: Path, _names: Names) -> StoredFile:
     """Its arrays. Members that are not compressed are read at their place in the file."""
     with zipfile.ZipFile(path) as archive:
-        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        return StoredFile(path, {info.filename.removesuffix(".npy"): _array(path, archive, info) for info in members})
+        members = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
+        }
+        stored = {name: info for name, info in members.items() if info.compress_type == zipfile.ZIP_STORED}
+        arrays = dict(zip(stored, npy_arrays(path, _starts(path, stored.values())), strict=True))
+        return StoredFile(
+            path, {name: arrays.get(name) or _compressed(path, archive, members[name]) for name in members}
+        )
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    if info.compress_type == zipfile.ZIP_STORED:
-        with path.open("rb") as file:
+def _starts(path: Path, members: Iterable[zipfile.ZipInfo]) -> list[int]:
+    """Where members that are not compressed begin in the file."""
+    starts = []
+    with path.open("rb") as file:
+        for info in members:
             file.seek(info.header_offset + 26)
             name_length, extra_length = struct.unpack("<HH", file.read(4))
-        return npy_at(path, info.header_offset + 30 + name_length + extra_length)
+            starts.append(info.header_offset + 30 + name_length + extra_length)
+    return starts
+
+
+def _compressed(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     with archive.open(info) as member:
         shape, is_fortran, dtype = read_header(member)
     if dtype.hasobject:
