@@ -24,7 +24,7 @@ import numpy as np
 
 import rhocal
 from rhocal.data.files import read, write_text
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.evaluation.compare import CalibrationSplit, compare, file_sources, splits
 from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics import measure_all
@@ -62,7 +62,7 @@ def peer_row(network: str, split: CalibrationSplit, method: str) -> Row:
     peer.fit_torch(CategoricalLogits(torch.tensor(calibration.logits)), torch.tensor(calibration.labels))
     seconds = time.perf_counter() - start
     out = peer.predict_proba_torch(CategoricalLogits(torch.tensor(test.logits))).get_logits()
-    calibrated = predictions(out, test.labels)
+    calibrated = Predictions.from_arrays(out, test.labels)
     scored = Scored.from_predictions(calibrated)
     floor = perfect_error(scored.confidence, scored.weights, N_BINS)
     sizes = calibration.n_samples, test.n_samples

@@ -26,7 +26,7 @@ from rhocal.calibrators.fitting import log_center, plan_for, profile_block
 from rhocal.calibrators.summary import summarize_block
 from rhocal.dask import cluster, engine
 from rhocal.data.files import write_text
-from rhocal.data.predictions import Predictions, predictions
+from rhocal.data.predictions import Predictions
 from rhocal.evaluation.measure import BlockSums, Measurement, block_sums
 from rhocal.evaluation.rows import write_rows
 from rhocal.metrics import CORE
@@ -73,7 +73,7 @@ def constants(m: int) -> list[dict[str, Any]]:
     """For one number of classes: what each task costs a row."""
     n = max(400, 8_000_000 // m)
     logits, labels = data(n, m)
-    pilot = predictions(logits[: max(200, n // 4)], labels[: max(200, n // 4)])
+    pilot = Predictions.from_arrays(logits[: max(200, n // 4)], labels[: max(200, n // 4)])
     rows = []
     plans: dict[str, PassPlan] = {
         "fit temperature": plan_for(rhocal.TemperatureScaling(), pilot),
@@ -83,7 +83,7 @@ def constants(m: int) -> list[dict[str, Any]]:
     for what, plan in plans.items():
         part = profile_block(logits, labels, plan)
         assert part is not None
-        left = summarize_block(predictions(logits, labels), plan)
+        left = summarize_block(Predictions.from_arrays(logits, labels), plan)
         fitted = rhocal.RhoNormScaling() if what == "fit rho-norm" else rhocal.TemperatureScaling()
         many = rhocal.Profile.concat([part] * max(1, 200_000 // part.n_samples))
         rows.append(

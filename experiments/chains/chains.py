@@ -25,7 +25,7 @@ from rhocal.calibrators import calibrator
 from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.files import read, write_text
-from rhocal.data.predictions import Predictions, predictions
+from rhocal.data.predictions import Predictions
 from rhocal.evaluation.compare import CalibrationSplit, file_sources, splits
 from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics import measure_all
@@ -77,7 +77,7 @@ def split_rows(network: str, split: CalibrationSplit) -> Iterator[Row]:
     calibration, test = split.calibration.predictions, split.test.predictions
 
     def row(method: str, outputs: Floats) -> Row:
-        measured = measure_all(predictions(outputs, test.labels))
+        measured = measure_all(Predictions.from_arrays(outputs, test.labels))
         return Row(network, split.name, method, measured, 0.0, calibration.n_samples, test.n_samples)
 
     temperature = fit_validated(TemperatureScaling(), calibration, kind="logits")

@@ -12,7 +12,7 @@ import numpy as np
 
 import rhocal
 from rhocal.data.demo import demo_file
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import RhocalWarning
 from rhocal.evaluation import compare, rows
 from rhocal.reporting import curves, plots
@@ -183,7 +183,7 @@ def quality(scene: Scene) -> Iterator[Figure]:
         "confidence and loses their order.",
     )
     split = compare.CalibrationSplit.from_predictions(
-        compare.OWN, predictions(*scene.tune), predictions(scene.logits, scene.labels)
+        compare.OWN, Predictions.from_arrays(*scene.tune), Predictions.from_arrays(scene.logits, scene.labels)
     )
     methods = {name: rhocal.calibrator(name) for name in rhocal.CALIBRATORS}
     yield Figure(

@@ -21,7 +21,7 @@ import numpy as np
 
 import rhocal
 from rhocal.data.files import read, write_text
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.evaluation.compare import CalibrationSplit, compare, random_split
 from rhocal.evaluation.rows import write_rows
 
@@ -37,7 +37,7 @@ NETWORKS = (
 def network_rows(name: str, folder: Path, n_seeds: int) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     one = read(folder / f"{name}.npz").calibration_set()
-    whole = predictions(one.scores, one.labels)
+    whole = Predictions.from_arrays(one.scores, one.labels)
     rows: list[dict[str, Any]] = []
     for seed in range(n_seeds):
         split = random_split(whole, seed)

@@ -8,7 +8,7 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import Chain, FieldScaling, TemperatureScaling, VectorScaling, metrics
 from rhocal.calibrators.compose.cross_fit import CrossFit
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import softmax
 
@@ -31,7 +31,7 @@ def test_a_chain_applies_one_after_the_other():
 
 def test_the_second_stage_sees_out_of_fold_outputs():
     logits, labels = skewed(300)
-    data = predictions(logits, labels)
+    data = Predictions.from_arrays(logits, labels)
     cal = Chain("vector", "temperature", n_folds=3).fit(logits, labels)
     parts = CrossFit.from_predictions("vector", data, 3)
     _, fold, _ = parts.folds

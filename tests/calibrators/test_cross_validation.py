@@ -19,7 +19,8 @@ from rhocal.calibrators.cross_validation import (
 )
 from rhocal.calibrators.folds import Folds, thinned_rows
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.profile.profile import Profile
 
 
@@ -28,7 +29,9 @@ def folds_of(n_folds, n=12):
 
 
 def search_of(n=600, m=4, **options):
-    return ScaleSearch.from_profile(Profile.from_predictions(predictions(*synthetic(n, m), **options)))
+    return ScaleSearch.from_profile(
+        Profile.from_predictions(Predictions.from_arrays(*synthetic(n, m), spec=InputSpec(**options)))
+    )
 
 
 def validation_of(values, folds, **options):
@@ -71,7 +74,9 @@ def test_samples_without_weight_join_a_fold_and_carry_nothing():
 
 def test_one_fold_is_none():
     assert not Folds.from_codes(np.zeros(4, int), np.full(4, 0.25), np.arange(4))
-    assert not Folds.from_profile(Profile.from_predictions(predictions(np.zeros((9, 3)), np.arange(9) % 3)), 5)
+    assert not Folds.from_profile(
+        Profile.from_predictions(Predictions.from_arrays(np.zeros((9, 3)), np.arange(9) % 3)), 5
+    )
 
 
 def test_the_first_folds_are_a_division_of_their_samples():

@@ -8,7 +8,7 @@ import rhocal
 from helpers import real, slope_error, synthetic
 from rhocal.calibrators.order.ets import Mixture
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.numerics.special import softmax
 from rhocal.objectives import OBJECTIVES, objective
 from rhocal.profile.profile import Profile
@@ -16,7 +16,7 @@ from rhocal.profile.profile import Profile
 
 def mixture(text, m=4):
     logits, labels = synthetic(60, m)
-    data = predictions(logits, labels, sample_weight=np.random.default_rng(0).random(60))
+    data = Predictions.from_arrays(logits, labels, weights=np.random.default_rng(0).random(60))
     fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     return Mixture(data, fit, fit.prepared(objective(text)))
 
@@ -86,7 +86,7 @@ def test_the_second_step_of_the_original_is_ours_at_its_temperature():
     logits = logits.astype(np.float64)
     peer = ETSCalibrator(loss="ce")
     peer._fit_impl(softmax(logits), labels)
-    data = predictions(logits, labels)
+    data = Predictions.from_arrays(logits, labels)
     fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     fun = Mixture(data, fit, objective("nll"))
     x = -np.log(peer.t_)

@@ -12,7 +12,7 @@ from rhocal.calibrators.scale.features import Standardization
 from rhocal.calibrators.scale.field import LinearLogScale
 from rhocal.calibrators.scale.pts import WIDTHS, ScaleNetwork
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.bins import BinSums, perfect_error
 from rhocal.profile.profile import Profile
@@ -116,7 +116,7 @@ def test_folds_do_not_depend_on_order_or_copies():
     order = np.random.default_rng(0).permutation(200)
 
     def folds(z, y):
-        return stratified_codes(ScaleSearch.from_profile(Profile.from_predictions(predictions(z, y))), 5)
+        return stratified_codes(ScaleSearch.from_profile(Profile.from_predictions(Predictions.from_arrays(z, y))), 5)
 
     np.testing.assert_array_equal(folds(logits, labels)[order], folds(logits[order], labels[order]))
     twice = folds(np.repeat(logits, 2, axis=0), np.repeat(labels, 2))
@@ -128,7 +128,7 @@ def test_folds_of_logits_at_chance_are_equal():
     """NLL wants no scale there: at its optimum all confidences would be one, and so would the folds."""
     logits, _ = synthetic(500, 3)
     labels = (logits.argmax(axis=1) + 1 + np.arange(500) % 2) % 3  # always wrong
-    fit = ScaleSearch.from_profile(Profile.from_predictions(predictions(logits, labels)))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(Predictions.from_arrays(logits, labels)))
     assert np.bincount(stratified_codes(fit, 5)).tolist() == [100] * 5
 
 

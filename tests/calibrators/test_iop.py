@@ -8,7 +8,7 @@ import rhocal
 from helpers import real, slope_error, synthetic
 from rhocal.calibrators.order.iop import KNOTS, Pieces, height, pieces_of
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
 from rhocal.objectives import OBJECTIVES, objective
@@ -30,7 +30,7 @@ def test_by_hand():
 @pytest.mark.parametrize("text", [*OBJECTIVES, "sce + 0.01*kl"])
 def test_slope(text):
     logits, labels = synthetic(60, 4, scale=4)
-    data = predictions(logits, labels, sample_weight=np.random.default_rng(0).random(60))
+    data = Predictions.from_arrays(logits, labels, weights=np.random.default_rng(0).random(60))
     fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     pieces = Pieces(data, fit, fit.prepared(objective(text)), np.arange(60))
     x = np.random.default_rng(1).uniform(0.5, 1.5, len(KNOTS))

@@ -16,7 +16,7 @@ from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
 from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, search_coordinate
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax, softmax
 from rhocal.profile.profile import Profile
@@ -89,7 +89,7 @@ def test_free_matrix_is_multinomial_logistic_regression(method):
 
 @pytest.mark.parametrize("off_diagonal", [None, 0.02])
 def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
-    data = predictions(*synthetic(60, 3), sample_weight=np.arange(60) % 4)
+    data = Predictions.from_arrays(*synthetic(60, 3), weights=np.arange(60) % 4)
     problem = LinearProblem(
         data.logits / 3, data, Profile.from_predictions(data), NLL(), Ridge(0.01, 0.03, off_diagonal), 1e-4
     )
@@ -200,11 +200,14 @@ def test_folds_begin_where_another_fit_ended():
     logits, labels = synthetic(500, 14)  # more parameters than Newton steps are taken for
     near = StructuredScaling().fit(logits, labels)
     some = logits[:450], labels[:450]
-    cold, warm = StructuredScaling().fit(*some), fit_validated(StructuredScaling(), predictions(*some), start=near.map_)
+    cold, warm = (
+        StructuredScaling().fit(*some),
+        fit_validated(StructuredScaling(), Predictions.from_arrays(*some), start=near.map_),
+    )
     assert warm.solution_.n_evaluations < cold.solution_.n_evaluations
     np.testing.assert_allclose(warm.predict_proba(logits), cold.predict_proba(logits), atol=1e-5)
     # another shape: from the beginning
-    other = fit_validated(StructuredScaling(ridge_off_diagonal=None), predictions(*some), start=near.map_)
+    other = fit_validated(StructuredScaling(ridge_off_diagonal=None), Predictions.from_arrays(*some), start=near.map_)
     np.testing.assert_array_equal(other.weight_, StructuredScaling(ridge_off_diagonal=None).fit(*some).weight_)
 
 

@@ -12,7 +12,7 @@ from rhocal.calibrators.compose import race
 from rhocal.calibrators.compose.race import MethodScore, Race
 from rhocal.calibrators.cross_validation import GUARD
 from rhocal.calibrators.linear.structured import StructuredScaling
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 
 
@@ -39,7 +39,7 @@ def counted(monkeypatch, family):
 
 
 def raced(methods, n_folds=5, budget=60.0):
-    data = predictions(*biased())
+    data = Predictions.from_arrays(*biased())
     found = Race(data, {name: rhocal.calibrator(name) for name in methods}, n_folds, budget)
     return found, *found.run()
 
@@ -81,7 +81,12 @@ def test_chains_of_three_and_a_chain_in_front_are_fitted_whole():
 
 def test_out_of_time_the_folds_that_all_have_seen_decide(monkeypatch):
     """The third fold is cut off: the first two decide, on their samples alone."""
-    found = Race(predictions(*biased()), {name: rhocal.calibrator(name) for name in ("temperature", "vector")}, 5, 60.0)
+    found = Race(
+        Predictions.from_arrays(*biased()),
+        {name: rhocal.calibrator(name) for name in ("temperature", "vector")},
+        5,
+        60.0,
+    )
     fits, advance = [], Race._advance
 
     def slow(self, validation, name):

@@ -18,7 +18,7 @@ from helpers import run, synthetic, uneven
 from rhocal import dask as many
 from rhocal.calibrators import fitting
 from rhocal.data import sampling
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
 from rhocal.metrics import METRICS
@@ -179,7 +179,7 @@ def test_what_travels_does_not_grow_with_the_classes():
     sizes = []
     for m in (100, 10_000):
         logits, labels = synthetic(60, m, dtype=np.float32)
-        data = predictions(logits, labels)
+        data = Predictions.from_arrays(logits, labels)
         plan = rhocal.plan_for(rhocal.RhoNormScaling(), data)
         sizes.append(len(pickle.dumps(fitting.summarize_block(data, plan))))
     assert sizes[1] < 1.1 * sizes[0]

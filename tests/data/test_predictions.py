@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 import rhocal
 from helpers import examples
-from rhocal.data.predictions import SMALLEST_PROB, predictions
+from rhocal.data.predictions import SMALLEST_PROB, Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalError, SuspiciousInputWarning
 
 Z = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
@@ -35,56 +36,56 @@ Z = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
     ],
 )
 def test_takes_what_people_have(came):
-    data = predictions(came, [0, 1])
+    data = Predictions.from_arrays(came, [0, 1])
     np.testing.assert_array_equal(data.logits, Z)  # these numbers are exact even in bfloat16
     assert data.logits.dtype in (np.float32, np.float64)
 
 
 def test_integer_logits_are_converted():
-    assert predictions([[1, 2], [3, 1]], [0, 1]).logits.dtype == np.float64
+    assert Predictions.from_arrays([[1, 2], [3, 1]], [0, 1]).logits.dtype == np.float64
 
 
 def test_keeps_float32():
-    assert predictions(Z.astype(np.float32)).logits.dtype == np.float32
+    assert Predictions.from_arrays(Z.astype(np.float32)).logits.dtype == np.float32
 
 
 @pytest.mark.parametrize(
     "labels", [[1, 0], ["b", "a"], pd.Series(["b", "a"]), torch.tensor([1, 0]), [1.0, 0.0], [True, False]]
 )
 def test_labels_of_any_sortable_kind(labels):
-    assert predictions(Z[:, :2], labels).labels.tolist() == [1, 0]
+    assert Predictions.from_arrays(Z[:, :2], labels).labels.tolist() == [1, 0]
 
 
 def test_classes_give_the_order_of_columns():
-    data = predictions(Z, ["dog", "cat"], classes=["dog", "emu", "cat"])
+    data = Predictions.from_arrays(Z, ["dog", "cat"], spec=InputSpec(classes=["dog", "emu", "cat"]))
     assert data.labels.tolist() == [0, 2]
     assert data.classes.tolist() == ["dog", "emu", "cat"]
 
 
 def test_numbers_with_named_classes_are_columns():
-    data = predictions(Z, [2, 0], classes=["dog", "emu", "cat"])
+    data = Predictions.from_arrays(Z, [2, 0], spec=InputSpec(classes=["dog", "emu", "cat"]))
     assert data.labels.tolist() == [2, 0]
     assert data.classes.tolist() == ["dog", "emu", "cat"]
 
 
 def test_integer_class_names_are_looked_up():
-    assert predictions(Z, [30, 10], classes=[10, 20, 30]).labels.tolist() == [2, 0]
+    assert Predictions.from_arrays(Z, [30, 10], spec=InputSpec(classes=[10, 20, 30])).labels.tolist() == [2, 0]
 
 
 def test_a_class_absent_from_the_labels_is_fine():
-    assert predictions(Z, [0, 0]).n_classes == 3
+    assert Predictions.from_arrays(Z, [0, 0]).n_classes == 3
 
 
 def test_ignore_index_drops_samples_before_anything_is_checked():
     z = Z.copy()
     z[1] = np.nan
-    data = predictions(z, [2, -100], ignore_index=-100, sample_weight=[1, 2])
+    data = Predictions.from_arrays(z, [2, -100], weights=[1, 2], spec=InputSpec(ignore_index=-100))
     assert (data.n_samples, data.n_ignored, data.labels.tolist(), data.weights.tolist()) == (1, 1, [2], [1.0])
 
 
 def test_class_axis_of_images():
     z = np.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
-    data = predictions(z, np.zeros((2, 4, 5), int), class_axis=1)
+    data = Predictions.from_arrays(z, np.zeros((2, 4, 5), int), spec=InputSpec(class_axis=1))
     assert data.logits.shape == (40, 3)
     np.testing.assert_array_equal(data.logits[7], z[0, :, 1, 2])
 
@@ -92,69 +93,71 @@ def test_class_axis_of_images():
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_binary_scores(shape):
     score = np.array([-2.0, 0.0, 3.0])
-    data = predictions(score.reshape(shape), [0, 1, 1])
+    data = Predictions.from_arrays(score.reshape(shape), [0, 1, 1])
     np.testing.assert_allclose(np.diff(data.logits, axis=1)[:, 0], score)
-    probs = predictions((1 / (1 + np.exp(-score))).reshape(shape), kind="probs")
+    probs = Predictions.from_arrays((1 / (1 + np.exp(-score))).reshape(shape), spec=InputSpec("probs"))
     np.testing.assert_allclose(np.diff(probs.logits, axis=1)[:, 0], score, atol=1e-12)
-    logp = predictions(-np.log1p(np.exp(-score)).reshape(shape), kind="log_probs")
+    logp = Predictions.from_arrays(-np.log1p(np.exp(-score)).reshape(shape), spec=InputSpec("log_probs"))
     np.testing.assert_allclose(np.diff(logp.logits, axis=1)[:, 0], score, atol=1e-12)
 
 
 def test_zero_probabilities_are_raised_and_counted():
-    data = predictions([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]], kind="probs")
+    data = Predictions.from_arrays([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]], spec=InputSpec("probs"))
     assert data.n_clipped == 3
     assert np.isclose(data.logits.min(), np.log(SMALLEST_PROB))
-    assert predictions([[-np.inf, 0.0]], kind="log_probs").n_clipped == 1
+    assert Predictions.from_arrays([[-np.inf, 0.0]], spec=InputSpec("log_probs")).n_clipped == 1
 
 
 def test_probabilities_stored_in_float16_are_accepted():
     p = np.random.default_rng(0).dirichlet(np.ones(200), 50).astype(np.float16)
-    assert np.isfinite(predictions(p, kind="probs").logits).all()
+    assert np.isfinite(Predictions.from_arrays(p, spec=InputSpec("probs")).logits).all()
 
 
 def test_probabilities_taken_as_logits_are_used_but_suspected():
     p = np.full((4, 4), 0.25)
     with pytest.warns(SuspiciousInputWarning, match="kind='probs'"):
-        data = predictions(p)
+        data = Predictions.from_arrays(p)
     np.testing.assert_array_equal(data.logits, p)
 
 
 BAD = {
-    "NaN": ({"values": [[np.nan, 1.0], [0.0, 1.0]], "labels": [0, 1]}, r"finite.*1 entries in 1 rows.*row 0"),
-    "inf": ({"values": [[0.0, 1.0], [np.inf, 1.0]], "labels": [0, 1]}, r"inf in row 1"),
-    "lengths": ({"values": Z, "labels": [0]}, "labels and logits differ in length: 1 labels, 2 samples"),
-    "label range": ({"values": Z, "labels": [0, 3]}, "from 0 to 2.*the first is 3 at row 1"),
-    "label -100": ({"values": Z, "labels": [0, -100]}, "ignore_index=-100"),
-    "label unseen": ({"values": Z, "labels": ["a", "x"], "classes": ["a", "b", "c"]}, "not in classes, such as 'x'"),
-    "too few names": ({"values": Z, "labels": ["a", "b"]}, "2 different values, but there are 3 columns"),
-    "label half": ({"values": Z, "labels": [0.5, 1.0]}, "0.5"),
-    "label missing": ({"values": Z, "labels": [None, "a"], "classes": ["a", "b", "c"]}, "missing values"),
-    "mixed labels": ({"values": Z, "labels": np.array([1, "a"], object), "classes": ["a", "b", "c"]}, "sortable"),
-    "one class": ({"values": np.zeros((3, 4, 1)), "labels": np.zeros((3, 4))}, "has 1 classes"),
-    "empty": ({"values": np.zeros((0, 3)), "labels": []}, "no samples"),
-    "all ignored": ({"values": Z, "labels": [-1, -1], "ignore_index": -1}, "every one of the 2 labels"),
-    "a number": ({"values": 3.0, "labels": [0]}, "single number"),
-    "class axis": ({"values": Z, "labels": [0, 1], "class_axis": 2}, "class_axis=2 does not exist"),
-    "ragged": ({"values": [[1.0, 2.0], [1.0]], "labels": [0, 1]}, "rectangular|not numbers"),
-    "texts": ({"values": [["a", "b"]], "labels": [0]}, "real numbers"),
-    "complex": ({"values": Z.astype(complex), "labels": [0, 1]}, "real numbers"),
-    "negative weight": ({"values": Z, "labels": [0, 1], "sample_weight": [1, -1]}, "the first is -1 at row 1"),
-    "zero weights": ({"values": Z, "labels": [0, 1], "sample_weight": [0, 0]}, "zero for every sample"),
-    "text weights": ({"values": Z, "labels": [0, 1], "sample_weight": ["a", "b"]}, "sample_weight must hold numbers"),
-    "weight length": ({"values": Z, "labels": [0, 1], "sample_weight": [1]}, "sample_weight and logits differ"),
-    "kind": ({"values": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
-    "logits as probs": ({"values": Z, "labels": [0, 1], "kind": "probs"}, "Pass kind='logits' to"),
-    "sums": ({"values": [[0.5, 0.6]], "labels": [0], "kind": "probs"}, "sums to 1.1"),
-    "classes twice": ({"values": Z, "labels": [0, 1], "classes": ["a", "a", "b"]}, "'a' stands there 2 times"),
-    "classes length": ({"values": Z, "labels": [0, 1], "classes": ["a", "b"]}, "name the 3 columns"),
+    "NaN": ({"scores": [[np.nan, 1.0], [0.0, 1.0]], "labels": [0, 1]}, r"finite.*1 entries in 1 rows.*row 0"),
+    "inf": ({"scores": [[0.0, 1.0], [np.inf, 1.0]], "labels": [0, 1]}, r"inf in row 1"),
+    "lengths": ({"scores": Z, "labels": [0]}, "labels and logits differ in length: 1 labels, 2 samples"),
+    "label range": ({"scores": Z, "labels": [0, 3]}, "from 0 to 2.*the first is 3 at row 1"),
+    "label -100": ({"scores": Z, "labels": [0, -100]}, "ignore_index=-100"),
+    "label unseen": ({"scores": Z, "labels": ["a", "x"], "classes": ["a", "b", "c"]}, "not in classes, such as 'x'"),
+    "too few names": ({"scores": Z, "labels": ["a", "b"]}, "2 different values, but there are 3 columns"),
+    "label half": ({"scores": Z, "labels": [0.5, 1.0]}, "0.5"),
+    "label missing": ({"scores": Z, "labels": [None, "a"], "classes": ["a", "b", "c"]}, "missing values"),
+    "mixed labels": ({"scores": Z, "labels": np.array([1, "a"], object), "classes": ["a", "b", "c"]}, "sortable"),
+    "one class": ({"scores": np.zeros((3, 4, 1)), "labels": np.zeros((3, 4))}, "has 1 classes"),
+    "empty": ({"scores": np.zeros((0, 3)), "labels": []}, "no samples"),
+    "all ignored": ({"scores": Z, "labels": [-1, -1], "ignore_index": -1}, "every one of the 2 labels"),
+    "a number": ({"scores": 3.0, "labels": [0]}, "single number"),
+    "class axis": ({"scores": Z, "labels": [0, 1], "class_axis": 2}, "class_axis=2 does not exist"),
+    "ragged": ({"scores": [[1.0, 2.0], [1.0]], "labels": [0, 1]}, "rectangular|not numbers"),
+    "texts": ({"scores": [["a", "b"]], "labels": [0]}, "real numbers"),
+    "complex": ({"scores": Z.astype(complex), "labels": [0, 1]}, "real numbers"),
+    "negative weight": ({"scores": Z, "labels": [0, 1], "weights": [1, -1]}, "the first is -1 at row 1"),
+    "zero weights": ({"scores": Z, "labels": [0, 1], "weights": [0, 0]}, "zero for every sample"),
+    "text weights": ({"scores": Z, "labels": [0, 1], "weights": ["a", "b"]}, "sample_weight must hold numbers"),
+    "weight length": ({"scores": Z, "labels": [0, 1], "weights": [1]}, "sample_weight and logits differ"),
+    "kind": ({"scores": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
+    "logits as probs": ({"scores": Z, "labels": [0, 1], "kind": "probs"}, "Pass kind='logits' to"),
+    "sums": ({"scores": [[0.5, 0.6]], "labels": [0], "kind": "probs"}, "sums to 1.1"),
+    "classes twice": ({"scores": Z, "labels": [0, 1], "classes": ["a", "a", "b"]}, "'a' stands there 2 times"),
+    "classes length": ({"scores": Z, "labels": [0, 1], "classes": ["a", "b"]}, "name the 3 columns"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_says_which_argument_what_came_and_what_to_do(case):
     arguments, message = BAD[case]
+    arrays = {name: value for name, value in arguments.items() if name in {"scores", "labels", "weights"}}
+    stated = {name: value for name, value in arguments.items() if name not in arrays}
     with pytest.raises(InputError, match=message):
-        predictions(**arguments)
+        Predictions.from_arrays(**arrays, spec=InputSpec(**stated))
 
 
 anything = st.one_of(
@@ -182,7 +185,9 @@ def test_anything_at_all_is_either_taken_or_a_named_error(values, labels, weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            data = predictions(values, labels, sample_weight=weight, kind=kind, class_axis=axis, ignore_index=ignore)
+            data = Predictions.from_arrays(
+                values, labels, weights=weight, spec=InputSpec(kind, class_axis=axis, ignore_index=ignore)
+            )
         except RhocalError as error:
             assert str(error)  # noqa: PT017
         else:
@@ -192,7 +197,7 @@ def test_anything_at_all_is_either_taken_or_a_named_error(values, labels, weight
 
 
 def test_what_the_border_saw_belongs_to_the_scores():
-    data = predictions(np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 0.0]]), [1, 0])
+    data = Predictions.from_arrays(np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 0.0]]), [1, 0])
     assert data.seen.column.tolist() == [1, 0]
     assert data.take(np.array([1])).seen.top.tolist() == [5.0]
     assert replace(data, scores=-data.scores).seen.column.tolist() == [0, 2]
@@ -200,9 +205,9 @@ def test_what_the_border_saw_belongs_to_the_scores():
 
 def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
     by_columns = np.asfortranarray(np.arange(12.0).reshape(4, 3) - 5)
-    assert predictions(by_columns).scores.flags.c_contiguous
+    assert Predictions.from_arrays(by_columns).scores.flags.c_contiguous
     monkeypatch.setattr("rhocal.data.scores.MAX_REORDERED_ENTRIES", 11)
-    assert np.shares_memory(predictions(by_columns).scores, by_columns)
+    assert np.shares_memory(Predictions.from_arrays(by_columns).scores, by_columns)
 
 
 def test_half_precision_stays_as_stored_and_gives_the_same_fit():

@@ -14,7 +14,7 @@ from helpers import as_parquet, real, synthetic, uneven
 from rhocal.calibrators import fitting
 from rhocal.data import files, sampling, sources
 from rhocal.data.formats import base
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError, SubsampleWarning
 from rhocal.evaluation import measure
 from rhocal.metrics import CORE, METRICS
@@ -203,13 +203,13 @@ def test_metrics_of_a_stream(data, tmp_path):
     cal = rhocal.TemperatureScaling().fit(logits, labels)
     names = [name for name, metric in METRICS.items() if metric.streams == "exactly"]
     found = rhocal.measure(rhocal.stream(tmp_path / "z.npz"), calibrator=cal, metrics=names)
-    whole = rhocal.metrics.measure_all(predictions(cal.transform(logits), labels), names)
+    whole = rhocal.metrics.measure_all(Predictions.from_arrays(cal.transform(logits), labels), names)
     for name in names:
         assert found[name] == pytest.approx(whole[name], rel=1e-6, abs=1e-9), name
     source = rhocal.stream(tmp_path / "z.npz")
     found = measure.measure_source(source, [measure.Measurement({"raw": None})])
     values, bounds = found.values, found.error_bounds
-    exact = rhocal.metrics.measure_all(predictions(logits, labels))
+    exact = rhocal.metrics.measure_all(Predictions.from_arrays(logits, labels))
     assert set(values["raw"]) == set(CORE)
     assert abs(values["raw"]["adaptive_ece"] - exact["adaptive_ece"]) <= bounds["adaptive_ece"]
     with pytest.raises(InputError, match="cannot be added up"):
@@ -385,7 +385,7 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
 
 def test_block_function_is_public_and_small(data):
     logits, labels = data
-    plan = rhocal.plan_for(rhocal.RhoNormScaling(), predictions(logits[::3], labels[::3]))
+    plan = rhocal.plan_for(rhocal.RhoNormScaling(), Predictions.from_arrays(logits[::3], labels[::3]))
     parts = [rhocal.profile_block(logits[k : k + 500], labels[k : k + 500], plan) for k in (0, 500, 1000)]
     cal = rhocal.RhoNormScaling().fit_profile(rhocal.Profile.concat(parts))
     alike(cal, rhocal.RhoNormScaling().fit(logits, labels), logits)

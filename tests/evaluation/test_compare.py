@@ -14,7 +14,7 @@ from rhocal.calibrators import calibrator
 from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data import sampling
 from rhocal.data.formats import base
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import Half
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
@@ -68,7 +68,7 @@ def resident(data):
 
 
 def test_halves_are_those_of_a_comparison_in_memory():
-    whole = predictions(np.arange(21.0).reshape(-1, 1) * [1, -1], np.zeros(21, int))
+    whole = Predictions.from_arrays(np.arange(21.0).reshape(-1, 1) * [1, -1], np.zeros(21, int))
     split = random_split(whole, 3)
     sizes = (5, 9, 7)
     for test, part in ((False, split.calibration), (True, split.test)):

@@ -12,7 +12,7 @@ from helpers import synthetic
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitting import log_center
 from rhocal.calibrators.options import Fitted, options_of, validate_options
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, NotFittedError
 from rhocal.profile.passes import FEW_CLASSES
 from rhocal.profile.plan import PassPlan, tabulate
@@ -105,7 +105,9 @@ PROFILED = [name for name in CALIBRATORS if rhocal.calibrator(name).fits_on == "
 @pytest.mark.parametrize("name", PROFILED)
 def test_families_that_fit_on_a_profile_need_no_logits(name):
     logits, labels = synthetic(600, FEW_CLASSES + 1, dtype=np.float32)
-    data = predictions(logits, labels, groups=np.arange(600) % 3 if CALIBRATORS[name].family.takes_groups else None)
+    data = Predictions.from_arrays(
+        logits, labels, groups=np.arange(600) % 3 if CALIBRATORS[name].family.takes_groups else None
+    )
     profile = Profile.from_predictions(data)
     released = tabulate(profile, PassPlan(log_center(profile)))
     assert released.passes is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers import ROOT, examples, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.metrics import CORE, METRICS, OTHERS, Scored, kernel
 from rhocal.metrics.decompositions import isotonic_accuracy
@@ -75,7 +75,7 @@ def test_a_line_says_all(name):
 
 
 def test_per_sample_is_what_the_mean_is_of():
-    data = predictions(*synthetic(300, 4), sample_weight=np.random.default_rng(0).random(300))
+    data = Predictions.from_arrays(*synthetic(300, 4), weights=np.random.default_rng(0).random(300))
     scored = Scored.from_predictions(data)
     means = {name: metric for name, metric in METRICS.items() if metric.per_sample is not None}
     assert set(means) == {"accuracy", "nll", "brier", "top_brier", "spherical", "confidence_gap", "entropy"}
@@ -100,8 +100,8 @@ def test_parts_of_scores_add_up():
 
 def test_core_is_the_comparison():
     assert list(CORE) == ["accuracy", "ece", "mce", "adaptive_ece", "nll", "brier", "top_brier"]
-    assert list(metrics.measure_all(predictions(*synthetic(50, 3)))) == list(CORE)
-    assert list(metrics.measure_all(predictions(*synthetic(50, 3)), ["ks", "nll"])) == ["ks", "nll"]
+    assert list(metrics.measure_all(Predictions.from_arrays(*synthetic(50, 3)))) == list(CORE)
+    assert list(metrics.measure_all(Predictions.from_arrays(*synthetic(50, 3)), ["ks", "nll"])) == ["ks", "nll"]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_groups_keep_the_laws(monkeypatch, name):
 def test_isotonic_of_every_small_case():
     """The pooled accuracies ascend, and no ascending step function with one jump fits better."""
     for seed in range(30):
-        scored = Scored.from_predictions(predictions(*synthetic(12, 2, seed=seed)))
+        scored = Scored.from_predictions(Predictions.from_arrays(*synthetic(12, 2, seed=seed)))
         ranked, best = scored.ranked, isotonic_accuracy(scored.ranked)
         assert (np.diff(best) > -1e-12).all()
 
@@ -226,7 +226,7 @@ def test_the_document_tells_what_the_table_tells():
 @every
 def test_picked_samples_are_those_samples(name):
     """Whoever picks the same rows of every field, or changes weights, gets the metric of those samples."""
-    data = predictions(*synthetic(400, 4), sample_weight=np.random.default_rng(0).integers(1, 3, 400))
+    data = Predictions.from_arrays(*synthetic(400, 4), weights=np.random.default_rng(0).integers(1, 3, 400))
     rows = np.random.default_rng(1).permutation(400)[:300]
     expected = METRICS[name].value(Scored.from_predictions(data.take(rows)))
     scored = Scored.from_predictions(data)

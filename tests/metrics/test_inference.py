@@ -9,7 +9,7 @@ import scipy.stats
 
 from helpers import synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, inference
 from rhocal.metrics.inference.bootstrap import MEANS, bootstrap, resamples
@@ -85,7 +85,7 @@ def test_kernel_and_ks_by_brute_force():
 
 
 def test_drawing_labels_agrees_with_the_fast_ways():
-    data = predictions(*synthetic(400, 6, scale=1.0))
+    data = Predictions.from_arrays(*synthetic(400, 6, scale=1.0))
     values = dict.fromkeys(("ece", "nll", "brier", "top_brier", "accuracy"), 0.0)
     slow = _floors_from_drawn_labels(Scored.from_predictions(data), list(values), values, 400, 0)
     fast = inference.floors(Scored.from_predictions(data), values)
@@ -177,7 +177,7 @@ def test_miscalibration_is_seen(name):
 def test_spiegelhalter_is_the_floor_test_of_the_top_brier_score():
     """Σ(y − c)² − Σc(1 − c) = Σ(y − c)(1 − 2c) because y² = y."""
     z, y = synthetic(500, 5, scale=1.2)
-    data = predictions(z, y)
+    data = Predictions.from_arrays(z, y)
     found = inference.floors(Scored.from_predictions(data), ["top_brier"])["top_brier"]
     assert np.isclose(found.p_value, inference.calibration_tests(softmax(z), y)["spiegelhalter"].p_value, rtol=1e-6)
     mean, sd = Moments.from_scored(Scored.from_predictions(data)).top_brier

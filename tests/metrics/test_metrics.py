@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers import examples, real, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
 from rhocal.numerics.bins import TIE, equal_mass, equal_width, tie_blocks
@@ -124,7 +124,7 @@ def test_order_of_samples(name, sample):
 @given(cuts=st.lists(st.integers(1, 1999), min_size=1, max_size=5, unique=True))
 @examples(20)
 def test_batches_add_up(cuts):
-    data = predictions(*synthetic(2000, 7))
+    data = Predictions.from_arrays(*synthetic(2000, 7))
     for metric in METRICS.values():
         if metric.sums is None:
             continue

@@ -29,7 +29,7 @@ import torchmetrics.functional.classification as tm
 
 from helpers import real, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.metrics import METRICS, Scored
 from rhocal.numerics.special import softmax
 
@@ -112,7 +112,7 @@ def test_relplot_loses_half_of_what_is_at_one():
 def test_relplot_on_a_real_network():
     """cifar100_resnet56: 31 % of the confidences are above .999. Held below it, both agree; as they are, they do not."""
     logits, labels, *_ = real("cifar100_resnet56")
-    data = Scored.from_predictions(predictions(logits, labels))
+    data = Scored.from_predictions(Predictions.from_arrays(logits, labels))
     held = replace(data, confidence=np.minimum(data.confidence, 0.999))
     smooth = METRICS["smooth_ece"].value
     assert np.isclose(smooth(held), relplot.smECE(held.confidence, held.correct), rtol=0.01)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import examples, real, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.sums import N_CELLS, Sketch, cell_numbers, cell_widths
@@ -26,7 +26,7 @@ STATES = [(name, "sums") for name in EXACT] + [(name, "sketch") for name in SKET
 
 def states_of(share):
     """What a process sends back about its samples: every state of every metric that has one."""
-    data = Scored.from_predictions(predictions(*share))
+    data = Scored.from_predictions(Predictions.from_arrays(*share))
     return {(name, how): getattr(METRICS[name], how)(data) for name, how in STATES}
 
 
@@ -59,7 +59,7 @@ def test_batch_cuts_and_orders(cuts, seed):
     logits, labels = synthetic(1000, 4, seed=seed)
     weights = np.random.default_rng(seed).random(1000)
     order = np.random.default_rng(seed).permutation(1000)
-    data = predictions(logits, labels, sample_weight=weights)
+    data = Predictions.from_arrays(logits, labels, weights=weights)
     for name, how in STATES:
         state = getattr(METRICS[name], how)
         parts = [state(Scored.from_predictions(data.take(rows))) for rows in np.split(order, sorted(cuts))]
@@ -80,7 +80,7 @@ def test_size_does_not_grow_with_the_samples():
 def test_memory_is_that_of_the_logits():
     """3,000 × 1,000: no table of probabilities (24 MB) is ever made, whatever is asked."""
     logits, labels = synthetic(3000, 1000, dtype=np.float32)
-    data = predictions(logits, labels)
+    data = Predictions.from_arrays(logits, labels)
     names = [name for name in METRICS if name not in {"skce", "kde_ce"}]  # kernels hold one group, as they say
     tracemalloc.start()
     for name in names:
@@ -113,7 +113,7 @@ def test_public_states():
 def test_the_bound_of_the_sketch_holds(n, m, scale, seed, n_bins):
     logits, labels = synthetic(n, m, scale=scale, seed=seed)
     weights = np.random.default_rng(seed).integers(1, 4, n)
-    data = Scored.from_predictions(predictions(logits, labels, sample_weight=weights))
+    data = Scored.from_predictions(Predictions.from_arrays(logits, labels, weights=weights))
     for name in SKETCHED:
         options = {"n_bins": n_bins} if name.startswith("adaptive") else {}
         state = METRICS[name].sketch(data, **options)
@@ -126,7 +126,7 @@ def test_the_bound_of_the_sketch_holds(n, m, scale, seed, n_bins):
 def test_the_sketch_is_sharp_on_real_networks(name):
     """The bounds, on 10,000 images: what the documentation states."""
     logits, labels, test_logits, test_labels = real(name)
-    data = Scored.from_predictions(predictions(np.r_[logits, test_logits], np.r_[labels, test_labels]))
+    data = Scored.from_predictions(Predictions.from_arrays(np.r_[logits, test_logits], np.r_[labels, test_labels]))
     bounds = {"adaptive_ece": 2e-3, "ks": 1e-3, "kuiper": 2e-3, "aurc": 1e-3, "e_aurc": 1e-3, "auroc": 1e-3}
     bounds |= {"adaptive_mce": 3e-3, "adaptive_rmsce": 2e-3, "coverage_at_risk": 1e-3}
     assert set(bounds) == set(SKETCHED)

@@ -25,7 +25,7 @@ from rhocal import (
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
 from rhocal.calibrators.scale.rho_search import LearnedNorm, fixed_norms
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax
 from rhocal.objectives import OBJECTIVES, with_batch_size
@@ -118,7 +118,7 @@ def test_batch_size_reaches_every_term():
 def scale_search(m=4, **options):
     logits, labels = synthetic(60, m)
     weight = np.random.default_rng(0).random(60)
-    data = predictions(logits, labels, sample_weight=weight)
+    data = Predictions.from_arrays(logits, labels, weights=weight)
     return data, ScaleSearch.from_profile(Profile.from_predictions(data), **options)
 
 
@@ -171,7 +171,7 @@ def test_both_ways_to_the_statistics_agree(text):
 
 # Values by hand -------------------------------------------------------------------------------------------------------
 
-HAND = predictions(np.log([[0.6, 0.4], [0.9, 0.1]]), [1, 0])  # wrong with .6, right with .9
+HAND = Predictions.from_arrays(np.log([[0.6, 0.4], [0.9, 0.1]]), [1, 0])  # wrong with .6, right with .9
 
 
 def value(text, base=1.0):
@@ -324,7 +324,7 @@ def test_a_fit_is_lower_on_its_own_objective_than_one_on_nll(name, text):
     """The new objectives with families that nothing holds back from them."""
     logits, labels = synthetic(500, 4)
     options = {"ridge": 1e-3} if name == "iop" else {}
-    data = predictions(logits, labels)
+    data = Predictions.from_arrays(logits, labels)
     fit = ScaleSearch.from_profile(Profile.from_predictions(data))
     target = fit.prepared(objective(text))
 

@@ -6,14 +6,14 @@ import pytest
 from helpers import real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, objective
 from rhocal.calibrators.scale.scale_search import ScaleSearch
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.numerics.special import softmax
 from rhocal.profile.curve_table import Table
 from rhocal.profile.profile import Profile
 
 
 def profile_of(m, dtype=np.float64, n=300):
-    return Profile.from_predictions(predictions(*synthetic(n, m, dtype=dtype)))
+    return Profile.from_predictions(Predictions.from_arrays(*synthetic(n, m, dtype=dtype)))
 
 
 def test_derivatives_of_the_curve():
@@ -59,7 +59,7 @@ def test_the_worst_case_of_the_table():
     for m, stated in ((100, 3e-5), (1000, 5e-4)):
         logits = np.zeros((400, m))
         logits[:, 0] = np.geomspace(1, 60, 400)
-        profile = Profile.from_predictions(predictions(logits, np.zeros(400, int)))
+        profile = Profile.from_predictions(Predictions.from_arrays(logits, np.zeros(400, int)))
         scale = np.exp(np.random.default_rng(0).uniform(-0.69, 0.69, 400))
         error = np.abs(Table(profile, 0.0).curve(scale).value - profile.curve(scale).value).max()
         assert stated / 50 < error < stated
@@ -67,7 +67,7 @@ def test_the_worst_case_of_the_table():
 
 def test_the_table_on_a_real_network():
     logits, labels, _, _ = real("cifar100_resnet56")
-    profile = Profile.from_predictions(predictions(logits, labels))
+    profile = Profile.from_predictions(Predictions.from_arrays(logits, labels))
     fit = ScaleSearch.from_profile(profile)
     rng = np.random.default_rng(0)
     scale = np.exp(fit.rough_log_scale + rng.uniform(-1.5, 1.5, profile.n_samples))
@@ -80,7 +80,7 @@ def test_the_table_on_a_real_network():
 def test_fits_through_the_table_end_at_the_exact_optimum(text):
     """Brute force on the raw logits around the answer finds nothing lower."""
     logits, labels, _, _ = real("cifar100_resnet20")
-    fit = ScaleSearch.from_profile(Profile.from_predictions(predictions(logits, labels)))
+    fit = ScaleSearch.from_profile(Profile.from_predictions(Predictions.from_arrays(logits, labels)))
     target = fit.prepared(objective(text))
 
     def value(scale):

@@ -8,7 +8,8 @@ from hypothesis import given
 import rhocal
 from helpers import examples, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import perfect_error
@@ -28,7 +29,7 @@ def test_fine_bins_join_to_every_number_of_bins(n, m, seed, coarse):
         probs /= probs.sum(axis=1, keepdims=True)
     labels, weights = rng.integers(0, m, n), rng.integers(1, 4, n)
     spec = {"sample_weight": weights}
-    scored = Scored.from_predictions(predictions(probs, labels, kind="probs", **spec))
+    scored = Scored.from_predictions(Predictions.from_arrays(probs, labels, weights=weights, spec=InputSpec("probs")))
     fine = curves.fine_bins(scored)
     for n_bins in range(5, 51):
         assert fine.width.rebin(n_bins).error(1) == pytest.approx(metrics.ece(probs, labels, n_bins=n_bins, **spec))
@@ -89,7 +90,7 @@ def test_weights_are_repetitions():
 def test_bootstrap_interval_is_that_of_resampled_samples():
     logits, labels = synthetic(800, 3, seed=5)
     found = curves.reliability(logits, labels, n_bins=5, **LOGITS)
-    scored = Scored.from_predictions(predictions(logits, labels))
+    scored = Scored.from_predictions(Predictions.from_arrays(logits, labels))
     rng = np.random.default_rng(1)
     inside = (scored.confidence > 0.8) & (scored.confidence <= 1)
     drawn = [scored.correct[rows][inside[rows]].mean() for rows in rng.integers(0, 800, (1000, 800))]

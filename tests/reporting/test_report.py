@@ -13,7 +13,7 @@ import reports
 import rhocal
 from helpers import run, synthetic
 from rhocal import metrics
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
 from rhocal.reporting.document import UNCALIBRATED, build_document, to_json
@@ -68,7 +68,9 @@ def test_differences_are_paired_and_corrected(quiet):
 def test_many_methods_can_still_be_significant():
     logits, labels = synthetic(300, 3, scale=6)
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    found = build_document(predictions(logits, labels), {f"t{k}": cal for k in range(26)}, Provenance.now("many"))
+    found = build_document(
+        Predictions.from_arrays(logits, labels), {f"t{k}": cal for k in range(26)}, Provenance.now("many")
+    )
     assert found["methods"][-1]["differences"]["ece"]["verdict"] == "better"
 
 
@@ -88,7 +90,7 @@ def test_slices_and_classes(quiet):
 
 def test_many_slices_are_put_together():
     logits, labels = synthetic(900, 60)
-    found = build_document(predictions(logits, labels), {}, Provenance.now("x"))["slices"]
+    found = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"))["slices"]
     assert len(found["rows"]) == 40
     assert found["n_slices"] > 40
     assert sum(row["n_samples"] for row in found["rows"]) == 900
@@ -96,12 +98,12 @@ def test_many_slices_are_put_together():
 
 def test_seeing_nothing_with_few_samples_is_not_trust():
     logits, labels = synthetic(150, 3, scale=1)
-    few = build_document(predictions(logits, labels), {}, Provenance.now("x"))
+    few = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"))
     assert few["verdict"]["level"] == "unsure"
     assert "Well calibrated" not in render_page(few)
     logits, labels = synthetic(5000, 3, scale=1)
     cal = rhocal.TemperatureScaling().fit(logits, labels)
-    many = predictions(logits, labels)
+    many = Predictions.from_arrays(logits, labels)
     assert build_document(many, {"t": cal}, Provenance.now("x"))["verdict"]["level"] == "good"
     assert build_document(many, {"t": cal}, Provenance.now("x"), same_samples=True)["verdict"]["level"] == "unsure"
 
@@ -113,32 +115,40 @@ def kinds(found):
 def test_warnings():
     logits, labels = synthetic(400, 4)
     logits -= logits.mean(axis=1, keepdims=True)
-    few = build_document(predictions(logits, labels), {}, Provenance.now("x"))
+    few = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"))
     assert kinds(few) == {"few samples"}
-    shifted = build_document(predictions(logits + 30, labels), {}, Provenance.now("x"))
+    shifted = build_document(Predictions.from_arrays(logits + 30, labels), {}, Provenance.now("x"))
     assert "not zero-mean" in kinds(shifted)
-    tune = predictions(*synthetic(1200, 4, seed=1))
+    tune = Predictions.from_arrays(*synthetic(1200, 4, seed=1))
     only_three = tune.take(np.flatnonzero(tune.labels < 3))
-    unseen = build_document(predictions(logits, labels), {}, Provenance.now("x"), calibration=only_three)
+    unseen = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"), calibration=only_three)
     assert "unseen classes" in kinds(unseen)
-    hot = build_document(predictions(3 * logits, labels), {}, Provenance.now("x"), calibration=tune)
+    hot = build_document(Predictions.from_arrays(3 * logits, labels), {}, Provenance.now("x"), calibration=tune)
     assert "shift" in kinds(hot)
-    assert "shift" not in kinds(build_document(predictions(logits, labels), {}, Provenance.now("x"), calibration=tune))
+    assert "shift" not in kinds(
+        build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"), calibration=tune)
+    )
     cal = rhocal.TemperatureScaling().fit(logits, labels)
     same = build_document(
-        predictions(logits, labels), {"t": cal}, Provenance.now("x"), same_samples=True, notes={"t": "a note"}
+        Predictions.from_arrays(logits, labels),
+        {"t": cal},
+        Provenance.now("x"),
+        same_samples=True,
+        notes={"t": "a note"},
     )
     assert {"same samples", "fit"} <= kinds(same)
     right = logits.argmax(axis=1)
     with pytest.warns(rhocal.errors.BoundaryWarning):
         bound = rhocal.TemperatureScaling().fit(logits, right)
-    assert "fit" in kinds(build_document(predictions(logits, labels), {"t": bound}, Provenance.now("x")))
+    assert "fit" in kinds(build_document(Predictions.from_arrays(logits, labels), {"t": bound}, Provenance.now("x")))
 
 
 def test_without_calibrators_and_with_two_classes():
     logits, labels = synthetic(300, 2)
     found = build_document(
-        predictions(logits, labels), {"identity": rhocal.Identity().fit(logits, labels)}, Provenance.now("x")
+        Predictions.from_arrays(logits, labels),
+        {"identity": rhocal.Identity().fit(logits, labels)},
+        Provenance.now("x"),
     )
     assert [m["name"] for m in found["methods"]] == [UNCALIBRATED]  # identity is the same as uncalibrated
     assert found["headline"] is None
@@ -148,9 +158,9 @@ def test_without_calibrators_and_with_two_classes():
 def test_bad_requests():
     logits, labels = synthetic(100, 3)
     with pytest.raises(InputError, match="labels are missing"):
-        build_document(predictions(logits), {}, Provenance.now("x"))
+        build_document(Predictions.from_arrays(logits), {}, Provenance.now("x"))
     with pytest.raises(InputError, match="headline is one of"):
-        build_document(predictions(logits, labels), {}, Provenance.now("x"), headline="nothing")
+        build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"), headline="nothing")
     with pytest.raises(FileError, match="not a report of schema 1"):
         render_page({"format": "rhocal-report", "schema": 99})
 
@@ -159,8 +169,8 @@ def test_weights_are_repetitions():
     logits, labels = synthetic(300, 3)
     times = np.random.default_rng(0).integers(1, 4, 300)
     rows = np.repeat(np.arange(300), times)
-    a = build_document(predictions(logits, labels, sample_weight=times), {}, Provenance.now("x"))["methods"][0]
-    b = build_document(predictions(logits[rows], labels[rows]), {}, Provenance.now("x"))["methods"][0]
+    a = build_document(Predictions.from_arrays(logits, labels, weights=times), {}, Provenance.now("x"))["methods"][0]
+    b = build_document(Predictions.from_arrays(logits[rows], labels[rows]), {}, Provenance.now("x"))["methods"][0]
     assert a["bins"] == b["bins"]
     assert a["values"]["ece"] == pytest.approx(b["values"]["ece"])
 
@@ -242,7 +252,7 @@ def test_contrast(selector):
 
 def test_normal_draws_agree_with_resampling(monkeypatch):
     logits, labels = synthetic(8000, 5, seed=2)
-    a, b = (metrics.Scored.from_predictions(predictions(logits / t, labels)) for t in (2.7, 2.0))
+    a, b = (metrics.Scored.from_predictions(Predictions.from_arrays(logits / t, labels)) for t in (2.7, 2.0))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     drawn = paired.differences(a, b, names, seed=1)
     monkeypatch.setattr(paired, "MAX_RESAMPLED", 100)

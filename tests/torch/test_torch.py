@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
 from helpers import synthetic
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
@@ -194,7 +195,7 @@ def test_scores_on_a_device_are_validated_there(data, monkeypatch):
     monkeypatch.setattr("rhocal.data.arrays.HOST_DEVICES", set())
 
     def profile_of(scores, labels, **spec):
-        return Profile.from_predictions(predictions(scores, labels, **spec))
+        return Profile.from_predictions(Predictions.from_arrays(scores, labels, spec=InputSpec(**spec)))
 
     images, marks = (
         torch.tensor(data[0]).reshape(6, 100, 5).movedim(-1, 1),

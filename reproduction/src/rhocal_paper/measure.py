@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.data.files import read
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.evaluation.compare import compare, network_name, random_split, run
 from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics.spread import divergences
@@ -33,7 +34,7 @@ def draws(contents: Contents, n_seeds: int) -> list[CalibrationSplit]:
     first = contents.calibration_set()
     parts = [first, contents.test_set()] if contents.has_splits else [first]
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "labels"))
-    whole = predictions(logits, labels, classes=contents.classes)
+    whole = Predictions.from_arrays(logits, labels, spec=InputSpec(classes=contents.classes))
     n_calibration = first.n_rows if len(parts) > 1 else None
     return [random_split(whole, seed, n_calibration) for seed in range(n_seeds)]
 

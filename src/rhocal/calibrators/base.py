@@ -17,7 +17,7 @@ from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.data.arrays import is_dask, is_tensor, restore_shape
-from rhocal.data.predictions import Kind, Predictions, predictions
+from rhocal.data.predictions import Kind, Predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, not_fitted
@@ -283,7 +283,7 @@ class Calibrator(ABC):
                 f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(self).__name__} was fitted "
                 f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
             )
-        return predictions(logits, kind=kind or self.kind_, class_axis=class_axis, groups=groups)
+        return Predictions.from_arrays(logits, groups=groups, spec=InputSpec(kind or self.kind_, class_axis=class_axis))
 
 
 def fit_validated(

@@ -156,8 +156,8 @@ def _amplitude(r: Request) -> Any:
     from rhocal.data.formats import open_file
     from rhocal.data.formats.base import Names
 
-    runs = open_file(r.path, Names()).arrays
-    if r.path.suffix != ".npz" or not all(len(run.shape) == 3 for run in runs.values()):
+    runs = open_file(r.path, Names()).arrays if r.path.suffix == ".npz" else {}
+    if not runs or not all(len(run.shape) == 3 for run in runs.values()):
         raise FileError(f"{r.path}: need an .npz with logits of shape (epochs, samples, classes)")
     return r.plots.amplitude_over_epochs([r.curves.amplitudes(name, run[:]) for name, run in runs.items()])
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-__all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions", "predictions"]
+__all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
 
 SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
@@ -198,20 +198,3 @@ class Predictions:
         """The samples in row blocks of about so many entries, which share the memory of these."""
         for rows in row_blocks(self.n_samples, self.n_classes, entries):
             yield self.take(rows)
-
-
-def predictions(
-    values: Any,
-    labels: Any = None,
-    *,
-    sample_weight: Any = None,
-    classes: Any = None,
-    kind: Kind = "logits",
-    ignore_index: int | None = None,
-    class_axis: int = -1,
-    groups: Any = None,
-    name: str = "logits",
-) -> Predictions:
-    """Validate arrays: ``Predictions.from_arrays`` with the fields of the spec as arguments."""
-    spec = InputSpec(kind, classes, ignore_index, class_axis)
-    return Predictions.from_arrays(values, labels, weights=sample_weight, groups=groups, spec=spec, name=name)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.scale.features import SEEN
-from rhocal.data.predictions import Kind, predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
 from rhocal.metrics.inference.defaults import N_REPLICATES
@@ -25,7 +26,7 @@ from rhocal.numerics.special import softmax
 from rhocal.profile.sample_features import LogitFeatures
 
 if TYPE_CHECKING:
-    from rhocal.data.predictions import Predictions
+    from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
 TOO_MANY = 0.05
@@ -105,8 +106,10 @@ def shift(
     """
     if calibration_labels is None:
         raise InputError("calibration_labels are missing; accuracy is estimated from a set whose labels are known")
-    calibration = predictions(calibration_logits, calibration_labels, kind=kind, name="calibration_logits")
-    production = predictions(production_logits, kind=kind, name="production_logits")
+    calibration = Predictions.from_arrays(
+        calibration_logits, calibration_labels, name="calibration_logits", spec=InputSpec(kind)
+    )
+    production = Predictions.from_arrays(production_logits, name="production_logits", spec=InputSpec(kind))
     if calibration.n_classes != production.n_classes:
         raise InputError(
             f"production_logits have {production.n_classes} classes, calibration_logits {calibration.n_classes}; "

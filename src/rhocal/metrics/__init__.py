@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Kind, predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics import binned, classwise, decompositions, kernel, scores, selection, smooth, spread
 from rhocal.metrics.binned import equal_mass_bound, one_pass_error
@@ -40,7 +41,7 @@ from rhocal.numerics.bins import N_BINS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rhocal.data.predictions import Predictions
+    from rhocal.data.predictions import Kind
     from rhocal.metrics.selection import RejectionCurve
     from rhocal.numerics.special import Vector
 
@@ -185,7 +186,7 @@ def amplitude(logits: Any, *, center: bool = False, sample_weight: Any = None) -
 
     ``center`` subtracts the row mean first, so that networks whose logits are shifted can be compared.
     """
-    data = predictions(logits, sample_weight=sample_weight)
+    data = Predictions.from_arrays(logits, weights=sample_weight)
     return _mean(spread.amplitudes(data.logits, center=center), data)
 
 
@@ -198,8 +199,8 @@ def kl_to_uncalibrated(
     """
     if reduction not in {"samples", "mean"}:
         raise InputError(f"reduction is samples or mean; got {reduction!r}")
-    g = predictions(probs, sample_weight=sample_weight, kind=kind, name=kind)
-    s = predictions(base, kind=kind, name="base")
+    g = Predictions.from_arrays(probs, weights=sample_weight, name=kind, spec=InputSpec(kind))
+    s = Predictions.from_arrays(base, name="base", spec=InputSpec(kind))
     if g.logits.shape != s.logits.shape:
         raise InputError(f"{kind} and base differ in shape: {g.logits.shape} and {s.logits.shape}")
     return _mean(spread.divergences(g.logits, s.logits), g) / (g.n_classes if reduction == "mean" else 1)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import BinSums, sums_by_confidence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.data.predictions import Kind, Predictions
+    from rhocal.data.predictions import Kind
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class Scored:
         if labels is None:
             raise InputError(f"labels are missing; {purpose} needs one label for each sample")
         return cls.from_predictions(
-            predictions(probs, labels, sample_weight=sample_weight, kind=kind, name=name or kind)
+            Predictions.from_arrays(probs, labels, weights=sample_weight, name=name or kind, spec=InputSpec(kind))
         )
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.calibration import CalibrationDisplay
 
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 
 
 class ReliabilityDisplay:
@@ -24,7 +25,7 @@ class ReliabilityDisplay:
         cls, y_true: Any, probs: Any, *, classes: Any = None, n_bins: int = 10, **options: Any
     ) -> CalibrationDisplay:
         """Of probabilities, a column for each class."""
-        data = predictions(probs, y_true, classes=classes, kind="probs", name="probs")
+        data = Predictions.from_arrays(probs, y_true, name="probs", spec=InputSpec("probs", classes))
         assert data.labels is not None
         confidence = np.minimum(data.seen.top.astype(np.float64), 1.0)
         correct = (data.seen.column == data.labels).astype(int)

@@ -24,7 +24,9 @@ def scores_of(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np
         scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
         if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
             score = scores.reshape(-1)
-            scores = np.stack([-score / 2, score / 2], axis=1)  # as ``predictions`` makes two columns of one score
+            scores = np.stack(
+                [-score / 2, score / 2], axis=1
+            )  # as ``Predictions.from_arrays`` makes two columns of one score
         if scores.shape[1] == len(own):
             return spread(scores, own, classes, scores.min(axis=1, keepdims=True) - ABSENT), "logits"
     if not hasattr(estimator, "predict_proba"):

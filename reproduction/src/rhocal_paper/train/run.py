@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rhocal._version import __version__
 from rhocal.data.files import write_text
 from rhocal.data.formats import write_arrays
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.rows import write_rows
 from rhocal.metrics import amplitude, measure_all
@@ -125,7 +125,7 @@ def measured(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
     """The figures of the calibration set that a log row has; the amplitude ‖z‖₂ / m is that of the paper's Fig. 2."""
     if not np.isfinite(logits).all():
         raise InputError("training diverged: the logits are not finite any more; use a lower --learning-rate")
-    found = measure_all(predictions(logits, labels), ("accuracy", "ece", "nll", "confidence_gap"))
+    found = measure_all(Predictions.from_arrays(logits, labels), ("accuracy", "ece", "nll", "confidence_gap"))
     return found | {"confidence": found["accuracy"] + found["confidence_gap"], "amplitude": amplitude(logits)}
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import ScaleCalibrator
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import row_argmax, top_probability
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-    from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats, Vector
 
 N_POINTS = 400
@@ -69,7 +69,7 @@ def temperature_map(cal: Calibrator, logits: Any, *, n_points: int = N_POINTS) -
     """Temperature against amplitude and margin, for calibrators that scale a sample's logits."""
     if not isinstance(cal, ScaleCalibrator):
         raise InputError(f"{cal.name} has no temperature per sample; use one that scales logits: rho-norm, field, …")
-    return temperature_map_from_predictions(cal, predictions(logits, kind=cal.kind_), n_points)
+    return temperature_map_from_predictions(cal, Predictions.from_arrays(logits, spec=InputSpec(cal.kind_)), n_points)
 
 
 def temperature_map_from_predictions(
@@ -85,7 +85,7 @@ def temperature_map_from_predictions(
 
 def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS) -> ConfidenceMap:
     """Calibrated against raw confidence, and whether decisions are kept."""
-    data = predictions(logits, kind=cal.kind_, groups=groups)
+    data = Predictions.from_arrays(logits, groups=groups, spec=InputSpec(cal.kind_))
     return confidence_map_from_logits(
         data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points
     )

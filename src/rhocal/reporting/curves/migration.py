@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics.metric import validate_options
 from rhocal.numerics.bins import N_BINS, equal_width
@@ -39,7 +40,7 @@ def migration(raw: Any, calibrated: Any, *, n_bins: int = N_BINS, kind: Kind = "
     """Compare two sets of predictions for the same samples."""
     validate_options({"n_bins": n_bins})
     before, after = (
-        top_probability(predictions(values, kind=kind, name=name).logits)
+        top_probability(Predictions.from_arrays(values, name=name, spec=InputSpec(kind)).logits)
         for values, name in ((raw, "raw"), (calibrated, "calibrated"))
     )
     if len(before) != len(after):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.metrics.classwise import class_errors, class_sums
 from rhocal.metrics.metric import validate_options
@@ -83,7 +84,7 @@ def class_heat(
     validate_options({"n_bins": n_bins})
     if labels is None:
         raise InputError("labels are missing; a metric needs one label for each sample")
-    data = predictions(probs, labels, sample_weight=sample_weight, classes=classes, kind=kind, name=kind)
+    data = Predictions.from_arrays(probs, labels, weights=sample_weight, name=kind, spec=InputSpec(kind, classes))
     return class_heat_from_scored(Scored.from_predictions(data), n_bins=n_bins, most=most)
 
 

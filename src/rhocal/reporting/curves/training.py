@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import predictions
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.metrics.spread import amplitudes as per_sample
 from rhocal.numerics.bins import N_BINS
@@ -48,7 +48,7 @@ def amplitudes(
     epoch = np.arange(1, len(logits_by_epoch) + 1) if epochs is None else np.asarray(epochs)
     if len(epoch) != len(logits_by_epoch):
         raise InputError(f"epochs has {len(epoch)} entries, logits_by_epoch {len(logits_by_epoch)}; give one for each")
-    tables = [predictions(logits, name="logits_by_epoch").logits for logits in logits_by_epoch]
+    tables = [Predictions.from_arrays(logits, name="logits_by_epoch").logits for logits in logits_by_epoch]
     sizes = [per_sample(table, center=False) for table in tables]
     confidences = [top_probability(table) for table in tables]
     counts, edges = np.histogram(sizes[-1], N_AMPLITUDE_BINS)
