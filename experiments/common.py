@@ -36,12 +36,12 @@ Rows = list[dict[str, Any]]
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """The options that every experiment takes."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--logits", type=Path, default=Path("../shared/data/logits"), help="folder of .npz files")
-    made.add_argument("--seeds", type=int, default=5)
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    made.add_argument("--render", action="store_true", help="only write README.md again, from rows.csv")
-    return made
+    options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--logits", type=Path, default=Path("../shared/data/logits"), help="folder of .npz files")
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--render", action="store_true", help="only write README.md again, from rows.csv")
+    return options
 
 
 def network_rows(path: Path, candidates: Callable[[], dict[str, Calibrator]], n_seeds: int) -> Rows:
@@ -57,8 +57,8 @@ def measure(candidates: Callable[[], dict[str, Calibrator]], args: argparse.Name
     work = partial(network_rows, candidates=candidates, n_seeds=args.seeds)
     rows: Rows = []
     with ProcessPoolExecutor(args.jobs) as pool:
-        for path, found in zip(paths, pool.map(work, paths), strict=True):
-            rows += found
+        for path, new in zip(paths, pool.map(work, paths), strict=True):
+            rows += new
             print(f"{len(rows):5} rows, {path.stem}", flush=True)
     rows.sort(key=lambda row: (row["network"], row["split"]))
     write_rows(output, rows)

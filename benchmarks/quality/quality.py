@@ -3,7 +3,7 @@
     make quality
 
 For every network five random halves, or its own tune and test split. `rows.csv` holds a line for each method and split;
-`README.md` is made from it. What has a line is not run again: delete `rows.csv`, or the lines of a method, to start over.
+`README.md` is rendered from it. What has a line is not run again: delete `rows.csv`, or the lines of a method, to start over.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def network_rows(path: Path, n_seeds: int, done: set[Cell]) -> list[dict[str, An
                     rows.append(peer_row(path.stem, split, method))
                 else:
                     rows += compare(path.stem, [(split, {method: rhocal.calibrator(method)})])
-            except Exception as error:  # noqa: BLE001 - a failure is a result, and said in the table
+            except Exception as error:  # noqa: BLE001 - a failure is a result
                 print(f"{path.stem}, {split.name}: {method} failed: {error}", file=sys.stderr)
     return [row.flat() for row in rows]
 
@@ -128,11 +128,11 @@ def main() -> None:
     order = [*OURS, *PEERS]
     with ProcessPoolExecutor(args.jobs) as pool:
         work = partial(network_rows, n_seeds=args.seeds, done=done)
-        for path, found in zip(paths, pool.map(work, paths), strict=True):
-            rows += found
+        for path, new in zip(paths, pool.map(work, paths), strict=True):
+            rows += new
             rows.sort(key=lambda row: (row["network"], row["split"], order.index(row["method"])))
             write_rows(HERE / "rows.csv", rows)
-            print(f"{path.stem}: {len(found)} new rows", flush=True)
+            print(f"{path.stem}: {len(new)} new rows", flush=True)
     others = sorted({row["network"] for row in rows} - set(TWELVE))
     text = (HERE / "template.md").read_text()
     for mark, networks in (("TWELVE", TWELVE), ("LANGUAGE", LANGUAGE), ("OTHERS", others)):

@@ -117,11 +117,12 @@ def main() -> None:
             passes = [plain(paths[0]) for _ in range(2)]
             fits = [streamed(paths) for _ in range(2)]
             best, cpu = (min(values) for values in zip(*passes, strict=True))
-            fast = min(fits, key=lambda found: found["cpu"])
+            fast = min(fits, key=lambda fit: fit["cpu"])
             away = in_memory(paths, fast)
+            pass_share, fit_share = (f"{100 * cpu / fast[name]:.0f} %" for name in ("pass_cpu", "cpu"))
             rows.append(
                 f"| {n:,} × {m:,} | {size / 1e9:.2f} | {best:.1f} / {cpu:.1f} | {fast['pass']:.1f} / {fast['pass_cpu']:.1f} "
-                f"({cpu / fast['pass_cpu']:.0%}) | {fast['seconds']:.1f} / {fast['cpu']:.1f} ({cpu / fast['cpu']:.0%}) | "
+                f"({pass_share}) | {fast['seconds']:.1f} / {fast['cpu']:.1f} ({fit_share}) | "
                 f"{fast['bytes'] / size:.3f} | {fast['io'] / size:.3f} | {max(f['peak'] for f in fits):.2f} | {away:.1e} |"
             )
             print(rows[-1], passes, [(f["pass_cpu"], f["cpu"]) for f in fits], flush=True)

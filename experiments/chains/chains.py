@@ -103,8 +103,10 @@ def table(rows: list[dict[str, Any]], networks: list[str]) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = []
         for metric in ("ece", "adaptive_ece", "nll", "brier", "accuracy"):
-            each = [[r[metric] for r in rows if (r["network"], r["method"]) == (name, method)] for name in chosen]
-            cells.append(float(np.mean([np.mean(values) for values in each])))
+            values_by_network = [
+                [r[metric] for r in rows if (r["network"], r["method"]) == (name, method)] for name in chosen
+            ]
+            cells.append(float(np.mean([np.mean(values) for values in values_by_network])))
         lines.append(f"| {method} | " + " | ".join(f"{cell:.4f}" for cell in cells) + " |")
     return "\n".join(lines)
 

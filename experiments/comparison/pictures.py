@@ -29,22 +29,22 @@ def points(lines: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]
 
 def pareto_front(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """Methods that no other beats on both figures, by NLL."""
-    found = points(lines)
+    positions = points(lines)
     front = [
         name
-        for name, (x, y) in found.items()
-        if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in found.values())
+        for name, (x, y) in positions.items()
+        if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in positions.values())
     ]
-    return sorted(front, key=lambda name: found[name])
+    return sorted(front, key=lambda name: positions[name])
 
 
-def neighbours(found: Mapping[str, tuple[float, float]], width: float) -> list[list[str]]:
+def neighbors(positions: Mapping[str, tuple[float, float]], width: float) -> list[list[str]]:
     """Methods whose points would print their names over each other, together; others alone."""
     groups: list[list[str]] = []
-    for name in sorted(found, key=lambda name: found[name]):
-        x, y = found[name]
+    for name in sorted(positions, key=lambda name: positions[name]):
+        x, y = positions[name]
         for group in groups:
-            a, b = found[group[0]]
+            a, b = positions[group[0]]
             if abs(x - a) < 0.06 * width and abs(np.log(y / b)) < 0.06:
                 group.append(name)
                 break
@@ -55,17 +55,17 @@ def neighbours(found: Mapping[str, tuple[float, float]], width: float) -> list[l
 
 def pareto(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """ECE above its floor against NLL; the front is what no other method beats on both."""
-    found, front = points(lines), pareto_front(lines)
-    lowest = min(x for x, _ in found.values())
-    edge = min(max(x for x, _ in found.values()), FAR * lowest)
+    positions, front = points(lines), pareto_front(lines)
+    lowest = min(x for x, _ in positions.values())
+    edge = min(max(x for x, _ in positions.values()), FAR * lowest)
     figure, axis = plt.subplots(figsize=(9, 6), layout="constrained")
     above: list[tuple[float, float]] = []
-    for names in neighbours(found, edge - lowest):
+    for names in neighbors(positions, edge - lowest):
         for name in names:
             on = name in front
-            at = min(found[name][0], edge), found[name][1]
+            at = min(positions[name][0], edge), positions[name][1]
             axis.plot(*at, "o" if on else "x", color="black" if on else "0.45", markersize=7 if on else 5)
-        x, y = found[names[0]]
+        x, y = positions[names[0]]
         right = x > lowest + 0.85 * (edge - lowest)
         # a name goes below its point where the one before it would run into it
         below = any(x - a < 0.25 * (edge - lowest) and abs(np.log(y / b)) < 0.06 for a, b in above)
@@ -80,7 +80,7 @@ def pareto(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
             fontsize=7.5,
             color="black" if names[0] in front else "0.3",
         )
-    line = np.array([found[name] for name in front])
+    line = np.array([positions[name] for name in front])
     axis.step(line[:, 0], line[:, 1], where="post", color="black", linewidth=0.8)
     axis.set(xlabel="NLL, mean over networks", ylabel="ECE above its floor, mean over networks", yscale="log")
     axis.set_xlim(lowest - 0.03 * (edge - lowest), edge + 0.06 * (edge - lowest))
@@ -91,7 +91,7 @@ def pareto(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def rank_plot(rankings: Mapping[str, Sequence[Mapping[str, Any]]], distance: float, path: Path) -> None:
-    """Mean ranks, best on top; the band holds those that cannot be told from the best."""
+    """Mean ranks, best on top; the band holds those that do not differ significantly from the best."""
     n_methods = len(next(iter(rankings.values())))
     figure, axes = plt.subplots(1, len(rankings), figsize=(9, 0.2 * n_methods + 0.9), layout="constrained")
     for axis, (title, order) in zip(np.atleast_1d(axes), rankings.items(), strict=True):

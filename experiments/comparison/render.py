@@ -53,10 +53,14 @@ def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def whole(rows: Sequence[Row]) -> list[Row]:
     """The splits on which every method of the table has a row: others are not finished, and would bend the means."""
-    found: dict[tuple[str, str], set[str]] = {}
+    methods_by_split: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        found.setdefault((row.network, row.split), set()).add(row.method)
-    return [row for row in rows if row.method in CALIBRATORS and found[row.network, row.split] >= set(CALIBRATORS)]
+        methods_by_split.setdefault((row.network, row.split), set()).add(row.method)
+    return [
+        row
+        for row in rows
+        if row.method in CALIBRATORS and methods_by_split[row.network, row.split] >= set(CALIBRATORS)
+    ]
 
 
 def coverage(used: Sequence[Row]) -> str:
@@ -67,11 +71,13 @@ def coverage(used: Sequence[Row]) -> str:
         f"{len(used):,} rows: {len(CALIBRATORS)} methods on each of {len(splits)} splits of "
         f"{len({network for network, _ in splits})} networks; {failed} of them have no result, with the reason (below)."
     )
-    found: dict[str, set[str]] = {}
+    splits_by_network: dict[str, set[str]] = {}
     for network, split in splits:
-        found.setdefault(network, set()).add(split)
+        splits_by_network.setdefault(network, set()).add(split)
     short = {
-        network: len(names) for network, names in sorted(found.items()) if names != {"own"} and len(names) < N_SPLITS
+        network: len(names)
+        for network, names in sorted(splits_by_network.items())
+        if names != {"own"} and len(names) < N_SPLITS
     }
     if short:
         names = ", ".join(f"{network} {n}" for network, n in short.items())
@@ -82,12 +88,12 @@ def coverage(used: Sequence[Row]) -> str:
 def costs(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
     """Of every method the median processor time of a fit, and the median of its ratio to temperature scaling's."""
     own = {(row.network, row.split): row.cpu_seconds for row in rows if row.method == "temperature"}
-    found: dict[str, tuple[float, float]] = {}
+    costs: dict[str, tuple[float, float]] = {}
     for method in CALIBRATORS:
         mine = [row for row in rows if row.method == method and not row.note.startswith(FAILED)]
         ratio = [row.cpu_seconds / own[row.network, row.split] for row in mine]
-        found[method] = float(np.median([row.cpu_seconds for row in mine])), float(np.median(ratio))
-    return found
+        costs[method] = float(np.median([row.cpu_seconds for row in mine])), float(np.median(ratio))
+    return costs
 
 
 def means_table(rows: Sequence[Row]) -> str:
@@ -116,24 +122,24 @@ def means_table(rows: Sequence[Row]) -> str:
 
 def kinds_table(rows: Sequence[Row]) -> str:
     """ECE above its floor and NLL of every method on each kind of network, by the NLL of the first kind."""
-    found = {}
+    by_kind = {}
     for kind, beginnings in KINDS.items():
         mine = [row for row in rows if row.network.startswith(beginnings)]
         n_networks = len(complete(mine))
-        found[f"{kind} ({n_networks})"] = {line["method"]: line for line in summary(mine)}
-    first = next(iter(found.values()))
+        by_kind[f"{kind} ({n_networks})"] = {line["method"]: line for line in summary(mine)}
+    first = next(iter(by_kind.values()))
     cells = [
         [
             f"`{method}`",
             *(
                 f"{value:.4f}"
-                for lines in found.values()
+                for lines in by_kind.values()
                 for value in (lines[method]["ece"] - lines[method]["ece_floor"], lines[method]["nll"])
             ),
         ]
         for method in sorted(first, key=lambda method: first[method]["nll"])
     ]
-    head = ["method", *(f"{kind}: {what}" for kind in found for what in ("ECE above floor", "NLL"))]
+    head = ["method", *(f"{kind}: {what}" for kind in by_kind for what in ("ECE above floor", "NLL"))]
     return markdown(head, cells)
 
 
@@ -142,14 +148,14 @@ def ranks_table(rows: Sequence[Row]) -> str:
     by_metric = {name: {line["method"]: line for line in ranking(rows, name)} for name in RANKED}
     methods = sorted(by_metric["nll"], key=lambda method: by_metric["nll"][method]["mean_rank"])
     cells = [
-        [f"`{m}`", *(f"{by_metric[n][m]['mean_rank']:.1f} ({by_metric[n][m]['win_rate']:.0%})" for n in RANKED)]
+        [f"`{m}`", *(f"{by_metric[n][m]['mean_rank']:.1f} ({100 * by_metric[n][m]['win_rate']:.0f} %)" for n in RANKED)]
         for m in methods
     ]
     return markdown(["method", *RANKED.values()], cells)
 
 
 def groups_text(rows: Sequence[Row]) -> str:
-    """Who cannot be told from the best by mean rank, for each metric."""
+    """Methods whose mean rank does not differ significantly from the best, for each metric."""
     distance = critical_difference(len(CALIBRATORS), len(complete(rows)))
     lines = []
     for name, title in RANKED.items():
@@ -167,31 +173,34 @@ def groups_text(rows: Sequence[Row]) -> str:
 
 def auto_table(rows: Sequence[Row]) -> str:
     """`auto` beside temperature scaling on every network, the worst first."""
-    found = ratios(rows, "auto")
-    order = sorted(found, key=lambda network: -found[network].mean())
-    cells = [[name, f"{found[name].mean():.4f}", f"{found[name].max():.4f}", str(len(found[name]))] for name in order]
+    by_network = ratios(rows, "auto")
+    order = sorted(by_network, key=lambda network: -by_network[network].mean())
+    cells = [
+        [name, f"{by_network[name].mean():.4f}", f"{by_network[name].max():.4f}", str(len(by_network[name]))]
+        for name in order
+    ]
     return markdown(["network", "NLL / temperature's, mean", "worst split", "splits"], cells)
 
 
 def auto_text(rows: Sequence[Row]) -> str:
-    found = ratios(rows, "auto")
-    mean = max(found, key=lambda network: found[network].mean())
-    split = max(found, key=lambda network: found[network].max())
-    means = [float(values.mean()) for values in found.values()]
+    by_network = ratios(rows, "auto")
+    mean = max(by_network, key=lambda network: by_network[network].mean())
+    split = max(by_network, key=lambda network: by_network[network].max())
+    means = [float(values.mean()) for values in by_network.values()]
     return (
         f"`auto`'s NLL over temperature scaling's is {np.mean(means):.4f} on average; at worst it is {max(means):.4f} as the "
-        f"mean of a network's splits ({mean}) and {found[split].max():.4f} on a single split ({split})."
+        f"mean of a network's splits ({mean}) and {by_network[split].max():.4f} on a single split ({split})."
     )
 
 
 def failures(rows: Sequence[Row]) -> str:
     """Every reason once, with the cells it stands for."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    by_reason: dict[str, set[tuple[str, str]]] = {}
     for row in rows:
         if row.note.startswith(FAILED):
-            found.setdefault(row.note.removeprefix(FAILED), set()).add((row.network, row.method))
+            by_reason.setdefault(row.note.removeprefix(FAILED), set()).add((row.network, row.method))
     lines = []
-    for why, cells in found.items():
+    for why, cells in by_reason.items():
         methods = ", ".join(f"`{name}`" for name in CALIBRATORS if name in {method for _, method in cells})
         lines.append(f"- {', '.join(sorted({network for network, _ in cells}))}; {methods}: {why}")
     return "\n".join(lines) or "None."
@@ -199,15 +208,15 @@ def failures(rows: Sequence[Row]) -> str:
 
 def warned(rows: Sequence[Row]) -> str:
     """Warnings of fits that have a result, those that differ in numbers and names of methods only together."""
-    found: dict[str, list[Row]] = {}
+    notes: dict[str, list[Row]] = {}
     for row in rows:
         if row.note and not row.note.startswith(FAILED):
             kind = re.sub(r"^[\w-]+ (?=fits a map)", "it ", re.sub(r"\d+\.\d+", "…", row.note))
-            found.setdefault(kind, []).append(row)
+            notes.setdefault(kind, []).append(row)
     lines = [
         f"- {len(mine)} times ({', '.join(sorted({row.network for row in mine}))}; "
         f"{', '.join(sorted({f'`{row.method}`' for row in mine}))}): {note}"
-        for note, mine in sorted(found.items(), key=lambda item: -len(item[1]))
+        for note, mine in sorted(notes.items(), key=lambda item: -len(item[1]))
     ]
     return "\n".join(lines) or "None."
 
@@ -227,7 +236,7 @@ def conclusions(rows: Sequence[Row]) -> str:
     gains = {m: 100 * (lines[m]["accuracy"] - lines["identity"]["accuracy"]) for m in lines}
     up = max(gains, key=lambda m: gains[m])
     down = min((m for m in gains if not CALIBRATORS[m].family.keeps_decision), key=lambda m: gains[m])
-    said = [
+    sentences = [
         f"No other method has both a lower mean NLL and less ECE above its floor (circles in the plot): {named(front)}.",
         f"Better than temperature scaling on more than three quarters of the networks, in ECE *and* NLL: {named(both)}.",
         f"Lower ECE but higher NLL than temperature scaling, so that ECE alone is misleading: {named(gamed)}.",
@@ -238,28 +247,28 @@ def conclusions(rows: Sequence[Row]) -> str:
             f"{accuracy_by_network(rows, up)}"
         ),
     ]
-    return "\n".join(f"- {sentence}" for sentence in said)
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def accuracy_by_network(rows: Sequence[Row], method: str) -> str:
     """Where a method moves the accuracy most, and what is left elsewhere."""
-    found = {
+    gains = {
         network: 100 * (np.mean(mine["accuracy", method]) - np.mean(mine["accuracy", "identity"]))
         for network, mine in by_network(rows).items()
     }
-    most = sorted(found, key=lambda network: -found[network])[:4]
-    rest = np.mean([value for network, value in found.items() if network not in most])
-    where = ", ".join(f"{network} ({found[network]:+.1f})" for network in most)
+    most = sorted(gains, key=lambda network: -gains[network])[:4]
+    rest = np.mean([value for network, value in gains.items() if network not in most])
+    where = ", ".join(f"{network} ({gains[network]:+.1f})" for network in most)
     return f"`{method}` gains most on {where}; on the other networks {rest:+.2f} on average."
 
 
 def by_network(rows: Sequence[Row]) -> dict[str, dict[tuple[str, str], list[float]]]:
     """Figures of every network that all methods have a result on, by metric and method."""
-    found: dict[str, dict[tuple[str, str], list[float]]] = {network: {} for network in complete(rows)}
+    values: dict[str, dict[tuple[str, str], list[float]]] = {network: {} for network in complete(rows)}
     for row in rows:
         for metric, value in row.values.items():
-            found.get(row.network, {}).setdefault((metric, row.method), []).append(value)
-    return found
+            values.get(row.network, {}).setdefault((metric, row.method), []).append(value)
+    return values
 
 
 def named(methods: Sequence[str]) -> str:

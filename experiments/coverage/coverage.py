@@ -45,18 +45,18 @@ def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) 
     widths: dict[str, list[float]] = {name: [] for name in tally}
     for k in range(trials):
         sample = model.draw(rng, n)
-        for name, seen in tally.items():
+        for name, misses in tally.items():
             bins = (equal_width if name == "ece" else equal_mass)(sample.confidence, N_BINS)
             chance, upper, lower = tail_probabilities(
                 *bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL
             )
-            seen.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
+            misses.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
             if k < WHOLE:
-                found = ece_interval(sample, bins, N_BINS, LEVEL)
-                widths[name].append(found.high - found.low)
+                interval = ece_interval(sample, bins, N_BINS, LEVEL)
+                widths[name].append(interval.high - interval.low)
     rows = []
-    for name, seen in tally.items():
-        above, below = np.mean(seen, axis=0)
+    for name, misses in tally.items():
+        above, below = np.mean(misses, axis=0)
         rows.append(
             {
                 "model": model.name, "n": n, "metric": name, "method": "inverted", "truth": truth[name],
@@ -69,14 +69,14 @@ def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) 
 
 def trial(sample: Scored, seed: int, *, with_bootstrap: bool) -> Iterator[tuple[str, str, float, float]]:
     """metric, method, low, high."""
-    found = wilson(float(sample.correct.mean()), len(sample.correct), 0.95)
-    yield "accuracy", "wilson", found.low, found.high
+    interval = wilson(float(sample.correct.mean()), len(sample.correct), 0.95)
+    yield "accuracy", "wilson", interval.low, interval.high
     if with_bootstrap:
         names = ["ece", "accuracy", "nll", "brier"]
         for name, replicates in bootstrap(sample, names, n_replicates=BOOTSTRAPS, seed=seed).items():
             for method in ("percentile", "bca"):
-                found = replicates.interval(method)
-                yield name, method, found.low, found.high
+                interval = replicates.interval(method)
+                yield name, method, interval.low, interval.high
 
 
 def coverage(model: Model, n: int, trials: int, bootstraps: int) -> list[dict[str, Any]]:
@@ -87,13 +87,13 @@ def coverage(model: Model, n: int, trials: int, bootstraps: int) -> list[dict[st
         for metric, method, low, high in trial(model.draw(rng, n), k, with_bootstrap=k < bootstraps):
             tally.setdefault((metric, method), []).append((truth[metric] < low, truth[metric] > high, high - low))
     rows = []
-    for (metric, method), seen in tally.items():
-        below, above, width = np.mean(seen, axis=0)
+    for (metric, method), misses in tally.items():
+        below, above, width = np.mean(misses, axis=0)
         rows.append(
             {
                 "model": model.name, "n": n, "metric": metric, "method": method, "truth": truth[metric],
                 "coverage": 1 - below - above, "interval_above": below, "interval_below": above, "width": width,
-                "trials": len(seen),
+                "trials": len(misses),
             }
         )  # fmt: skip
     return rows
@@ -102,16 +102,16 @@ def coverage(model: Model, n: int, trials: int, bootstraps: int) -> list[dict[st
 def p_values(n: int, trials: int) -> list[dict[str, Any]]:
     """Of a perfect model, so they should be uniform."""
     rng = np.random.default_rng(n)
-    seen: dict[str, list[float]] = {}
+    by_test: dict[str, list[float]] = {}
     for k in range(trials):
         sample = MODELS[0].draw(rng, n)
-        found = outcomes(
+        tests = outcomes(
             sample, simulate_nulls(CumulativeDifferences.from_scored(sample), list(SIMULATED_TESTS), 199, k)
         )
-        for name, test in found.items():
-            seen.setdefault(name, []).append(test.p_value)
+        for name, test in tests.items():
+            by_test.setdefault(name, []).append(test.p_value)
     rows = []
-    for name, values in seen.items():
+    for name, values in by_test.items():
         distance = uniform_distance(np.array(values))
         rows.append(
             {
@@ -167,8 +167,8 @@ def pooled(rows: list[dict[str, Any]], chosen: list[tuple[str, str]]) -> str:
 
 
 def span(rows: list[dict[str, Any]], metric: str) -> str:
-    found = [r["coverage"] for r in rows if r["metric"] == metric]
-    return f"{min(found):.3f} to {max(found):.3f}"
+    coverages = [r["coverage"] for r in rows if r["metric"] == metric]
+    return f"{min(coverages):.3f} to {max(coverages):.3f}"
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -107,8 +107,8 @@ def measure(logits: Path, n_seeds: int, n_jobs: int) -> None:
     paths = sorted(logits.glob("*.npz"), key=lambda path: -path.stat().st_size)
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(n_jobs) as pool:
-        for path, found in zip(paths, pool.map(partial(network_rows, n_seeds=n_seeds), paths), strict=True):
-            rows += found
+        for path, new in zip(paths, pool.map(partial(network_rows, n_seeds=n_seeds), paths), strict=True):
+            rows += new
             print(f"{len(rows):5} rows, {path.stem}", flush=True)
     rows.sort(key=lambda row: (row["network"], row["split"]))
     write_rows(HERE / "rows.csv", rows)

@@ -28,7 +28,7 @@ def logits_by_epoch(decay: float, seed: int = 0) -> list[NDArray[np.float64]]:
     weights = [rng.normal(size=(x.shape[1], N_HIDDEN)) / 3, rng.normal(size=(N_HIDDEN, N_CLASSES)) / 8]
     speed = [np.zeros_like(w) for w in weights]
     truth = np.eye(N_CLASSES)[y]
-    seen = []
+    logits_by_epoch = []
     for _ in range(N_EPOCHS):
         for _ in range(STEPS_AN_EPOCH):
             hidden = np.maximum(x @ weights[0], 0)
@@ -39,5 +39,5 @@ def logits_by_epoch(decay: float, seed: int = 0) -> list[NDArray[np.float64]]:
             for k, g in enumerate(slopes):
                 speed[k] = MOMENTUM * speed[k] - LEARNING_RATE * (g + decay * weights[k])
                 weights[k] = weights[k] + speed[k]
-        seen.append(np.maximum(held @ weights[0], 0) @ weights[1])
-    return seen
+        logits_by_epoch.append(np.maximum(held @ weights[0], 0) @ weights[1])
+    return logits_by_epoch

@@ -85,9 +85,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.jobs) as pool:
         work = partial(network_rows, folder=args.logits, n_seeds=args.seeds)
-        for name, found in zip(NETWORKS, pool.map(work, NETWORKS), strict=True):
-            rows += found
-            print(f"{name}: {len(found)} rows", flush=True)
+        for name, new in zip(NETWORKS, pool.map(work, NETWORKS), strict=True):
+            rows += new
+            print(f"{name}: {len(new)} rows", flush=True)
     write_rows(HERE / "rows.csv", rows)
     large = [name for name in NETWORKS if any(r["network"] == name and r["size"] == SIZES[-1] for r in rows)]
     text = [

@@ -16,7 +16,7 @@ import pytest
 import rhocal
 from helpers import run, synthetic
 from rhocal.errors import FileError, InputError
-from rhocal.evaluation.monitor import STAKES, Monitor, log_of_all
+from rhocal.evaluation.monitor import STAKES, Monitor, log_total_wealth
 
 
 def streams(n_streams, n, seed, *, off=0.0):
@@ -30,7 +30,7 @@ def streams(n_streams, n, seed, *, off=0.0):
 def all_money(confidence, correct):
     """The money of every stream at every moment: the same bets, many streams at once."""
     n = confidence.shape[1]
-    highest = np.zeros(len(confidence))
+    max_log_wealth = np.zeros(len(confidence))
     for i, d in enumerate(correct - confidence):
         steps = np.log1p(np.outer(STAKES, d))
         begun, at = 0, 0
@@ -39,19 +39,19 @@ def all_money(confidence, correct):
             money = np.vstack([money, np.zeros((1, len(STAKES)))])
             end = min(1 if at == 0 else 2 * at, n)
             paths = money[:, :, None] + np.cumsum(steps[:, at:end], axis=1)
-            highest[i] = max(highest[i], log_of_all(paths).max())
+            max_log_wealth[i] = max(max_log_wealth[i], log_total_wealth(paths).max())
             money, at, begun = paths[:, :, -1], end, begun + 1
-    return highest
+    return max_log_wealth
 
 
 def test_false_alarms_are_rare_over_the_whole_stream():
-    highest = all_money(*streams(1500, 2000, seed=0))
-    rate = np.mean(highest >= np.log(20))
+    max_log_wealth = all_money(*streams(1500, 2000, seed=0))
+    rate = np.mean(max_log_wealth >= np.log(20))
     assert rate <= 0.05
     one = Monitor()
     one.add(*(part[7] for part in streams(1500, 2000, seed=0)))
-    assert one.highest == pytest.approx(highest[7])  # what is simulated is what the monitor does
-    assert np.mean(np.exp(-highest) <= 0.5) <= 0.5 + 0.04  # p-values are valid all along, not only at 5 %
+    assert one.max_log_wealth == pytest.approx(max_log_wealth[7])  # what is simulated is what the monitor does
+    assert np.mean(np.exp(-max_log_wealth) <= 0.5) <= 0.5 + 0.04  # p-values are valid all along, not only at 5 %
 
 
 def test_the_money_of_a_fair_game_has_mean_one():
@@ -78,7 +78,7 @@ def test_drift_is_seen_even_if_it_comes_late():
     assert not monitor.alarm
     monitor.add(late[0], wrong[0])
     assert 20_000 < monitor.alarm_at < 23_000
-    found = monitor.figures()
+    found = monitor.values()
     assert (
         found["recent"]["confidence"] - found["recent"]["accuracy"]
         > found["all"]["confidence"] - found["all"]["accuracy"]
@@ -96,7 +96,7 @@ def test_cuts_do_not_matter_and_a_state_goes_on(tmp_path):
     assert cut.alarm_at == whole.alarm_at
     assert cut.p_value == pytest.approx(whole.p_value)
     for name in ("all", "recent", "rolling"):
-        assert cut.figures()[name] == pytest.approx(whole.figures()[name])
+        assert cut.values()[name] == pytest.approx(whole.values()[name])
     assert len((tmp_path / "state.json").read_bytes()) < 20_000
 
 
@@ -107,7 +107,7 @@ def test_the_rolling_window_forgets():
         monitor.add(confidence[part], correct[part])
         last = min(monitor.n, 200 + (monitor.n - 1) % 20 + 1)  # a window, and the tenth that is being filled
         rows = slice(monitor.n - last, monitor.n)
-        rolling = monitor.figures()["rolling"]
+        rolling = monitor.values()["rolling"]
         assert rolling["weight"] == last
         assert rolling["accuracy"] == pytest.approx(correct[rows].mean())
         assert rolling["confidence"] == pytest.approx(confidence[rows].mean())
@@ -234,11 +234,23 @@ def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
     while json.loads(state.read_text())["n"] < 400 and time.monotonic() < deadline:
         time.sleep(0.02)
     (folder / "0.parquet").unlink()  # cleaned up by somebody; what it said stays counted
-    while "0.parquet" in json.loads(state.read_text())["seen"] and time.monotonic() < deadline:
+    while "0.parquet" in json.loads(state.read_text())["positions"] and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "stopped" in err
     assert json.loads(out)["n_samples"] == 400
-    assert list(json.loads(state.read_text())["seen"]) == ["1.parquet"]  # does not grow with files that are gone
+    assert list(json.loads(state.read_text())["positions"]) == ["1.parquet"]  # does not grow with files that are gone
+
+
+def test_states_of_earlier_versions_are_read(tmp_path):
+    monitor = Monitor()
+    monitor.add(np.full(30, 0.9), np.r_[np.ones(20), np.zeros(10)])
+    monitor.save(tmp_path / "state.json")
+    text = (tmp_path / "state.json").read_text()
+    for old, new in (("log_money", "log_wealth"), ("highest", "max_log_wealth"), ("seen", "positions")):
+        assert f'"{new}"' in text
+        text = text.replace(f'"{new}"', f'"{old}"')
+    (tmp_path / "state.json").write_text(text)
+    assert Monitor.load(tmp_path / "state.json") == monitor

@@ -44,7 +44,7 @@ def test_the_accuracy_of_the_tune_set_is_recovered():
     assert found.p_value == 1
     assert np.isclose(found.accuracy_atc.value, found.accuracy_calibration, atol=1e-3)
     assert np.isclose(found.accuracy_doc.value, found.accuracy_calibration)
-    assert found.verdict.startswith("no shift of confidence can be seen")
+    assert found.verdict.startswith("no shift of confidence is detected")
 
 
 def test_a_harder_set_is_noticed_and_its_accuracy_estimated():

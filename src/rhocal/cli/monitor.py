@@ -139,7 +139,7 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch, spec: In
         data = replace(data, scores=cal.map_.logits(data), kind="logits")
     samples = Scored.from_predictions(data)
     watched.add(samples.confidence, samples.correct)
-    watched.seen[batch.source] = batch.n_done
+    watched.positions[batch.source] = batch.n_done
 
 
 def files(watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, every: float | None) -> Iterator[Batch]:
@@ -155,7 +155,7 @@ def files(watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, every
     waiting: set[str] = set()
     while True:
         there = sorted(folder.glob("*.parquet"))
-        watched.seen = {name: n for name, n in watched.seen.items() if name in {path.name for path in there}}
+        watched.positions = {name: n for name, n in watched.positions.items() if name in {path.name for path in there}}
         for path in there:
             try:
                 about = path.stat()
@@ -178,7 +178,7 @@ def new_groups(watched: Monitor, path: Path, arrays: Arrays, spec: InputSpec) ->
     from rhocal.data.blocks import read_block
 
     blocks = list(ExecutionOptions(stream=True).open(path, arrays, spec, "test").blocks)
-    done = watched.seen.get(path.name, 0)
+    done = watched.positions.get(path.name, 0)
     for k, ref in enumerate(blocks[done:], start=done):
         yield Batch(path.name, k + 1, read_block(ref))
 
@@ -187,7 +187,7 @@ def lines(watched: Monitor, arrays: Arrays, *, resume: bool) -> Iterator[Batch]:
     """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
     from rhocal.data.blocks import Block
 
-    done = watched.seen.get(STANDARD_INPUT, 0)
+    done = watched.positions.get(STANDARD_INPUT, 0)
     number = done if resume else 0
     for some in _arriving():
         logits, labels, first = [], [], number + 1
@@ -235,7 +235,7 @@ def _arriving() -> Iterator[list[bytes]]:
 def _show(watched: Monitor, *, as_json: bool) -> None:
     from rhocal.reporting import tables
 
-    found = watched.figures()
+    found = watched.values()
     if as_json:
         print_json(found)
         return

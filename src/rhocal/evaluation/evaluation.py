@@ -1,4 +1,4 @@
-"""What an evaluation holds, and how it prints: one frozen value, with everything needed to believe it."""
+"""What an evaluation holds, and how it prints: one frozen value, with the evidence behind each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MetricValue:
     value: float
     low: float
     high: float
-    """95 % interval of what the metric is on endlessly many samples. Binned errors of a sample lie above it near 0."""
+    """95 % interval of the population value. Binned errors of a sample lie above it near 0."""
     floor: float
     floor_low: float
     floor_high: float
@@ -33,7 +33,7 @@ class MetricValue:
     excess: float
     """value − floor."""
     p_value: float
-    """Chance that a perfectly calibrated model looks at least as bad."""
+    """Probability that a perfectly calibrated model looks at least as bad."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Group:
     accuracy: float
     confidence: float
     ece: MetricValue
-    """Its p-value is Holm's, for having looked at all groups."""
+    """Its p-value is adjusted by Holm's method for the number of groups."""
     verdict: str
 
 
@@ -62,20 +62,20 @@ class Evaluation:
     tests: Mapping[str, Outcome]
     verdict: str
     distinguishable: bool
-    """Whether any test tells the model from a perfectly calibrated one (Holm's correction, 5 %)."""
+    """Whether any test distinguishes the model from a perfectly calibrated one (Holm's correction, 5 %)."""
     groups: tuple[Group, ...] = ()
     """Worst first: groups whose miscalibration is certain, then the others, each by excess."""
 
     def __getitem__(self, metric: str) -> MetricValue:
-        for figure in self.values:
-            if figure.metric == metric:
-                return figure
+        for value in self.values:
+            if value.metric == metric:
+                return value
         raise KeyError(f"{metric!r}; this evaluation has {', '.join(f.metric for f in self.values)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers."""
         document = asdict(self)
-        document["values"] = {figure.metric: asdict(figure) for figure in self.values}
+        document["values"] = {value.metric: asdict(value) for value in self.values}
         document["tests"] = {name: asdict(test) for name, test in self.tests.items()}
         document["groups"] = list(document["groups"])
         return document
@@ -90,7 +90,7 @@ class Evaluation:
             import pandas as pd  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("pandas", "pandas", "to_pandas()") from error
-        return pd.DataFrame([asdict(figure) for figure in self.values]).set_index("metric")
+        return pd.DataFrame([asdict(value) for value in self.values]).set_index("metric")
 
     @property
     def tested(self) -> str:
@@ -101,7 +101,7 @@ class Evaluation:
         )
 
     def __str__(self) -> str:
-        rows = [HEADER, *(cells(figure) for figure in self.values)]
+        rows = [HEADER, *(cells(value) for value in self.values)]
         lines = [
             f"{self.n_samples:,} samples, {self.n_classes} classes",
             *aligned(rows),
@@ -110,28 +110,30 @@ class Evaluation:
         ]
         lines.append(f"tests:   {self.tested}")
         if self.groups:
-            lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MOST_GROUPS])])]
-            lines += [f"… and {len(self.groups) - MOST_GROUPS} more groups"] * (len(self.groups) > MOST_GROUPS)
+            lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MAX_GROUPS_SHOWN])])]
+            lines += [f"… and {len(self.groups) - MAX_GROUPS_SHOWN} more groups"] * (
+                len(self.groups) > MAX_GROUPS_SHOWN
+            )
         return "\n".join(lines)
 
 
-ARROWS = {"lower": "↓", "higher": "↑"}
+ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
 HEADER = ("metric", "value", "95 % interval", "perfect model", "excess", "p")
-MOST_GROUPS = 20
+MAX_GROUPS_SHOWN = 20
 """Printed; all are in ``groups``."""
 GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "perfect", "excess", "p (Holm)")
 
 
-def cells(figure: MetricValue) -> tuple[str, ...]:
-    """A figure as texts, under HEADER."""
-    metric = METRICS[figure.metric]
+def cells(value: MetricValue) -> tuple[str, ...]:
+    """A metric value as texts, under HEADER."""
+    metric = METRICS[value.metric]
     return (
-        f"{metric.title} {ARROWS.get(metric.better, '')}".rstrip(),
-        f"{figure.value:.4f}",
-        f"{figure.low:.4f} – {figure.high:.4f}",
-        f"{figure.floor:.4f} ± {(figure.floor_high - figure.floor_low) / 2:.4f}",
-        f"{figure.excess:+.4f}",
-        shown_p(figure.p_value),
+        f"{metric.title} {ARROWS[metric.better]}".rstrip(),
+        f"{value.value:.4f}",
+        f"{value.low:.4f} – {value.high:.4f}",
+        f"{value.floor:.4f} ± {(value.floor_high - value.floor_low) / 2:.4f}",
+        f"{value.excess:+.4f}",
+        shown_p(value.p_value),
     )
 
 

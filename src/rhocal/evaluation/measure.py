@@ -1,4 +1,4 @@
-"""Metric values of a source, for as many calibrators as wanted, from one pass: every block gives sums, and sums add."""
+"""Metric values of a source, for any number of calibrators, from one pass: every block gives sums, and sums add."""
 
 from __future__ import annotations
 
@@ -166,9 +166,9 @@ def _state(name: str, samples: Scored, *, exact: bool) -> Any:
     metric = METRICS[name]
     if exact:
         return ExactValue(metric.value(samples))
-    make = metric.sums if metric.sums is not None else metric.sketch
-    assert make is not None
-    return make(samples)
+    factory = metric.sums or metric.sketch
+    assert factory is not None
+    return factory(samples)
 
 
 def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predictions:

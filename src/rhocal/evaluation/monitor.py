@@ -1,11 +1,11 @@
 """Watching calibration as labels come in: sums that decay, and a test that may be looked at after every sample.
 
-The test is a bet. If the confidences are right, the money of a gambler who bets on (correct − confidence) has mean 1 at
+The test is a bet. If the confidences are right, the wealth of a bettor who bets on (correct − confidence) has mean 1 at
 every moment (it is a martingale), and by Ville's inequality it ever exceeds 1/α with a chance of at most α. So an alarm at
-money ≥ 20 is false in at most 5 % of all streams, however long and however often one looks.
+wealth ≥ 20 is false in at most 5 % of all streams, however long and however often one looks.
 
-The gambler divides the money over several stakes λ: a stake multiplies its money by 1 + λ(correct − confidence) at every
-sample, so those that bet with the drift grow exponentially. To notice a drift that begins late, a share of the money waits
+The bettor divides the wealth over several stakes λ: a stake multiplies its wealth by 1 + λ(correct − confidence) at every
+sample, so those that bet with the drift grow exponentially. To notice a drift that begins late, a share of the wealth waits
 and starts anew at times 1, 2, 4, 8, …: the sum of martingales is one.
 """
 
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 STAKES = (-0.9, -0.5, -0.25, -0.1, -0.04, 0.04, 0.1, 0.25, 0.5, 0.9)
-"""Negative stakes win when the model is over-confident. All smaller than 1: no single sample can ruin the gambler."""
+"""Negative stakes win when the model is over-confident. All smaller than 1: no single sample can ruin the bettor."""
 
 SCHEMA = 1
-PARTS = 10
+RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
+"""Fields of states that earlier versions wrote."""
+N_WINDOW_PARTS = 10
 """A rolling window is forgotten in so many steps."""
-AT_ONCE = 4096
+MAX_SAMPLES_AT_ONCE = 4096
 """Samples whose bets are worked out together: their paths are 80 bytes times the starts for each."""
-LATEST = 40
+MAX_STARTS = 40
 """Starts at 2⁰, 2¹, … up to 2 to this: 10¹² samples."""
 
 
@@ -50,9 +52,9 @@ class Monitor:
     alpha
         Chance of a false alarm over the whole stream, if the confidences are right.
     half_life
-        Samples after which a sample counts half in the decayed figures.
+        Samples after which a sample counts half in the decayed values.
     window
-        Samples that the rolling figures look back on, rounded up to a tenth of it.
+        Samples that the rolling values look back on, rounded up to a tenth of it.
 
     >>> monitor = Monitor()
     >>> monitor.add(np.full(400, 0.9), np.r_[np.ones(200), np.zeros(200)])
@@ -64,17 +66,17 @@ class Monitor:
     half_life: float = 10_000.0
     window: int = 10_000
     n: int = 0
-    log_money: list[list[float]] = field(default_factory=list)
-    """Log of the money of every stake, one list for each start 1, 2, 4, … that has come."""
-    highest: float = 0.0
-    """The largest log of all money together so far."""
+    log_wealth: list[list[float]] = field(default_factory=list)
+    """Log of the wealth of every stake, one list for each start 1, 2, 4, … that has come."""
+    max_log_wealth: float = 0.0
+    """The largest log of all wealth together so far."""
     alarm_at: int | None = None
     """The sample at which the alarm was raised; it stays."""
     total: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     rolling: list[dict[str, list[float]]] = field(default_factory=list)
     """Sums of the latest tenths of a window, the last one being filled."""
-    seen: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
     """Source → how much of it has been read, for whoever feeds the monitor."""
 
     def __post_init__(self) -> None:
@@ -82,8 +84,8 @@ class Monitor:
             raise InputError(f"alpha must lie between 0 and 1; got {self.alpha!r}")
         if not self.half_life > 0:
             raise InputError(f"half_life must be positive; got {self.half_life!r}")
-        if self.window < PARTS or self.window % 1:
-            raise InputError(f"window must be a whole number of at least {PARTS}; got {self.window!r}")
+        if self.window < N_WINDOW_PARTS or self.window % 1:
+            raise InputError(f"window must be a whole number of at least {N_WINDOW_PARTS}; got {self.window!r}")
 
     def add(self, confidence: Vector, correct: Vector) -> None:
         """Take in samples, in the order in which they came."""
@@ -94,24 +96,24 @@ class Monitor:
             raise InputError("confidence must lie between 0 and 1")
         done = 0
         while done < len(confidence):  # up to the next start
-            begun = self.n.bit_length()  # starts 1, 2, 4, … that are not after the next sample
-            if begun > len(self.log_money) - 1 and len(self.log_money) <= LATEST:
-                self.log_money.append([0.0] * len(STAKES))
+            n_started = self.n.bit_length()  # starts 1, 2, 4, … that are not after the next sample
+            if n_started > len(self.log_wealth) - 1 and len(self.log_wealth) <= MAX_STARTS:
+                self.log_wealth.append([0.0] * len(STAKES))
             until = (1 << self.n.bit_length()) - self.n if self.n else 1
-            part = slice(done, min(done + until, done + AT_ONCE, len(confidence)))
+            part = slice(done, min(done + until, done + MAX_SAMPLES_AT_ONCE, len(confidence)))
             self._bet(confidence[part], correct[part])
             done = part.stop
         self._sum(confidence, correct)
 
     def _bet(self, confidence: Vector, correct: Vector) -> None:
         grown = np.cumsum(np.log1p(np.outer(STAKES, correct - confidence)), axis=1)
-        paths = np.array(self.log_money)[:, :, None] + grown
-        money = log_of_all(paths)
-        self.highest = max(self.highest, float(money.max()))
-        over = np.flatnonzero(money >= -math.log(self.alpha))
+        paths = np.array(self.log_wealth)[:, :, None] + grown
+        wealth = log_total_wealth(paths)
+        self.max_log_wealth = max(self.max_log_wealth, float(wealth.max()))
+        over = np.flatnonzero(wealth >= -math.log(self.alpha))
         if len(over) and self.alarm_at is None:
             self.alarm_at = self.n + int(over[0]) + 1
-        self.log_money = paths[:, :, -1].tolist()
+        self.log_wealth = paths[:, :, -1].tolist()
         self.n += len(confidence)
 
     def _sum(self, confidence: Vector, correct: Vector) -> None:
@@ -119,10 +121,10 @@ class Monitor:
         age = 0.5 ** (np.arange(n - 1, -1, -1) / self.half_life)
         _add_up(self.total, confidence, correct, np.ones(n))
         _add_up(self.decayed, confidence, correct, age, old=0.5 ** (n / self.half_life))
-        size, before, done = -(-self.window // PARTS), self.n - n, 0
+        size, before, done = -(-self.window // N_WINDOW_PARTS), self.n - n, 0
         while done < n:  # up to the next tenth
             if (before + done) % size == 0:
-                self.rolling = [*self.rolling[-PARTS:], _empty(N_BINS)]
+                self.rolling = [*self.rolling[-N_WINDOW_PARTS:], _empty(N_BINS)]
             part = slice(done, min(done + size - (before + done) % size, n))
             _add_up(self.rolling[-1], confidence[part], correct[part], np.ones(part.stop - part.start))
             done = part.stop
@@ -135,18 +137,18 @@ class Monitor:
     @property
     def p_value(self) -> float:
         """Valid at every moment: the chance that a calibrated stream ever looks as bad as this one did."""
-        return min(1.0, math.exp(-self.highest))
+        return min(1.0, math.exp(-self.max_log_wealth))
 
-    def figures(self) -> dict[str, Any]:
-        """The state of things, in numbers."""
+    def values(self) -> dict[str, Any]:
+        """The counts, the alarm, and metrics over all, recent and windowed samples."""
         return {
             "n_samples": self.n,
             "alarm": self.alarm,
             "alarm_at": self.alarm_at,
             "p_value": self.p_value,
-            "all": _figures(self.total),
-            "recent": _figures(self.decayed),
-            "rolling": _figures(_joined(self.rolling)),
+            "all": _values(self.total),
+            "recent": _values(self.decayed),
+            "rolling": _values(_total(self.rolling)),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -162,15 +164,15 @@ class Monitor:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
             if state.pop("format") != "rhocal-monitor" or state.pop("schema") > SCHEMA:
                 raise FileError(f"{path}: not the state of a monitor, or of a newer version")
-            return cls(**state)
+            return cls(**{RENAMED_FIELDS.get(name, name): value for name, value in state.items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"{path}: not the state of a monitor: {error}") from error
 
 
-def log_of_all(paths: Vector) -> Vector:
-    """Log of all money: stakes share equally; start k = 0, 1, … holds 1/((k + 1)(k + 2)), and what waits is counted too.
+def log_total_wealth(paths: Vector) -> Vector:
+    """Log of all wealth: stakes share equally; start k = 0, 1, … holds 1/((k + 1)(k + 2)), and what waits is counted too.
 
     ``paths`` has shape (n_starts, n_stakes, n_times).
     """
@@ -190,7 +192,7 @@ def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, w
         kept[name] = (old * np.array(kept[name]) + values).tolist()
 
 
-def _joined(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+def _total(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
     whole = _empty(N_BINS)
     return {name: np.sum([whole[name], *(part[name] for part in parts)], axis=0).tolist() for name in whole}
 
@@ -199,7 +201,7 @@ def _empty(n_bins: int) -> dict[str, list[float]]:
     return {name: [0.0] * n_bins for name in ("weight", "confidence", "correct")}
 
 
-def _figures(kept: dict[str, list[float]]) -> dict[str, float | None]:
+def _values(kept: dict[str, list[float]]) -> dict[str, float | None]:
     sums = BinSums(**{name: np.array(values) for name, values in kept.items()})
     weight = float(sums.weight.sum())
     if not weight:

@@ -1,4 +1,4 @@
-"""Who wins how often: ranks of methods over networks, as comparisons of classifiers report them."""
+"""Ranks of methods over networks, and how often each method wins, as comparisons of classifiers report them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 def means(rows: Sequence[Row], metric: str) -> tuple[list[str], Vector]:
     """The methods, and their mean over splits on every network that all have a result on (networks × methods)."""
     methods = list(dict.fromkeys(row.method for row in rows))
-    found: dict[tuple[str, str], list[float]] = {}
+    by_cell: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        found.setdefault((row.network, row.method), []).append(row.values[metric])
-    return methods, np.array([[np.mean(found[network, method]) for method in methods] for network in complete(rows)])
+        by_cell.setdefault((row.network, row.method), []).append(row.values[metric])
+    return methods, np.array([[np.mean(by_cell[network, method]) for method in methods] for network in complete(rows)])
 
 
 def ratios(rows: Sequence[Row], method: str, metric: str = "nll", beside: str = "temperature") -> dict[str, Vector]:
     """For every network, a metric of one method over another's, on every split on which both have a result."""
     by_key = {(row.network, row.split, row.method): row.values[metric] for row in rows}
-    found: dict[str, list[float]] = {}
+    by_network: dict[str, list[float]] = {}
     for (network, split, name), value in by_key.items():
         other = by_key.get((network, split, beside), math.nan)
         if name == method and not math.isnan(value / other):
-            found.setdefault(network, []).append(value / other)
-    return {network: np.array(values) for network, values in found.items()}
+            by_network.setdefault(network, []).append(value / other)
+    return {network: np.array(values) for network, values in by_network.items()}
 
 
 def ranks(table: Vector, *, lower: bool) -> Vector:

@@ -4,7 +4,7 @@ Averaged thresholded confidence (Garg et al., *Leveraging Unlabeled Data to Pred
 labelled data find the threshold above which as many samples lie as are right; the share of production above it estimates
 its accuracy. Difference of confidences (Guillory et al. 2021): accuracy changes as much as the mean confidence does. The second
 is right if the model is as calibrated as before; the first allows for growing over-confidence, and is too low if there is
-none. Error bars hold the luck of the draw, not a breach of these assumptions: where the two disagree, label some samples.
+none. Error bars cover sampling error, not a violation of these assumptions: where the two disagree, label some samples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-TOO_MANY = 0.05
+MAX_SHARE_OUTSIDE = 0.05
 """Share of production outside the range of the calibration set above which a warning is given; 1 % without a shift."""
 
 
@@ -54,7 +54,7 @@ class Shift:
     ks_distance: float
     """The largest difference between the two distributions of confidence."""
     p_value: float
-    """Chance of such a distance if nothing had changed (Kolmogorov–Smirnov)."""
+    """Probability of such a distance if nothing had changed (Kolmogorov–Smirnov)."""
     accuracy_atc: Estimate
     """By averaged thresholded confidence."""
     accuracy_doc: Estimate
@@ -67,7 +67,7 @@ class Shift:
         """In words."""
         if self.p_value > 0.05:
             return (
-                f"no shift of confidence can be seen (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the calibration "
+                f"no shift of confidence is detected (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the calibration "
                 f"set was {100 * self.accuracy_calibration:.1f} %, estimated in production {self._estimated}"
             )
         moved = 100 * (self.confidence_production - self.confidence_calibration)
@@ -148,7 +148,7 @@ def _outside(calibration: Vector, production: Vector) -> float:
 
 
 def _warn(outside: dict[str, float]) -> None:
-    far = {name: share for name, share in outside.items() if share > TOO_MANY}
+    far = {name: share for name, share in outside.items() if share > MAX_SHARE_OUTSIDE}
     if far:
         parts = ", ".join(f"{100 * share:.0f} % by {name}" for name, share in far.items())
         warn(

@@ -67,8 +67,8 @@ class Metric:
     @property
     def options(self) -> dict[str, Any]:
         """Its options and their defaults."""
-        given = inspect.signature(self.value).parameters.values()
-        return {p.name: p.default for p in given if p.kind is p.KEYWORD_ONLY}
+        parameters = inspect.signature(self.value).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -111,11 +111,11 @@ class Metric:
         With ``sketch=True`` metrics that need all samples at once are approximated in fixed memory; ``error`` bounds the error.
         """
         self._validate(options)
-        make = self.sketch if sketch and self.sums is None else self.sums
-        if make is None:
+        factory = self.sketch if sketch and self.sums is None else self.sums
+        if factory is None:
             remedy = "; sketch=True approximates it in fixed memory" if self.sketch is not None and not sketch else ""
             raise InputError(f"{self.name} cannot be added up over batches: {self.no_sums_reason}{remedy}")
-        return make(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
+        return factory(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
 
     def _validate(self, options: dict[str, Any]) -> None:
         for key in options:

@@ -64,9 +64,8 @@ def build_document(
     main = select_headline(chosen, headline)
     before = Scored.from_predictions(test)
     n_replicates = max(N_REPLICATES, REPLICATES_PER_METHOD * len(chosen))
-    methods = [describe_method(UNCALIBRATED, None, test, test, before, n_replicates, seed)]
-    for name, cal in chosen.items():
-        methods.append(describe_method(name, cal, apply_calibrator(cal, test), test, before, n_replicates, seed))
+    all_methods: dict[str, Calibrator | None] = {UNCALIBRATED: None, **chosen}
+    methods = [describe_method(name, cal, test, before, n_replicates, seed) for name, cal in all_methods.items()]
     adjusted = adjust_for_candidates({method.name: method.differences for method in methods[1:]})
     views = {UNCALIBRATED: test} | ({} if main is None else {main: apply_calibrator(chosen[main], test)})
     first, last = methods[0].evaluation, next((m for m in methods if m.name == main), methods[0]).evaluation

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rhocal.evaluation.evaluation import GROUP_HEADER, HEADER, MOST_GROUPS, cells, group_cells
+from rhocal.evaluation.evaluation import ARROWS, GROUP_HEADER, HEADER, MAX_GROUPS_SHOWN, cells, group_cells
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 120
 """Characters per line if the output is not a terminal, so that a file or a log has all of a table."""
 
-ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
 """The direction in which a metric improves."""
 
 
@@ -122,8 +121,10 @@ def evaluation(result: Evaluation, title: str) -> Table:
 
 def groups(results: Sequence[Group], title: str) -> Table:
     """Slices as rows, as many as fit a screen."""
-    more = f" (the first {MOST_GROUPS} of {len(results)}; --json has all)" if len(results) > MOST_GROUPS else ""
-    return _text_table(GROUP_HEADER, (group_cells(group) for group in results[:MOST_GROUPS]), title + more)
+    more = (
+        f" (the first {MAX_GROUPS_SHOWN} of {len(results)}; --json has all)" if len(results) > MAX_GROUPS_SHOWN else ""
+    )
+    return _text_table(GROUP_HEADER, (group_cells(group) for group in results[:MAX_GROUPS_SHOWN]), title + more)
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str, *, no_wrap: bool = False) -> Table:

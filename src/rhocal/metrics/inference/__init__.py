@@ -2,7 +2,7 @@
 
 One file per question: ``floor`` and ``null`` (a perfectly calibrated model), ``bootstrap``, ``intervals`` and
 ``ece_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``. How to read the results: docs/statistics.md. The
-formula of a metric belongs in ``rhocal.metrics``; a question that a person asks belongs in ``rhocal.evaluation``.
+formula of a metric belongs in ``rhocal.metrics``; a question about a model belongs in ``rhocal.evaluation``.
 """
 
 from __future__ import annotations

@@ -61,14 +61,7 @@ def reliability(
     validate_options({"n_bins": n_bins})
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
-    samples = Scored.from_arrays(probs, labels, sample_weight, kind)
-    return reliability_from_scored(samples, n_bins=n_bins, scheme=scheme, n_replicates=n_replicates, seed=seed)
-
-
-def reliability_from_scored(
-    scored: Scored, *, n_bins: int = N_BINS, scheme: str = "width", n_replicates: int = N_REPLICATES, seed: int = 0
-) -> Reliability:
-    """The same for validated samples."""
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind)
     sums, low, high = _bins(scored, n_bins, scheme)
     band = consistency_band(scored, sums, scheme, n_bins, n_replicates, seed)
     interval = accuracy_interval(sums, n_replicates, seed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 N_CELLS = 400
-"""Cells of confidence into which samples are put first; a cell of 0.0025 is finer than the eye sees."""
+"""Cells of confidence into which samples are put first; a cell of 0.0025 is finer than a plot shows."""
 N_POINTS = 201
 N_REPLICATES = 200
 SMOOTHERS = ("kernel", "isotonic")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
-from rhocal.reporting.plots.style import BLUE, GREY, RED, SKY, new_axes, unit_square, without_frame
+from rhocal.reporting.plots.style import BLUE, GRAY, RED, SKY, new_axes, unit_square, without_frame
 
 if TYPE_CHECKING:
     from rhocal.reporting.curves import AlphaCurve, ConfidenceMap, Migration, RhoGrid, TemperatureMap
@@ -69,5 +69,5 @@ def migration(curve: Migration, *, ax: Any = None) -> Any:
     ax.vlines(middle, q[:, 0], q[:, 4], color=BLUE, linewidth=1)
     ax.bar(middle, q[:, 3] - q[:, 1], 0.6 * width, bottom=q[:, 1], color=SKY, edgecolor=BLUE, linewidth=0.8, zorder=2)
     ax.hlines(q[:, 2], middle - 0.3 * width, middle + 0.3 * width, color="black", linewidth=2, zorder=3)
-    ax.plot(middle, curve.raw, "_", color=GREY, markersize=9, zorder=1)
+    ax.plot(middle, curve.raw, "_", color=GRAY, markersize=9, zorder=1)
     return ax

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.metrics import METRICS
-from rhocal.reporting.plots.style import BLUE, COLORS, GREY, LINES, MARKS, new_axes, plain, style, without_frame
+from rhocal.reporting.plots.style import BLUE, COLORS, GRAY, LINES, MARKS, new_axes, plain, style, without_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def pareto(curve: Pareto, *, ax: Any = None) -> Any:
     ax = without_frame(new_axes(ax, (6.4, 3.8)))
     best = np.array(curve.best)
     order = np.argsort(curve.x[best])
-    ax.step(curve.x[best][order], curve.y[best][order], where="post", color=GREY, linestyle=":", zorder=1)
+    ax.step(curve.x[best][order], curve.y[best][order], where="post", color=GRAY, linestyle=":", zorder=1)
     # Good methods are close together, where names would overlap: numbers, best first, and a legend.
     for k, at in enumerate(np.argsort(curve.y, kind="stable"), start=1):
         x, y, name, winner = curve.x[at], curve.y[at], plain(curve.methods[at]), best[at]

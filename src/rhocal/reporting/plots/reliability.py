@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.reporting.plots.style import (
     BLUE,
-    GREY,
+    GRAY,
     RED,
     SKY,
     new_axes,
@@ -40,7 +40,7 @@ def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> A
     )  # fmt: skip
     for k in range(len(left)):
         ax.fill_between(
-            [left[k], left[k] + width[k]], curve.band_low[k], curve.band_high[k], color=GREY, alpha=0.25, linewidth=0,
+            [left[k], left[k] + width[k]], curve.band_low[k], curve.band_high[k], color=GRAY, alpha=0.25, linewidth=0,
             zorder=4, label="perfect model, 95 %" if k == 0 else None,
         )  # fmt: skip
     error = np.abs(np.array([curve.accuracy - curve.interval_low, curve.interval_high - curve.accuracy]))
@@ -95,7 +95,7 @@ def smooth(curve: SmoothReliability, *, ax: Any = None) -> Any:
     )
     ax.plot(curve.confidence, curve.accuracy, color=BLUE, linewidth=2, label=curve.smoother)
     height = 0.15 * curve.density / max(float(curve.density.max()), 1e-12)
-    ax.fill_between(curve.confidence, 0, height, color=GREY, alpha=0.35, linewidth=0, label="density")
+    ax.fill_between(curve.confidence, 0, height, color=GRAY, alpha=0.35, linewidth=0, label="density")
     ax.text(0.03, 0.97, f"error {curve.error:.4f}", va="top")
     return ax
 

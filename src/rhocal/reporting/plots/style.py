@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 # Okabe and Ito's colors; their lightness differs too.
-BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY = COLORS = (
+BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GRAY = COLORS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#555555",
 )  # fmt: skip
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (5, 5)))
@@ -64,7 +64,7 @@ def without_frame(ax: Any) -> Any:
 
 def unit_square(ax: Any, x: str, y: str) -> Any:
     """Both axes from 0 to 1, with the diagonal of perfect calibration."""
-    ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, zorder=1)
+    ax.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1, zorder=1)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=x, ylabel=y, aspect="equal")
     return without_frame(ax)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,13 @@ MAX_SHARE_OFF_CENTER = 0.05
 """Share of such rows above which there is a warning."""
 
 
+class Caution(NamedTuple):
+    """A warning of the report."""
+
+    kind: str
+    text: str
+
+
 def cautions(
     test: Predictions,
     calibration: Predictions | None,
@@ -38,98 +45,83 @@ def cautions(
     items = [*_samples(test, calibration, methods, same_samples=same_samples), *_logits(test), *_fits(methods)]
     if calibration is not None:
         items += [*_unseen(test, calibration), *([] if same_samples else _shifted(test, calibration))]
-    items += [("fit", f"{name}: {note}") for name, note in notes.items() if note]
-    return [{"kind": kind, "text": text} for kind, text in dict.fromkeys(items)]
+    items += [Caution("fit", f"{name}: {note}") for name, note in notes.items() if note]
+    return [item._asdict() for item in dict.fromkeys(items)]
 
 
 def _samples(
     test: Predictions, calibration: Predictions | None, methods: Sequence[MethodSection], *, same_samples: bool
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Caution]:
     if same_samples:
-        yield (
+        yield Caution(
             "same samples",
-            (
-                "The calibrators were fitted on the samples they are evaluated on here, so their metrics look better than they "
-                "are. Evaluate on samples that were used neither for training nor for calibration."
-            ),
+            "The calibrators were fitted on the samples they are evaluated on here, so their metrics look better than they "
+            "are. Evaluate on samples that were used neither for training nor for calibration.",
         )
     if test.n_samples < MIN_SAMPLES:
-        floor = methods[0].evaluation["ece"]
-        yield (
+        ece = methods[0].evaluation["ece"]
+        yield Caution(
             "few samples",
-            (
-                f"Only {test.n_samples:,} samples are evaluated: the ECE of a perfect model is {floor.floor:.3f} (up to "
-                f"{floor.floor_high:.3f}) by chance alone, and smaller errors cannot be detected."
-            ),
+            f"Only {test.n_samples:,} samples are evaluated: the ECE of a perfect model is {ece.floor:.3f} (up to "
+            f"{ece.floor_high:.3f}) by chance alone, and smaller errors cannot be detected.",
         )
     if calibration is not None and calibration.n_samples < MIN_SAMPLES and not same_samples:
-        yield (
+        yield Caution(
             "few samples",
             f"Only {calibration.n_samples:,} samples are in the calibration set; methods with many parameters overfit first.",
         )
     if test.n_clipped:
-        yield (
-            "input",
-            f"{test.n_clipped:,} probabilities were (nearly) 0 and were raised to 1e−30; use logits if possible.",
-        )
+        n = f"{test.n_clipped:,}"
+        yield Caution("input", f"{n} probabilities were (nearly) 0 and were raised to 1e−30; use logits if possible.")
 
 
-def _logits(test: Predictions) -> Iterator[tuple[str, str]]:
+def _logits(test: Predictions) -> Iterator[Caution]:
     if test.kind != "logits":
         return
     mean, spread = scan(test.logits).total / test.n_classes, np.std(test.logits, axis=1, dtype=np.float64)
     off = np.abs(mean) > MAX_RELATIVE_MEAN * np.maximum(spread, 1e-12)
     if off.mean() > MAX_SHARE_OFF_CENTER:
-        yield (
+        yield Caution(
             "not zero-mean",
-            (
-                f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). It does "
-                "not change softmax, but norms: rho-norm subtracts the mean unless center=False is set."
-            ),
+            f"The rows of logits do not have mean zero (means from {mean.min():.3g} to {mean.max():.3g}). It does "
+            "not change softmax, but norms: rho-norm subtracts the mean unless center=False is set.",
         )
 
 
-def _fits(methods: Sequence[MethodSection]) -> Iterator[tuple[str, str]]:
+def _fits(methods: Sequence[MethodSection]) -> Iterator[Caution]:
     for method in methods:
-        if method.calibrator is None:
-            continue
-        solution = method.calibrator.solution_
-        if not solution.converged:
-            yield "fit", f"{method.name}: the optimizer stopped before it met its tolerance."
-        if solution.at_bound:
-            yield "fit", f"{method.name}: {solution.at_bound}"
+        solution = None if method.calibrator is None else method.calibrator.solution_
+        if solution is not None and not solution.converged:
+            yield Caution("fit", f"{method.name}: the optimizer stopped before it met its tolerance.")
+        if solution is not None and solution.at_bound:
+            yield Caution("fit", f"{method.name}: {solution.at_bound}")
 
 
-def _unseen(test: Predictions, calibration: Predictions) -> Iterator[tuple[str, str]]:
+def _unseen(test: Predictions, calibration: Predictions) -> Iterator[Caution]:
     assert test.labels is not None
     assert calibration.labels is not None
     unseen = np.setdiff1d(test.labels, calibration.labels)
     if len(unseen):
         names = ", ".join(str(name)[:40] for name in test.classes[unseen[:5]])
         more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
-        yield (
+        yield Caution(
             "unseen classes",
-            (
-                f"{len(unseen)} of the classes here are absent from the calibration set ({names}{more}); methods with "
-                "parameters per class have learned nothing about them."
-            ),
+            f"{len(unseen)} of the classes here are absent from the calibration set ({names}{more}); methods with "
+            "parameters per class have learned nothing about them.",
         )
 
 
-def _shifted(test: Predictions, calibration: Predictions) -> Iterator[tuple[str, str]]:
+def _shifted(test: Predictions, calibration: Predictions) -> Iterator[Caution]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
-        result = shift(
-            calibration.logits, calibration.labels, test.logits, n_replicates=1
-        )  # the estimates of accuracy are not used
+        # one replicate: the estimates of accuracy are not used
+        result = shift(calibration.logits, calibration.labels, test.logits, n_replicates=1)
     if result.p_value < SHIFT_SIGNIFICANCE_LEVEL:
         moved = 100 * (result.confidence_production - result.confidence_calibration)
-        yield (
+        yield Caution(
             "shift",
-            (
-                f"Confidence differs between the calibration set and these samples (mean {moved:+.1f} points, "
-                f"Kolmogorov–Smirnov distance "
-                f"{result.ks_distance:.3f}, p = {result.p_value:.1g}): the fit may not hold here."
-            ),
+            f"Confidence differs between the calibration set and these samples (mean {moved:+.1f} points, "
+            f"Kolmogorov–Smirnov distance {result.ks_distance:.3f}, p = {result.p_value:.1g}): the fit may not hold here.",
         )
-    yield from (("shift", f"{str(w.message)[:1].upper()}{str(w.message)[1:]}.") for w in caught)
+    for message in (str(warning.message) for warning in caught):
+        yield Caution("shift", f"{message[:1].upper()}{message[1:]}.")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.calibrators import ScaleCalibrator
 from rhocal.evaluation.evaluate import infer
+from rhocal.evaluation.measure import apply_calibrator
 from rhocal.evaluation.samples import Samples
 from rhocal.metrics.inference.paired import differences
 from rhocal.objectives import Objective
@@ -50,15 +51,10 @@ class MethodSection:
 
 
 def describe_method(
-    name: str,
-    cal: Calibrator | None,
-    after: Predictions,
-    data: Predictions,
-    before: Scored,
-    n_replicates: int,
-    seed: int,
+    name: str, cal: Calibrator | None, data: Predictions, before: Scored, n_replicates: int, seed: int
 ) -> MethodSection:
-    """Everything the report shows of one method; differences to ``before`` from so many resamples."""
+    """Everything the report shows of one method (None: uncalibrated); differences to ``before`` from so many resamples."""
+    after = apply_calibrator(cal, data)
     samples = Samples.from_predictions(after)
     scored, evaluation = samples.scored, infer(samples, METRICS_SHOWN, seed=seed)
     bins = fine_bins(scored)
@@ -82,11 +78,8 @@ def describe_method(
     if cal is not None:
         to_uncalibrated = differences(scored, before, METRICS_SHOWN, n_replicates=n_replicates, seed=seed)
         pairs = confidence_map_from_logits(data.logits, after.logits)
-        fields["map"] = {
-            "raw": for_plot(pairs.raw),
-            "calibrated": for_plot(pairs.calibrated),
-            "share_kept": pairs.share_kept,
-        }
+        points = {"raw": for_plot(pairs.raw), "calibrated": for_plot(pairs.calibrated)}
+        fields["map"] = points | {"share_kept": pairs.share_kept}
     if isinstance(cal, ScaleCalibrator):
         curve = temperature_map_from_predictions(cal, data)
         fields["temperature"] = {"amplitude": for_plot(curve.amplitude), "temperature": for_plot(curve.temperature)}
@@ -94,14 +87,7 @@ def describe_method(
 
 
 def _sums(fine: FineSums) -> dict[str, Any]:
-    sums = fine.sums
-    return {
-        "index": fine.index.tolist(),
-        "weight": sums.weight.tolist(),
-        "confidence": sums.confidence.tolist(),
-        "correct": sums.correct.tolist(),
-        "variance": for_plot(fine.variance, 6),
-    }
+    return {"index": fine.index, **asdict(fine.sums), "variance": for_plot(fine.variance, 6)}
 
 
 def describe_fit(cal: Calibrator) -> dict[str, Any]:
@@ -110,7 +96,7 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
     return {
         "family": type(cal).__name__,
         "keeps_decision": cal.keeps_decision,
-        "options": {name: _option(value) for name, value in cal.get_params().items()},
+        "options": {name: str(v) if isinstance(v, Objective) else v for name, v in cal.get_params().items()},
         "parameters": {name.rstrip("_"): parameter(getattr(cal, name)) for name in cal.parameters},
         "children": {name.rstrip("_"): describe_fit(getattr(cal, name)) for name in cal.children},
         "objective": solution.objective,
@@ -132,7 +118,3 @@ def parameter(value: Any) -> Any:
     if value.dtype.kind not in "fiub":
         return f"{shape} values"
     return f"{shape} numbers from {value.min():.4g} to {value.max():.4g}"
-
-
-def _option(value: Any) -> Any:
-    return str(value) if isinstance(value, Objective) else value

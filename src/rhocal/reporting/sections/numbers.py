@@ -30,5 +30,5 @@ def _number(value: float) -> float:
 
 
 def for_plot(value: Any, digits: int = 4) -> Any:
-    """Numbers for a plot, where four digits are more than the eye sees."""
+    """Numbers for a plot, which shows no more than four digits."""
     return [None if not math.isfinite(x) else float(f"{x:.{digits}g}") for x in np.asarray(value, np.float64).tolist()]

@@ -35,7 +35,7 @@ CITATIONS = [
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file that the report was made from."""
+    """A file that the report is about."""
 
     name: str
     n_bytes: int
