@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression as SklearnIsotonic
 
 import rhocal
 from helpers import examples, synthetic
-from rhocal.calibrators.binary.binary_map import OneSided, Outcomes, smoothed
+from rhocal.calibrators.binary.binary_map import Outcomes, one_sided_factor, smoothed
 from rhocal.calibrators.binary.class_scores import ClassScores
 from rhocal.calibrators.binary.formulas import one_sided
 from rhocal.calibrators.binary.one_vs_rest import SCOPES
@@ -29,7 +29,9 @@ each_scope = pytest.mark.parametrize("scope", SCOPES)
 
 def of(score, hit, weight=None, n_classes=2):
     score = np.asarray(score, float)
-    return Outcomes.of(score, np.asarray(hit, bool), np.ones(len(score)) if weight is None else weight, n_classes)
+    return Outcomes.from_samples(
+        score, np.asarray(hit, bool), np.ones(len(score)) if weight is None else weight, n_classes
+    )
 
 
 def binary(name, probs, hits, **options):
@@ -45,7 +47,7 @@ def binary(name, probs, hits, **options):
 
 def test_log_odds_do_not_round_away():
     z = np.array([[60.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-800.0, 0.0, 800.0]])
-    scores = ClassScores.of(z, "log-odds")
+    scores = ClassScores.from_logits(z, "log-odds")
     np.testing.assert_allclose(scores.of_class(0)[0], 60 - np.log(2), rtol=1e-12)  # p itself rounds to 1
     np.testing.assert_allclose(scores.of_class(2)[2], 800, rtol=1e-12)
     np.testing.assert_allclose(scores.of_class(0)[2], -1600, rtol=1e-12)
@@ -60,7 +62,7 @@ def test_equal_probabilities_are_equal_scores():
     moved = np.log(p) + rng.normal(size=(2000, 1)) * 30
     for column in range(4):
         different = len(np.unique(np.round(p[:, column], 10)))
-        assert len(np.unique(ClassScores.of(moved, "probs").of_class(column))) <= different + 2
+        assert len(np.unique(ClassScores.from_logits(moved, "probs").of_class(column))) <= different + 2
 
 
 def test_log_gamma():
@@ -238,10 +240,10 @@ def test_venn_abers_interval_of_an_absent_class():
 def test_a_class_that_never_came_by_hand():
     """The network expected 3 of it: its probabilities are divided by 4. Always: 1 − p is divided by 1 + (expected misses)."""
     p = np.array([0.5, 0.5, 0.25, 0.75, 1.0])
-    never = OneSided.of(np.unique(p), of(p, [0] * 5))
-    np.testing.assert_allclose(one_sided(NUMPY, never.factor, p), p / 4)
-    always = OneSided.of(np.unique(p), of(p, [1] * 5))
-    np.testing.assert_allclose(one_sided(NUMPY, always.factor, p), 1 - (1 - p) / 3)
+    never = one_sided_factor(np.unique(p), of(p, [0] * 5))
+    np.testing.assert_allclose(one_sided(NUMPY, never, p), p / 4)
+    always = one_sided_factor(np.unique(p), of(p, [1] * 5))
+    np.testing.assert_allclose(one_sided(NUMPY, always, p), 1 - (1 - p) / 3)
 
 
 @each
@@ -309,7 +311,7 @@ def test_capped_keeps_the_decision_where_it_can(name):
 
 def test_few_samples_a_class_are_said():
     logits, labels = synthetic(60, 20)
-    with pytest.warns(FewSamplesWarning, match="3 samples a class.*top-capped") as caught:
+    with pytest.warns(FewSamplesWarning, match="3 samples per class.*top-capped") as caught:
         rhocal.IsotonicRegression().fit(logits, labels)
     assert caught[0].filename == __file__
 

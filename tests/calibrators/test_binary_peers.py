@@ -70,7 +70,7 @@ class WithProbs(Network):
 
 class WithLogOdds(Network):
     def decision_function(self, z):
-        scores = ClassScores.of(z, "log-odds")
+        scores = ClassScores.from_logits(z, "log-odds")
         if z.shape[1] == 2:
             return scores.of_class(1)
         return np.stack([scores.of_class(column) for column in range(z.shape[1])], axis=1)

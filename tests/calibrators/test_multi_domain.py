@@ -209,11 +209,11 @@ def test_images_and_ignored_samples():
 @pytest.mark.parametrize("name", [name for name, m in CALIBRATORS.items() if not m.family.takes_groups])
 def test_other_families_refuse_groups(name):
     logits, labels = synthetic(60, 3)
-    with pytest.raises(InputError, match=r"groups: \w+ knows no domains; .* use multi-domain"):
+    with pytest.raises(InputError, match=r"groups: \w+ does not use groups; .* use multi-domain"):
         rhocal.calibrator(name).fit(logits, labels, groups=np.zeros(60))
     cal = rhocal.Identity().fit(logits, labels)
     for call in (cal.predict_proba, cal.transform, cal.predict):
-        with pytest.raises(InputError, match="knows no domains"):
+        with pytest.raises(InputError, match="does not use groups"):
             call(logits, groups=np.zeros(60))
 
 

@@ -219,7 +219,7 @@ def test_domains_come_from_a_file_of_their_own(folder):
     figures = json.loads(done.stdout)["values"]["multi-domain"]
     assert np.isclose(figures["nll"], rhocal.metrics.nll(expected, labels), rtol=1e-5)
     refused = run("fit", folder / "rooms.npz", "-m", "field", "--groups", folder / "groups.npy", "-o", target, code=2)
-    assert "knows no domains" in refused.stderr
+    assert "does not use groups" in refused.stderr
 
 
 def test_evaluate_reads_like_a_verdict(folder):

@@ -1,7 +1,6 @@
-"""The common face of all calibrators.
+"""The base classes of calibrators.
 
-They speak scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``, ``clone``) without importing it.
-Calibrators return calibrated *logits*; softmax happens once, at the door.
+They follow scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``, ``clone``) without importing it.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Calibrator(ABC):
         arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
         families that know domains (``multi-domain``).
         """
-        from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it knows every calibrator
+        from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it imports this module
 
         spec = InputSpec(kind, classes, ignore_index, class_axis)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
@@ -106,13 +105,10 @@ class Calibrator(ABC):
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, worked out on its device.
+        Of a torch tensor a torch tensor, computed on its device.
         """
-        if is_tensor(logits):
-            return self._of_tensor(logits, "logits", kind, class_axis, groups)
-        data = self._border(logits, kind, class_axis, groups)
-        out = restore_shape(self.map_.logits(data), logits, class_axis)
-        if self._container is None:
+        out = self._apply(logits, "logits", kind, class_axis, groups)
+        if self._container is None or is_tensor(logits):
             return out
         from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
 
@@ -128,16 +124,13 @@ class Calibrator(ABC):
     ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, worked out on its device; of a Dask array a lazy one.
+        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one.
         """
-        if is_tensor(logits):
-            return self._of_tensor(logits, "probs", kind, class_axis, groups)
         if is_dask(logits):
             from rhocal.dask import predict_proba  # noqa: PLC0415 - Dask is there if its arrays are
 
             return predict_proba(self._fitted(), logits, kind=kind)
-        data = self._border(logits, kind, class_axis, groups)
-        return restore_shape(self.map_.probs(data), logits, class_axis)
+        return self._apply(logits, "probs", kind, class_axis, groups)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
@@ -168,8 +161,8 @@ class Calibrator(ABC):
         """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
 
         ``xp`` is the array namespace it computes in, such as ``jax.numpy``. Logits have the classes on the last axis, two or
-        more; nothing is checked. Single precision is worked out in single precision, except for maps of a class's
-        probability (isotonic and the like), which tell 1 − 1e−9 from 1.
+        more; nothing is validated. Single precision stays single precision, except for maps of a class's probability
+        (isotonic and the like), which distinguish 1 − 1e−9 from 1.
         """
         map_, probs = exported_map(self), wants_probs(output)
 
@@ -224,7 +217,7 @@ class Calibrator(ABC):
         return hasattr(self, "solution_")
 
     def __sklearn_tags__(self) -> Any:
-        from rhocal.sklearn import calibrator_tags  # noqa: PLC0415 - scikit-learn asks, so it is there
+        from rhocal.sklearn import calibrator_tags  # noqa: PLC0415 - scikit-learn calls this
 
         return calibrator_tags()
 
@@ -265,14 +258,18 @@ class Calibrator(ABC):
     def check_groups(self, groups: Any) -> None:
         """Raise an error for groups that the family does not know."""
         if groups is not None and not self.takes_groups:
-            raise InputError(f"groups: {type(self).__name__} knows no domains; leave groups out, or use multi-domain")
+            raise InputError(f"groups: {type(self).__name__} does not use groups; leave them out, or use multi-domain")
 
-    def _of_tensor(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
-        from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - a tensor came, so torch is there
+    def _apply(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
+        """Calibrated logits or probabilities in the shape of the scores; of a tensor a tensor on its device."""
+        if is_tensor(scores):
+            from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - torch is imported if its tensors are
 
-        self.check_groups(groups)
-        self._fitted()
-        return calibrated_tensor(self, scores, output, kind or self.kind_, class_axis, groups)
+            self.check_groups(groups)
+            return calibrated_tensor(self._fitted(), scores, output, kind or self.kind_, class_axis, groups)
+        data = self._border(scores, kind, class_axis, groups)
+        out = self.map_.probs(data) if output == "probs" else self.map_.logits(data)
+        return restore_shape(out, scores, class_axis)
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
         self.check_groups(groups)

@@ -54,7 +54,7 @@ def warn_at_bound(log_scale: float, bounds: tuple[float, float]) -> str:
     message = ""
     if log_scale >= high - 1e-9:
         message = (
-            "no calibration sample is wrong, so the data asks for infinite confidence; the mean confidence was stopped at "
+            "no calibration sample is wrong, so the optimal confidence is infinite; the mean confidence was stopped at "
             "(n + 1) / (n + 2)"
         )
     elif log_scale <= low + 1e-9:

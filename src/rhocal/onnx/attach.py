@@ -78,7 +78,7 @@ def attach(
 
 
 def about(cal: Calibrator) -> dict[str, str]:
-    """What an exported model says about its calibrator."""
+    """Metadata of the calibrator in an exported model."""
     return {"rhocal.method": cal.name, "rhocal.version": __version__, "rhocal.calibrator": repr(cal)}
 
 

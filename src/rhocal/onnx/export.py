@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from rhocal.calibrators.base import exported_map
+from rhocal.calibrators.base import exported_map, wants_probs
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
@@ -44,19 +44,18 @@ class Exported:
     difference: float
     """Largest difference in probability between the calibrator's graph in onnxruntime and the calibrator."""
     whole_model: float | None
-    """The same for the whole model on random inputs; None where none could be made up."""
+    """The same for the whole model on random inputs; None if inputs could not be generated."""
 
 
 def save_model(
     cal: Calibrator, path: str | PathLike[str], *, output: str = "probs", opset: int | None = None
 ) -> Exported:
     """Write a calibrator as a model of its own: ``logits`` (or ``probs``) in, ``probs`` or ``calibrated_logits`` out."""
-    if output not in {"probs", "logits"}:
-        raise InputError(f"output is probs or logits; got {output!r}")
+    gives_probs = wants_probs(output)
     if opset is not None and opset < OLDEST_OPSET:
         raise InputError(f"opset must be {OLDEST_OPSET} or newer; got {opset}")
     spec = GraphSpec(output, opset=opset or OPSET)
-    names = cal.kind_, "calibrated_probs" if output == "probs" else "calibrated_logits"
+    names = cal.kind_, "calibrated_probs" if gives_probs else "calibrated_logits"
     model = standalone(exported_map(cal), spec, names=names, about=about(cal))
     onnx.checker.check_model(model, full_check=True)
     worst = proof.prove(cal, model, spec)

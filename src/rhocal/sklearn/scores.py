@@ -1,4 +1,4 @@
-"""What a fitted classifier says about each class: its decision function, else its probabilities."""
+"""The scores of a fitted classifier for each class: its decision function, else its probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scikit-learn asks of a calibrator."""
+"""Tags and output containers of calibrators for scikit-learn."""
 
 from __future__ import annotations
 

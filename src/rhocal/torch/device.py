@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.base import Output
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
@@ -87,7 +88,9 @@ def _on_host(values: Tensor) -> Vector:
     return host
 
 
-def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, class_axis: int, groups: Any) -> Tensor:
+def calibrated_tensor(
+    cal: Calibrator, scores: Tensor, output: Output, kind: Kind, class_axis: int, groups: Any
+) -> Tensor:
     """Logits or probabilities on the device of the scores, without gradients (``to_torch`` has them).
 
     In the memory of the host NumPy does it on the same memory. On another device torch does it there.
@@ -95,8 +98,7 @@ def calibrated_tensor(cal: Calibrator, scores: Tensor, output: str, kind: Kind, 
     values = scores.detach()
     if values.device.type == "cpu" or not cal.is_portable:
         array = values.cpu().float() if values.dtype == torch.bfloat16 else values.cpu()
-        method = cal.predict_proba if output == "probs" else cal.transform
-        out = method(array.numpy(), kind=kind, class_axis=class_axis, groups=groups)
+        out = cal._apply(array.numpy(), output, kind, class_axis, groups)  # noqa: SLF001 - our own
         return torch.from_numpy(np.ascontiguousarray(out)).to(values.device)
     return on_device(cal, values, output, kind, class_axis)
 

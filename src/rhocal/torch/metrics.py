@@ -32,7 +32,7 @@ class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]
     Parameters
     ----------
     name
-        In the table of metrics; ``rhocal metrics`` says which stream.
+        In the table of metrics; ``rhocal metrics`` lists those that stream.
     num_classes
         Of the predictions.
     kind
@@ -70,7 +70,7 @@ class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]
 
     @property
     def higher_is_better(self) -> bool | None:
-        """As torchmetrics asks it."""
+        """Whether a larger value is better, for torchmetrics."""
         return {"higher": True, "lower": False}.get(self.metric.better)
 
     def update(self, preds: Tensor, target: Tensor) -> None:

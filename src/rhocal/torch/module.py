@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rhocal.calibrators.base import wants_probs
 from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.errors import InputError
 from rhocal.torch.ops import TorchOps
@@ -31,8 +32,7 @@ class CalibratorModule(nn.Module):
 
     def __init__(self, map_: Map, *, output: str = "logits", class_axis: int = -1) -> None:
         super().__init__()
-        if output not in {"probs", "logits"}:
-            raise InputError(f"output is probs or logits; got {output!r}")
+        self._gives_probs = wants_probs(output)
         self.map_, self.output, self.class_axis = map_, output, class_axis
         for name, value in map_.arrays.items():
             self.register_buffer(_buffer(name), torch.from_numpy(np.array(value)))
@@ -44,7 +44,7 @@ class CalibratorModule(nn.Module):
         ops = TorchOps(dtype)
         z, axis = self._as_table(ops, logits)
         held = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.map_.arrays}
-        probs = self.output == "probs"
+        probs = self._gives_probs
         out = calibrate(ops, self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)

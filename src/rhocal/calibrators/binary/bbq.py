@@ -67,7 +67,7 @@ class BayesianBinning(BinaryCalibrator):
         root = np.cbrt(data.total)
         most = max(1, int(min(np.ceil(data.total / LEAST_PER_BIN), np.ceil(REACH * root), len(data.score))))
         sizes = np.arange(max(1, min(most, int(root / REACH))), most + 1)
-        bins = Bins.of(data, sizes, self.prior)
+        bins = Bins.from_outcomes(data, sizes, self.prior)
         evidence = np.add.reduceat(bins.log_evidence(), bins.first)
         share = np.exp(evidence - evidence.max())
         share = np.where(share < NEGLIGIBLE, 0, share) / share.sum()
@@ -102,7 +102,7 @@ class Bins:
     alpha: Vector
 
     @classmethod
-    def of(cls, data: Outcomes, sizes: NDArray[np.intp], prior: float) -> Bins:
+    def from_outcomes(cls, data: Outcomes, sizes: NDArray[np.intp], prior: float) -> Bins:
         """Equal-mass binnings with these numbers of bins; a score goes where the middle of its mass lies."""
         first = np.append(0, np.cumsum(sizes)[:-1])
         size = np.repeat(sizes, sizes)

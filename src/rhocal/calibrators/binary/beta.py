@@ -59,7 +59,7 @@ class BetaCalibration(BinaryCalibrator):
 
     name = "beta"
     map = BetaMap
-    sees = "log-odds"
+    score_kind = "log-odds"
 
     ridge: float = option(1.0, minimum=0)
     _: KW_ONLY

@@ -37,11 +37,11 @@ class Outcomes:
     """Of the question asked: 2 for right or wrong, the number of classes for one against the rest."""
 
     @classmethod
-    def of(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
-        """Sort and add up; samples of weight 0 are not there."""
-        there = weights > 0
-        values, inverse = np.unique(score[there], return_inverse=True)
-        weight, hits = sums(inverse, (weights[there], weights[there] * hit[there]), len(values))
+    def from_samples(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
+        """Sort and add up, without samples of weight 0."""
+        counts = weights > 0
+        values, inverse = np.unique(score[counts], return_inverse=True)
+        weight, hits = sums(inverse, (weights[counts], weights[counts] * hit[counts]), len(values))
         return cls(values, weight, hits, n_classes)
 
     @property
@@ -117,23 +117,16 @@ class FittedBinaryMap:
     trials: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class OneSided:
-    """For a class that never occurred (or always): the map of probability p when there is nothing to fit.
+def one_sided_factor(p: Vector, data: Outcomes) -> float:
+    """The factor of the probabilities p of a class that never occurred; negative: of 1 − p, if it always occurred.
 
     The network expected E hits and none came. With a prior of one such miss its probabilities are multiplied by
     1/(1 + E): a rare class, of which none was to be expected, keeps its probability; a common one nearly loses it.
-    A negative factor says the same of 1 − p. ``formulas.one_sided`` applies it.
+    ``formulas.one_sided`` applies the factor.
     """
-
-    factor: float
-
-    @classmethod
-    def of(cls, p: Vector, data: Outcomes) -> OneSided:
-        """From the probabilities the network gave."""
-        if data.hits.any():
-            return cls(-1 / (1 + float(data.weight @ (1 - p))))
-        return cls(1 / (1 + float(data.weight @ p)))
+    if data.hits.any():
+        return -1 / (1 + float(data.weight @ (1 - p)))
+    return 1 / (1 + float(data.weight @ p))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rhocal.numerics.special import Floats, Vector
 
-Sees = Literal["probs", "log-odds"]
+ScoreKind = Literal["probs", "log-odds"]
 
 LARGEST = 1e100
 """Log-odds are cut here, so that products with them stay finite."""
@@ -31,7 +31,7 @@ class ClassScores:
     """
 
     logits: Floats
-    sees: Sees
+    score_kind: ScoreKind
     predicted: NDArray[np.intp]
     largest: Vector
     total: Vector
@@ -39,7 +39,7 @@ class ClassScores:
     top_log_odds: Vector
 
     @classmethod
-    def of(cls, logits: Floats, sees: Sees) -> ClassScores:
+    def from_logits(cls, logits: Floats, score_kind: ScoreKind) -> ClassScores:
         """One pass over the logits."""
         predicted = logits.argmax(axis=1)
         largest, total, top = np.empty((3, len(logits)))
@@ -47,12 +47,12 @@ class ClassScores:
             z = logits[rows].astype(np.float64)
             largest[rows] = z.max(axis=1)
             total[rows] = np.exp(z - largest[rows, None]).sum(axis=1)
-            if sees == "log-odds":
+            if score_kind == "log-odds":
                 z[np.arange(len(z)), predicted[rows]] = -np.inf
                 second = z.max(axis=1)
                 rest = np.log(np.exp(z - second[:, None]).sum(axis=1))
                 top[rows] = np.minimum(largest[rows] - second - rest, LARGEST)
-        return cls(logits, sees, predicted, largest, total, top)
+        return cls(logits, score_kind, predicted, largest, total, top)
 
     def of_class(self, column: int) -> Vector:
         """The score of one class in every sample."""
@@ -60,11 +60,11 @@ class ClassScores:
 
     def of_top(self) -> Vector:
         """The score of the predicted class of every sample."""
-        return without_noise(1 / self.total if self.sees == "probs" else self.top_log_odds)
+        return without_noise(1 / self.total if self.score_kind == "probs" else self.top_log_odds)
 
     def _of_class(self, column: int) -> Vector:
         shifted = self.logits[:, column].astype(np.float64) - self.largest
-        if self.sees == "probs":
+        if self.score_kind == "probs":
             return np.exp(shifted) / self.total
         top = self.predicted == column
         if self.logits.shape[1] == 2:

@@ -1,7 +1,7 @@
 """Binary maps for many classes: the formulas of ``BinaryCalibrator``.
 
-Parameters beside those of the maps: ``sees``, what a map is a function of; ``order``, the number of each class; ``missing``
-and ``factor`` where there are classes without a map; ``behind`` where other classes are capped.
+Parameters beside those of the maps: ``score_kind``, what a map is a function of; ``order``, the number of each class;
+``missing`` and ``factor`` where there are classes without a map; ``behind`` where other classes are capped.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def of_top(formula: Formula, ops: Ops, parameters: Parameters, logits: Value) ->
 
 
 def mapped(formula: Formula, ops: Ops, parameters: Parameters, score: Value) -> Value:
-    """The map, or where a class never (or always) occurred that of ``OneSided``."""
+    """The map, or where a class never (or always) occurred ``one_sided``."""
     p = formula(ops, parameters, score)
     if "missing" not in parameters:
         return p
-    plain = score if parameters["sees"] == "probs" else ops.expit(score)
+    plain = score if parameters["score_kind"] == "probs" else ops.expit(score)
     return ops.where(parameters["missing"], one_sided(ops, parameters["factor"], plain), p)
 
 
@@ -63,7 +63,7 @@ def class_scores(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     shifted = logits - ops.max(logits)
     e = ops.exp(shifted)
     total = ops.sum(e)
-    if parameters["sees"] == "probs":
+    if parameters["score_kind"] == "probs":
         return ops.round_noise(e / total)
     top = ops.first_max(logits, parameters["order"])
     odds = top_log_odds(ops, logits, top)
@@ -77,7 +77,7 @@ def class_scores(ops: Ops, parameters: Parameters, logits: Value) -> Value:
 
 def top_score(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """Probability or log-odds of the predicted class: the numbers of ``ClassScores.of_top``."""
-    if parameters["sees"] == "probs":
+    if parameters["score_kind"] == "probs":
         return ops.round_noise(1.0 / ops.sum(ops.exp(logits - ops.max(logits))))
     return ops.round_noise(top_log_odds(ops, logits, ops.first_max(logits, parameters["order"])))
 

@@ -10,8 +10,15 @@ import numpy as np
 
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.binary import formulas
-from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, OneSided, Outcomes, field_names, stacked
-from rhocal.calibrators.binary.class_scores import ClassScores, Sees
+from rhocal.calibrators.binary.binary_map import (
+    BinaryMap,
+    FittedBinaryMap,
+    Outcomes,
+    field_names,
+    one_sided_factor,
+    stacked,
+)
+from rhocal.calibrators.binary.class_scores import ClassScores, ScoreKind
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.solutions import warn_unless_converged
@@ -33,7 +40,7 @@ SMOOTHING = 2.0
 """Samples that the rule of succession adds; see ``binary_map.smoothed``."""
 
 ENOUGH_PER_CLASS = 10
-"""Tune samples a class below which one-vs-rest warns."""
+"""Calibration samples per class below which one-vs-rest warns."""
 
 BEHIND = 1e-6
 """How far behind the top class, relatively, a capped class stays: visible in single precision."""
@@ -49,14 +56,14 @@ class BinaryCalibrator(Calibrator):
     classes share one map (p and 1 − p). With scope ``"top"`` one map turns the confidence of the predicted class into the
     probability that it is right, and the rest is spread over the other classes in proportion. With ``"top-capped"`` no
     other class gets more than the predicted one: the decision stays wherever the confidence is above 1/n_classes.
-    A class that never occurs in the calibration set has no map; see ``OneSided``.
+    A class that never occurs in the calibration set has no map; see ``one_sided_factor``.
     """
 
     keeps_decision = False
     map: ClassVar[type[BinaryMap]]
     """What it fits."""
-    sees: ClassVar[Sees] = "probs"
-    """What the map is a function of."""
+    score_kind: ClassVar[ScoreKind] = "probs"
+    """What the map is a function of: the probability of a class, or its log-odds."""
     mirrored: ClassVar[bool] = True
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
 
@@ -64,7 +71,7 @@ class BinaryCalibrator(Calibrator):
     scope_ = Fitted[int]()
     """The scope that was fitted, by its place in ``SCOPES``."""
     one_sided_ = Fitted[Vector]()
-    """The factor of ``OneSided`` for each class that never (or always) occurred, else NaN."""
+    """``one_sided_factor`` of each class that never (or always) occurred, else NaN."""
 
     @abstractmethod
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
@@ -72,15 +79,17 @@ class BinaryCalibrator(Calibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         assert data.labels is not None
-        scores = ClassScores.of(data.logits, self.sees)
+        scores = ClassScores.from_logits(data.logits, self.score_kind)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
         maps: list[BinaryMap | None] = []
         factors, trials, values, n_evaluations, converged = [], [], [], 0, True
         for column in self._columns(data.n_classes):
             if column is None:
-                outcomes = Outcomes.of(scores.of_top(), scores.predicted == data.labels, weights, 2)
+                outcomes = Outcomes.from_samples(scores.of_top(), scores.predicted == data.labels, weights, 2)
             else:
-                outcomes = Outcomes.of(scores.of_class(column), data.labels == column, weights, data.n_classes)
+                outcomes = Outcomes.from_samples(
+                    scores.of_class(column), data.labels == column, weights, data.n_classes
+                )
             where = {} if column is None else {"class": column}
             if outcomes.hits.any() and (outcomes.hits < outcomes.weight).any():
                 fitted = self._fit_map(outcomes)
@@ -90,10 +99,11 @@ class BinaryCalibrator(Calibrator):
                 trials += [where | dict(row) for row in fitted.trials]
                 converged, n_evaluations = converged and fitted.converged, n_evaluations + fitted.n_evaluations
             else:
-                one_sided = OneSided.of(self._as_probs(outcomes.score), outcomes)
+                probs = outcomes.score if self.score_kind == "probs" else expit(outcomes.score)
+                factor = one_sided_factor(probs, outcomes)
                 maps.append(None)
-                factors.append(one_sided.factor)
-                trials.append(where | {"one_sided": one_sided.factor})
+                factors.append(factor)
+                trials.append(where | {"one_sided": factor})
         fields = {name: stacked(maps, name) for name in field_names(self.map)}
         map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
         warn_unless_converged(self.name, converged=converged)
@@ -105,7 +115,7 @@ class BinaryCalibrator(Calibrator):
     def _warn_if_few(self, samples_per_class: float) -> None:
         if self.scope == ONE_VS_REST and samples_per_class < ENOUGH_PER_CLASS:
             warn(
-                f"{self.name} fits a map for each class on {samples_per_class:.3g} samples a class; below "
+                f"{self.name} fits a map for each class on {samples_per_class:.3g} samples per class; below "
                 f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top-capped' (one map for all), or temperature or field",
                 FewSamplesWarning,
             )
@@ -116,14 +126,11 @@ class BinaryCalibrator(Calibrator):
             return [None]
         return [1] if n_classes == 2 and self.mirrored else range(n_classes)
 
-    def _as_probs(self, score: Vector) -> Vector:
-        return score if self.sees == "probs" else expit(score)
-
     def _map(self, *, scope: int, one_sided: Vector, **fields: Vector) -> Map:
         missing, n_classes = ~np.isnan(one_sided), len(self.classes_)
         is_one_vs_rest = SCOPES[scope] == ONE_VS_REST
         parameters: dict[str, Any] = {
-            "sees": self.sees,
+            "score_kind": self.score_kind,
             "n_classes": n_classes,
             "order": np.arange(n_classes, dtype=np.float64),
             "behind": BEHIND if SCOPES[scope] == TOP_CAPPED else None,

@@ -50,7 +50,7 @@ class PlattScaling(BinaryCalibrator):
 
     name = "platt"
     map = Sigmoid
-    sees = "log-odds"
+    score_kind = "log-odds"
 
     _: KW_ONLY
     scope: Scope = ONE_VS_REST

@@ -54,7 +54,7 @@ class SplineCalibration(BinaryCalibrator):
 
     With samples in the order of their probability and t the share of them passed, D(t) is the mean of (hit − probability) so
     far. A natural cubic spline with evenly spaced knots is fitted to D by least squares; its slope D′(t) is what must be
-    added to the probability found at t.
+    added to the probability at t.
 
     Parameters
     ----------
@@ -88,11 +88,8 @@ class SplineCalibration(BinaryCalibrator):
     low_ = Fitted[Vector]()
     high_ = Fitted[Vector]()
 
-    def _tried(self) -> list[int]:
-        return [int(k) for k in np.atleast_1d(self.n_knots)]
-
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        tried = self._tried()
+        tried = [int(k) for k in np.atleast_1d(self.n_knots)]
         n_knots, trials = (
             choose_n_knots(data, tried, self.smoothing, self.n_folds) if len(tried) > 1 else (tried[0], ())
         )
@@ -106,9 +103,8 @@ def choose_n_knots(
 ) -> tuple[int, tuple[dict[str, Any], ...]]:
     """The number of knots with the lowest held-out Brier score (less the mean square of the rate), and the evidence."""
     rows = np.arange(len(data.score))
-    folds = Folds.from_codes(
-        rows % n_folds, data.weight / data.total, rows
-    )  # every fold has every level of probability
+    # Every fold has every level of probability.
+    folds = Folds.from_codes(rows % n_folds, data.weight / data.total, rows)
     if not folds:
         return tried[0], ()
 

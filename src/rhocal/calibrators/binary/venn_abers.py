@@ -88,7 +88,7 @@ class VennAbers(BinaryCalibrator):
 
     name = "venn-abers"
     map = Interval
-    sees = "log-odds"
+    score_kind = "log-odds"
 
     _: KW_ONLY
     scope: Scope = ONE_VS_REST

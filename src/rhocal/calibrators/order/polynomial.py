@@ -40,7 +40,7 @@ class PolynomialScaling(OrderCalibrator):
 
     As in the original P is fitted by least squares to membership (1 for the label, 0 for the others) under P(0) ≥ 0,
     P(1) ≤ 1 and P′ ≥ 0. The original is binary; here one P serves all classes, so the decision stays. The scores s are
-    probabilities at the NLL-optimal temperature. Where the original says P′ ≥ 0 by a semidefinite constraint, here the
+    probabilities at the NLL-optimal temperature. The original has P′ ≥ 0 as a semidefinite constraint; here the
     Bernstein coefficients increase, which is enough for P′ > 0 and leaves a small quadratic program; with growing degree
     both reach every increasing polynomial.
 
@@ -88,7 +88,7 @@ class PolynomialScaling(OrderCalibrator):
         if isinstance(degree, str):
             degree, trials = choose_degree(moments, search, self.ridge, self.n_folds)
         strength = self.ridge / profile.total_weight
-        gram, linear = moments.of(np.arange(profile.n_samples))
+        gram, linear = moments.on_rows(np.arange(profile.n_samples))
         coefficients = regress(gram, linear, degree, strength)
         c = elevation(len(coefficients) - 1, top) @ coefficients
         value = float(c @ gram @ c - 2 * c @ linear + 1)
@@ -122,7 +122,7 @@ class Moments:
         self.logits, self.labels, self.weights = data.logits, data.labels, profile.weights
         self.unit, self.degree = unit, degree
 
-    def of(self, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
+    def on_rows(self, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
         """Σ w B Bᵀ over all entries and Σ w B over the labels', of some rows."""
         gram, linear = np.zeros((self.degree + 1, self.degree + 1)), np.zeros(self.degree + 1)
         for part in row_blocks(len(rows), self.logits.shape[1]):
@@ -155,7 +155,7 @@ def choose_degree(
     folds = Folds.stratified(search, n_folds)
     if not folds:
         return 0, ()
-    sums = [moments.of(fold.outside) for fold in folds]
+    sums = [moments.on_rows(fold.outside) for fold in folds]
     gram, linear = sum(g for g, _ in sums), sum(b for _, b in sums)
 
     @lru_cache(maxsize=1)  # one pass over a fold scores all degrees

@@ -119,7 +119,7 @@ class ScaleNetwork:
         self.inputs, self.unit, self.n_hidden, self.seed = inputs, unit, n_hidden, seed
 
     def start(self, log_scale: float) -> Vector:
-        """Temperature scaling: the hidden units are drawn, but nobody listens to them yet."""
+        """Temperature scaling: the hidden units are drawn, with weight 0."""
         h, k = self.n_hidden, self.inputs.shape[1]
         drawn = np.random.default_rng(self.seed).normal(size=h * k) / np.sqrt(k)
         return np.r_[log_scale, np.zeros(2 * h), drawn]
