@@ -122,7 +122,7 @@ def test_any_classifier_is_calibrated(data, estimator, ensemble):
     probs = model.predict_proba(X_test)
     np.testing.assert_allclose(probs.sum(axis=1), 1)
     assert rhocal.metrics.ece(probs, y_test) < 0.1
-    assert len(model.pairs_) == (3 if ensemble else 1)
+    assert len(model.calibrated_classifiers_) == (3 if ensemble else 1)
     if isinstance(estimator, GaussianNB):  # over-confident by nature
         assert rhocal.metrics.ece(probs, y_test) < 0.5 * rhocal.metrics.ece(
             clone(estimator).fit(X, y).predict_proba(X_test), y_test
@@ -147,7 +147,7 @@ def test_prefit_and_frozen(data):
     other = CalibratedClassifier(FrozenEstimator(fitted), "temperature").fit(X[400:], y[400:])
     want = rhocal.TemperatureScaling().fit(fitted.decision_function(X[400:]), y[400:])
     for model in (one, other):
-        assert len(model.pairs_) == 1
+        assert len(model.calibrated_classifiers_) == 1
         np.testing.assert_allclose(
             model.predict_proba(X_test), want.predict_proba(fitted.decision_function(X_test)), atol=1e-9
         )
@@ -276,16 +276,6 @@ def test_bad_options(data, options, said):
 def test_one_class_is_refused(data):
     with pytest.raises(InputError, match="at least 2 classes"):
         CalibratedClassifier(GaussianNB()).fit(data[0], np.ones(900))
-
-
-def test_a_class_that_a_fold_has_not_seen(data):
-    X, y, X_test, _ = data  # noqa: N806
-    rare = y.copy()
-    rare[0] = 7  # one sample of a fourth class
-    folds = [(np.arange(450, 900), np.arange(450)), (np.arange(450), np.arange(450, 900))]
-    for estimator in (GaussianNB(), RidgeClassifier()):
-        model = CalibratedClassifier(estimator, "temperature", cv=folds).fit(X, rare)
-        assert model.predict_proba(X_test).shape == (600, 4)
 
 
 def test_calibrators_speak_of_frames_and_notebooks(data):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import LeaveOneOut, check_cv
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
@@ -23,8 +24,8 @@ from sklearn.utils.validation import (
 )
 
 from rhocal.calibrators import Calibrator, calibrator
-from rhocal.errors import InputError
-from rhocal.sklearn.scores import scores_of
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.sklearn.members import HeldOut, Member, fit_member, hold_out, pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,8 +55,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     classes_
         The labels.
-    pairs_
-        The fitted classifiers, each with its calibrator.
+    calibrated_classifiers_
+        The fitted classifiers, each with its calibrator: ``estimator``, ``calibrators`` (a list of one), ``predict_proba``.
     """
 
     def __init__(
@@ -87,14 +88,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         unfitted = self._unfitted_calibrator()
         if self.ensemble not in {True, False, "auto"}:
             raise InputError(f"ensemble is True, False or 'auto'; got {self.ensemble!r}")
-        estimator = LogisticRegression() if self.estimator is None else self.estimator
-        if isinstance(self.cv, str):
-            if self.cv != "prefit":
-                raise InputError(f"cv is a number of folds, a splitter or 'prefit'; got {self.cv!r}")
+        estimator = self._unfitted_estimator()
+        if isinstance(self.cv, str) and self.cv != "prefit":
+            raise InputError(f"cv is a number of folds, a splitter or 'prefit'; got {self.cv!r}")
+        is_frozen = isinstance(estimator, FrozenEstimator) and self.ensemble is not True
+        if isinstance(self.cv, str) or is_frozen:
             check_is_fitted(estimator, attributes=["classes_"])
             self.classes_ = np.asarray(estimator.classes_)
-            fitted = self._calibrated(clone(unfitted), estimator, X, y, sample_weight)
-            self.pairs_ = [(estimator, fitted)]
+            held_out = hold_out(estimator, X, y, sample_weight, None, self.classes_)
+            self.calibrated_classifiers_ = [fit_member(clone(unfitted), held_out, self.classes_)]
         else:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
@@ -103,7 +105,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 )
             routed = self._routed(estimator, sample_weight, groups, params)
             self._fit_folds(estimator, unfitted, X, y, sample_weight, routed)
-        first = self.pairs_[0][0]
+        first = self.calibrated_classifiers_[0].estimator
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(first, name):
                 setattr(self, name, getattr(first, name))
@@ -112,11 +114,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Calibrated probabilities, a column for each of ``classes_``."""
         check_is_fitted(self)
-        total = np.zeros((1, len(self.classes_)))
-        for estimator, fitted in self.pairs_:
-            scores, kind = scores_of(estimator, X, self.classes_)
-            total = total + fitted.predict_proba(scores, kind=kind)
-        return total / len(self.pairs_)
+        members = self.calibrated_classifiers_
+        total = members[0].predict_proba(X)
+        for member in members[1:]:
+            total = total + member.predict_proba(X)
+        return total / len(members)
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The class with the largest calibrated probability."""
@@ -124,6 +126,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     # The steps of a fit --------------------------------------------------------------------------------------------
+
+    def _unfitted_estimator(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
 
     def _unfitted_calibrator(self) -> Calibrator:
         if isinstance(self.method, Calibrator):
@@ -142,66 +147,54 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         routed: Bunch,
     ) -> None:
         cv = check_cv(self.cv, y, classifier=True)
-        least = min(np.unique(y, return_counts=True)[1])
-        if isinstance(self.cv, int) and least < self.cv:
-            raise ValueError(
-                f"Requesting {self.cv}-fold cross-validation but provided less than {self.cv} examples for at least one "
-                "class; use fewer folds, or cv='prefit' with data of its own"
-            )
+        self._check_folds(cv, y)
+        params, classes = routed.estimator.fit, self.classes_
         folds = list(cv.split(X, y, **routed.splitter.split))
-        together = isinstance(estimator, FrozenEstimator) if self.ensemble == "auto" else not self.ensemble
-        models = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fitted)(clone(estimator), X, y, inside, routed.estimator.fit) for inside, _ in folds
-        )
-        if not together:
-            self.pairs_ = [
-                (model, self._calibrated(clone(unfitted), model, X, y, sample_weight, outside))
-                for model, (_, outside) in zip(models, folds, strict=True)
-            ]
+        parallel = Parallel(n_jobs=self.n_jobs)
+        if self.ensemble:
+            self.calibrated_classifiers_ = parallel(
+                delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes, clone(unfitted))
+                for fold in folds
+            )
             return
-        outside = np.concatenate([outside for _, outside in folds])
-        parts = [
-            scores_of(model, _safe_indexing(X, rows), self.classes_)
-            for model, (_, rows) in zip(models, folds, strict=True)
-        ]
-        scores = np.concatenate([part for part, _ in parts])
-        weight = None if sample_weight is None else sample_weight[outside]
-        fitted = clone(unfitted).fit(scores, self._codes(y[outside]), weight, kind=parts[0][1])
-        whole = _fitted(clone(estimator), X, y, None, routed.estimator.fit)
-        self.pairs_ = [(whole, fitted)]
+        parts = parallel(
+            delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes) for fold in folds
+        )
+        logits, labels, weight = pool(parts, len(classes))
+        fitted = clone(unfitted).fit(logits, labels, weight)
+        whole = _fit_estimator(clone(estimator), X, y, None, params)
+        self.calibrated_classifiers_ = [Member(whole, fitted, classes, max(part.smallest for part in parts))]
 
-    def _calibrated(
-        self,
-        unfitted: Calibrator,
-        estimator: Any,
-        X: Any,  # noqa: N803
-        y: Any,
-        sample_weight: Any,
-        rows: Any = None,
-    ) -> Calibrator:
-        """A calibrator fitted on some of the samples."""
-        part = X if rows is None else _safe_indexing(X, rows)
-        scores, kind = scores_of(estimator, part, self.classes_)
-        labels = y if rows is None else y[rows]
-        weight = None if sample_weight is None else sample_weight if rows is None else sample_weight[rows]
-        return unfitted.fit(scores, self._codes(labels), weight, kind=kind)
-
-    def _codes(self, labels: Any) -> NDArray[np.intp]:
-        codes = np.searchsorted(self.classes_, labels)
-        if (np.append(self.classes_, self.classes_[-1:])[codes] != labels).any():
-            raise ValueError("y holds labels that the prefitted classifier does not know")
-        return codes
+    def _check_folds(self, cv: Any, y: Any) -> None:
+        """Refuse folds that cannot hold every class."""
+        if isinstance(cv, LeaveOneOut):
+            raise InputError(
+                "LeaveOneOut cross-validation does not leave a sample of every class for the calibrator; use StratifiedKFold"
+            )
+        n_folds = getattr(cv, "n_splits", 0)
+        counts = np.unique(y, return_counts=True)[1]
+        if counts.min() < n_folds:
+            raise InputError(
+                f"Requesting {n_folds}-fold cross-validation but provided less than {n_folds} examples for at least one "
+                f"class, {self.classes_[counts.argmin()].item()!r} ({counts.min()}); use fewer folds, or cv='prefit' with "
+                "data of its own"
+            )
 
     def _routed(self, estimator: Any, sample_weight: Any, groups: Any, params: dict[str, Any]) -> Bunch:
         """What goes to the classifier's fit and what to the splitter."""
-        from sklearn import get_config  # noqa: PLC0415 - the configuration of this call
-
         if get_config()["enable_metadata_routing"]:
             given = {"sample_weight": sample_weight, "groups": groups, **params}
             return process_routing(self, "fit", **{key: value for key, value in given.items() if value is not None})
         fit = dict(params)
-        if sample_weight is not None and has_fit_parameter(estimator, "sample_weight"):
-            fit["sample_weight"] = sample_weight
+        if sample_weight is not None:
+            if has_fit_parameter(estimator, "sample_weight"):
+                fit["sample_weight"] = sample_weight
+            elif not any(name.endswith("__sample_weight") for name in params):
+                warn(
+                    f"fit of {type(estimator).__name__} takes no sample_weight, so that only the calibrator is fitted with "
+                    "it; to a step of a pipeline pass it as <step>__sample_weight",
+                    SuspiciousInputWarning,
+                )
         split = {} if groups is None else {"groups": groups}
         return Bunch(estimator=Bunch(fit=fit), splitter=Bunch(split=split))
 
@@ -209,7 +202,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Who takes which metadata."""
-        estimator = LogisticRegression() if self.estimator is None else self.estimator
+        estimator = self._unfitted_estimator()
         router = MetadataRouter(owner=self).add_self_request(self)
         router.add(estimator=estimator, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
         cv = check_cv(5 if isinstance(self.cv, str) else self.cv, classifier=True)
@@ -217,13 +210,29 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = get_tags(LogisticRegression() if self.estimator is None else self.estimator)
+        inner = get_tags(self._unfitted_estimator())
         tags.input_tags.sparse, tags.input_tags.pairwise = inner.input_tags.sparse, inner.input_tags.pairwise
         return tags
 
 
-def _fitted(estimator: Any, X: Any, y: Any, rows: Any, params: dict[str, Any]) -> Any:  # noqa: N803
-    """A classifier fitted on some of the samples (all by default), with their metadata."""
+def _fit_fold(
+    estimator: Any,
+    X: Any,  # noqa: N803
+    y: Any,
+    weight: Any,
+    fold: tuple[Any, Any],
+    params: dict[str, Any],
+    classes: NDArray[Any],
+    unfitted: Calibrator | None = None,
+) -> Member | HeldOut:
+    """A classifier fitted on a training fold, with the scores of the held-out fold or a calibrator fitted on them."""
+    training, rows = fold
+    held_out = hold_out(_fit_estimator(estimator, X, y, training, params), X, y, weight, rows, classes)
+    return held_out if unfitted is None else fit_member(unfitted, held_out, classes)
+
+
+def _fit_estimator(estimator: Any, X: Any, y: Any, rows: Any, params: dict[str, Any]) -> Any:  # noqa: N803
+    """A classifier fitted on some of the samples (None: all), with their metadata."""
     if rows is None:
         return estimator.fit(X, y, **params)
     n = len(y)

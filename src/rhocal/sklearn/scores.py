@@ -1,4 +1,4 @@
-"""The scores of a fitted classifier for each class: its decision function, else its probabilities."""
+"""Logits of a fitted classifier: its decision function, else the logarithm of its probabilities."""
 
 from __future__ import annotations
 
@@ -11,38 +11,80 @@ from rhocal.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.data.predictions import Kind
-
 ABSENT = 20.0
 """A class that a fold has not seen gets a logit this far below the lowest: e^−20 = 2e−9."""
 
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""What a probability of 0 is raised to where the calibration set has none."""
 
-def scores_of(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.floating[Any]], Kind]:  # noqa: N803
-    """One column a class of ``classes``, and what the numbers are."""
-    own = np.asarray(estimator.classes_)
-    if hasattr(estimator, "decision_function"):
-        scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
-        if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
-            score = scores.reshape(-1)
-            scores = np.stack(
-                [-score / 2, score / 2], axis=1
-            )  # as ``Predictions.from_arrays`` makes two columns of one score
-        if scores.shape[1] == len(own):
-            return spread(scores, own, classes, scores.min(axis=1, keepdims=True) - ABSENT), "logits"
+
+def logits_of(estimator: Any, X: Any, smallest: float | None = None) -> tuple[NDArray[np.float64], float]:  # noqa: N803
+    """A column for each class of a fitted classifier, and what probabilities of 0 were raised to (if None: found here).
+
+    Of two classes only the difference of the columns is kept, so that a margin, its two-column form and the probabilities
+    of the same model give the same logits.
+    """
+    n_classes = len(classes_of(estimator))
+    scores = decision_values(estimator, X, n_classes)
+    if scores is None:
+        probs = probabilities(estimator, X, n_classes)
+        smallest = smallest_probability(probs) if smallest is None else smallest
+        scores = np.log(np.maximum(probs, smallest))
+    if n_classes == 2:
+        half = (scores[:, 1] - scores[:, 0]) / 2
+        scores = np.stack([-half, half], axis=1)
+    return scores, SMALLEST if smallest is None else smallest
+
+
+def classes_of(estimator: Any) -> NDArray[Any]:
+    """The labels of a fitted classifier."""
+    if not hasattr(estimator, "classes_"):
+        raise InputError(f"{type(estimator).__name__} has no classes_ after fit; the estimator must be a classifier")
+    return np.asarray(estimator.classes_)
+
+
+def decision_values(estimator: Any, X: Any, n_classes: int) -> NDArray[np.float64] | None:  # noqa: N803
+    """The decision function with a column for each class; None where there is none."""
+    if not hasattr(estimator, "decision_function") or (n_classes > 2 and compares_pairs(estimator)):
+        return None
+    scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
+    if scores.size == len(scores) and n_classes == 2:
+        margin = scores.reshape(-1)
+        return np.stack([-margin / 2, margin / 2], axis=1)  # as ``Predictions`` makes two columns of one score
+    return scores if scores.shape[1:] == (n_classes,) else None
+
+
+def compares_pairs(estimator: Any) -> bool:
+    """Whether the columns of a decision function are pairs of classes; of three classes there are as many."""
+    parameters = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    return any(name.endswith("decision_function_shape") and value == "ovo" for name, value in parameters.items())
+
+
+def probabilities(estimator: Any, X: Any, n_classes: int) -> NDArray[np.float64]:  # noqa: N803
+    """``predict_proba``; a single column is the probability of the second class."""
+    name = type(estimator).__name__
     if not hasattr(estimator, "predict_proba"):
         raise InputError(
-            f"{type(estimator).__name__} has neither a decision_function with a column for each class nor predict_proba; "
+            f"{name} has neither a decision_function with a column for each class nor predict_proba; "
             "calibration needs scores"
         )
-    return spread(np.asarray(estimator.predict_proba(X)), own, classes, np.zeros((1, 1))), "probs"
+    probs = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+    if probs.size == len(probs) and n_classes == 2:
+        probs = np.stack([1 - probs.reshape(-1), probs.reshape(-1)], axis=1)
+    if probs.shape[1:] != (n_classes,):
+        raise InputError(f"predict_proba of {name} has shape {probs.shape}; its classes_ are {n_classes}")
+    if not (probs >= 0).all():
+        raise InputError(f"predict_proba of {name} must be at least 0; got {probs.min()}")
+    return probs
 
 
-def spread(
-    scores: NDArray[Any], own: NDArray[Any], classes: NDArray[Any], absent: NDArray[Any]
-) -> NDArray[np.floating[Any]]:
-    """Columns for all classes, of which the estimator may not have seen every one."""
-    if len(own) == len(classes):
-        return scores
-    out = np.broadcast_to(absent, (len(scores), len(classes))).astype(scores.dtype)
-    out[:, np.searchsorted(classes, own)] = scores
-    return out
+def smallest_probability(probs: NDArray[np.float64]) -> float:
+    """What a probability of 0 means: half of the smallest positive one, where 0 occurs.
+
+    A forest of 100 trees counts in hundredths. The logarithm of its 0 is that of a number below 1/100, not of 1e-30: with
+    the latter a few samples decide the fit.
+    """
+    positive = probs > 0
+    if positive.all():
+        return SMALLEST
+    return float(max(min(probs[positive].min(), 1 / probs.shape[1]) / 2, SMALLEST))
