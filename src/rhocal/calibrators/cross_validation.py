@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rhocal.calibrators.folds import Fold, Folds
     from rhocal.numerics.special import Vector
 
+N_FOLDS = 5
+"""Folds of a cross-validation, unless an option states another number."""
+
 CAUTION = 0.25
 """Standard errors by which a candidate must be better than an earlier, simpler one to be preferred."""
 

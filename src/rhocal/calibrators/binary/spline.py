@@ -11,7 +11,7 @@ import numpy as np
 
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, Scope
-from rhocal.calibrators.cross_validation import LOWEST, CrossValidation, HeldOut
+from rhocal.calibrators.cross_validation import LOWEST, N_FOLDS, CrossValidation, HeldOut
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import Vector
@@ -79,7 +79,7 @@ class SplineCalibration(BinaryCalibrator):
 
     n_knots: int | Sequence[int] = option((3, 4, 6, 8, 11, 15), minimum=2, maximum=N_NODES // 4)
     _: KW_ONLY
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
     scope: Scope = TOP_CAPPED
     smoothing: float = option(SMOOTHING, minimum=0)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.race import Race
+from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
@@ -61,7 +62,7 @@ class AutoCalibrator(Calibrator):
 
     methods: Sequence[str] = METHODS
     _: KW_ONLY
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
     keep_decision: bool = False
     time_budget: float = option(60.0, above=0)
 

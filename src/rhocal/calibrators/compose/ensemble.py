@@ -10,6 +10,7 @@ import numpy as np
 
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
+from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import Map, mean_map
 from rhocal.calibrators.options import Fitted, option
@@ -43,7 +44,7 @@ class CrossFitted(Calibrator):
 
     calibrator: str | Calibrator = option(stage=True)
     _: KW_ONLY
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
 
     members_ = Fitted[list[Calibrator]]("calibrator")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
+from rhocal.calibrators.cross_validation import N_FOLDS, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds, thinned_rows
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
@@ -76,7 +76,7 @@ class IntraOrderPreserving(OrderCalibrator):
     objective: str | Objective = "nll"
     _: KW_ONLY
     ridge: float | Literal["cv"] = option("cv", minimum=0)
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
 
     unit_ = Fitted[float]()
     knots_ = Fitted[Vector]()

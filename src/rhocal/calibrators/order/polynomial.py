@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
+from rhocal.calibrators.cross_validation import N_FOLDS, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
@@ -64,7 +64,7 @@ class PolynomialScaling(OrderCalibrator):
     degree: int | Literal["cv"] = option("cv", minimum=1, maximum=20)
     _: KW_ONLY
     ridge: float = option(1.0, minimum=0)
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
 
     unit_ = Fitted[float]()
     coefficients_ = Fitted[Vector]()

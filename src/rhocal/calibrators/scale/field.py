@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.cross_validation import CAUTION, GUARD
+from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
@@ -67,7 +67,7 @@ class FieldScaling(ScaleCalibrator):
     ridge: float | Literal["cv"] = option("cv", minimum=0)
     guard: float = option(GUARD, minimum=0)
     caution: float = option(CAUTION, minimum=0)
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
 
     unit_ = Fitted[float]()
     bias_ = Fitted[float]()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhocal.calibrators.base import ScaleCalibrator
-from rhocal.calibrators.cross_validation import CAUTION, GUARD, CrossValidation, HeldOut, Rule
+from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
@@ -80,7 +80,7 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     objective: str | Objective = "nll"
     _: KW_ONLY
     ridge: float | Literal["cv"] = option("cv", minimum=0)
-    n_folds: int = option(5, minimum=2)
+    n_folds: int = option(N_FOLDS, minimum=2)
 
     unit_ = Fitted[float]()
     temperature_ = Fitted[float]()
