@@ -14,8 +14,9 @@ from rhocal.calibrators.fitting import log_center
 from rhocal.calibrators.options import Fitted, options_of, validate_options
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, NotFittedError
+from rhocal.profile.curve_table import tabulate
 from rhocal.profile.passes import FEW_CLASSES
-from rhocal.profile.plan import PassPlan, tabulate
+from rhocal.profile.plan import PassPlan
 from rhocal.profile.profile import Profile
 
 FAMILIES = {method.class_name: method.family for method in CALIBRATORS.values()}
