@@ -32,7 +32,9 @@ def sums(block: Any, calibrator: Any) -> Any:
     return rhocal.metrics.ece.of(calibrator.transform(logits), labels, kind="logits")
 
 
-pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
+pilot = rhocal.data.predictions.Predictions.from_arrays(
+    *(np.concatenate(part) for part in zip(*blocks[:2], strict=True))
+)
 plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
 parts = ray.get([profile.remote(block, plan) for block in there])
 calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))

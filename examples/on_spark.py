@@ -17,7 +17,9 @@ blocks = [(2 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1)) for z in truth]
 spark = SparkContext("local[2]")
 there = spark.parallelize(blocks, 3)
 
-pilot = rhocal.data.predictions.predictions(*(np.concatenate(part) for part in zip(*blocks[:2], strict=True)))
+pilot = rhocal.data.predictions.Predictions.from_arrays(
+    *(np.concatenate(part) for part in zip(*blocks[:2], strict=True))
+)
 plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
 parts = there.map(lambda block: rhocal.profile_block(*block, plan)).collect()
 calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))

@@ -134,7 +134,7 @@ def main() -> None:
             write_rows(HERE / "rows.csv", rows)
             print(f"{path.stem}: {len(new)} new rows", flush=True)
     others = sorted({row["network"] for row in rows} - set(TWELVE))
-    text = (HERE / "template.md").read_text()
+    text = (HERE / "template.md").read_text(encoding="utf-8")
     for mark, networks in (("TWELVE", TWELVE), ("LANGUAGE", LANGUAGE), ("OTHERS", others)):
         text = text.replace("{" + mark + "}", table(rows, networks))
     write_text(HERE / "README.md", text)

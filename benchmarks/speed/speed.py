@@ -160,14 +160,14 @@ def memory_of(name: str, n: int, m: int) -> float:
     fit(*data(2000, 50))
     z, y = data(n, m)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak so far
     before = _status("VmRSS")
     fit(z, y)
     return (_status("VmHWM") - before) / z.nbytes
 
 
 def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
 
 

@@ -124,7 +124,7 @@ def main() -> None:
             rows += [row.flat() for row in split_rows(network, split)]
         write_rows(HERE / "rows.csv", rows)
         print(f"{len(rows):5} rows, {network}", flush=True)
-    text = (HERE / "template.md").read_text()
+    text = (HERE / "template.md").read_text(encoding="utf-8")
     text = text.replace("{TWELVE}", table(rows, TWELVE)).replace("{LANGUAGE}", table(rows, LANGUAGE))
     write_text(HERE / "README.md", text)
 

@@ -286,7 +286,7 @@ def main() -> None:
         critical_difference(len(CALIBRATORS), len(shared)),
         HERE / "ranks.svg",
     )
-    text = (HERE / "template.md").read_text()
+    text = (HERE / "template.md").read_text(encoding="utf-8")
     for mark, value in {
         "COVERAGE": coverage(used),
         "SHARED": str(len(shared)),

@@ -117,7 +117,7 @@ def measure(logits: Path, n_seeds: int, n_jobs: int) -> None:
 def render() -> None:
     rows = read_rows(HERE / "rows.csv")
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    text = (HERE / "template.md").read_text()
+    text = (HERE / "template.md").read_text(encoding="utf-8")
     for mark, chosen in (
         ("TWELVE", TWELVE),
         ("OTHERS", [name for name in networks if name not in TWELVE]),

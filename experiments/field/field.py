@@ -59,7 +59,7 @@ def main() -> None:
         measure(candidates, args, HERE / "rows.csv")
     rows = read_rows(HERE / "rows.csv")
     others = [name for name in dict.fromkeys(row["network"] for row in rows) if name not in TWELVE]
-    text = (HERE / "template.md").read_text()
+    text = (HERE / "template.md").read_text(encoding="utf-8")
     for mark, chosen in (("TWELVE", TWELVE), ("OTHERS", others)):
         text = text.replace("{" + mark + "}", table(rows, chosen, beside="rho-norm"))
     write_text(HERE / "README.md", text)

@@ -141,7 +141,7 @@ def test_cards_of_runs_say_the_network(tmp_path):
     for seed, width in ((0, 64), (1, 64), (0, 16)):
         folder = tmp_path / f"run-{seed}-{width}"
         folder.mkdir()
-        (folder / "run.json").write_text(json.dumps(CARD | {"seed": seed, "model_width": width}))
+        (folder / "run.json").write_text(json.dumps(CARD | {"seed": seed, "model_width": width}), encoding="utf-8")
         (folder / "logits.npz").touch()
     thin, first, second = (paper.network_of(path) for path in paper.logits_files([tmp_path]))
     assert first == second  # seeds are pooled
@@ -150,7 +150,7 @@ def test_cards_of_runs_say_the_network(tmp_path):
     assert ("CIFAR-10", "ResNet35") in paper.missing(1, [thin])
     assert ("CIFAR-10", "ResNet35") not in paper.missing(1, [thin, first])
     assert network_name(tmp_path / "run-0-64" / "logits.npz") == "run-0-64"
-    (tmp_path / "run-0-16" / "run.json").write_text("{}")
+    (tmp_path / "run-0-16" / "run.json").write_text("{}", encoding="utf-8")
     with pytest.raises(FileError, match="not the card of a run: it lacks data"):
         paper.network_of(tmp_path / "run-0-16" / "logits.npz")
     with pytest.raises(FileError, match=r"no \.npz files"):
@@ -347,8 +347,8 @@ def test_finished_cells_are_not_run_again(tmp_path):
     assert len(once) == len(seen) == 2 * len(grid.entries)
     kept = read_rows(output)
     assert [r["method"] for r in kept[: len(grid.entries)]] == list(grid.entries)
-    lines = output.read_text().splitlines()
-    output.write_text("\n".join(lines[:5]) + "\n")  # interrupted after four
+    lines = output.read_text(encoding="utf-8").splitlines()
+    output.write_text("\n".join(lines[:5]) + "\n", encoding="utf-8")  # interrupted after four
     seen.clear()
     again = measure(
         grid, [tmp_path / "net.npz"], n_seeds=2, output=output, before=old_rows(output), step=seen.append
@@ -380,7 +380,7 @@ def test_table_from_the_command_line(tmp_path):
     assert "cifar10_resnet18" not in text  # the table has no CIFAR-10
     assert "Needs a GPU: rhocal-paper train --data cifar100 --model resnet34" in text
     n = 2 * len(paper.GRIDS[2].entries)
-    assert len(rows.read_text().splitlines()) == 1 + n
+    assert len(rows.read_text(encoding="utf-8").splitlines()) == 1 + n
     before = rows.read_bytes()
     document = json.loads(run_paper(*order, "--resume", "--json").stdout)
     assert rows.read_bytes() == before
@@ -405,7 +405,7 @@ def test_figures_from_the_command_line(tmp_path, number):
     text = run_paper(f"figure{number}", "--logits", tmp_path / "net.npz", "-o", figure, "--rows", rows).stdout
     assert "reproduced" in text
     assert figure.read_text(encoding="utf-8").startswith("<?xml")
-    with rows.open(newline="") as file:
+    with rows.open(newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     key = "method" if number == 3 else "way"
     assert len({line[key] for line in found}) == (6 if number == 3 else 3)
@@ -418,10 +418,10 @@ def write_run(folder, decay, amplitude, factor):
     """A finished run whose amplitude went like this, and whose logits are this large."""
     folder.mkdir()
     (folder / "run.json").write_text(
-        json.dumps(CARD | {"data": "made.tar.gz", "weight_decay": decay, "model_width": 8})
+        json.dumps(CARD | {"data": "made.tar.gz", "weight_decay": decay, "model_width": 8}), encoding="utf-8"
     )
     lines = [f"{epoch},{size},0.5" for epoch, size in enumerate(amplitude, 1)]
-    (folder / "log.csv").write_text("\n".join(["epoch,amplitude,confidence", *lines]) + "\n")
+    (folder / "log.csv").write_text("\n".join(["epoch,amplitude,confidence", *lines]) + "\n", encoding="utf-8")
     logits, labels = synthetic(200, 4, scale=factor)
     np.savez(folder / "logits.npz", logits_val=logits, labels_val=labels, logits_test=logits, labels_test=labels)
 
@@ -439,7 +439,7 @@ def test_figure_2(tmp_path):
         in text
     )
     assert text.count("amplitude and confidence are positively correlated: reproduced") == 2
-    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + 8
+    assert len((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()) == 1 + 8
     assert (
         "no finished runs" in run_paper("figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr
     )

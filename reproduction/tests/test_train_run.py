@@ -130,7 +130,7 @@ def test_it_learns_and_writes_logits_and_a_log(data, whole):
     assert float(rows[-1]["accuracy"]) == pytest.approx(tune_accuracy, rel=1e-5)
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     assert [float(row["learning_rate"]) for row in rows] == pytest.approx([0.1, 0.1, 0.01, 0.01])
-    card = json.loads((whole / "run.json").read_text())
+    card = json.loads((whole / "run.json").read_text(encoding="utf-8"))
     assert (card["data"], card["model_name"], card["seed"]) == ("stripes", "resnet18", 0)
 
 

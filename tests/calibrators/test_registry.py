@@ -57,7 +57,7 @@ LINE = Method("toy", "toy_method:ToyScaling", "A multiple of the mean norm", {"f
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    (tmp_path / "toy_method.py").write_text(FILE)
+    (tmp_path / "toy_method.py").write_text(FILE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(CALIBRATORS, LINE.name, LINE)
     yield

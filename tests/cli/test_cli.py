@@ -121,7 +121,11 @@ def test_apply_writes_logits_and_csv(folder):
     cal = folder / "t.safetensors"
     run("fit", folder / "one.npz", "-m", "temperature", "-o", cal)
     run("apply", cal, folder / "one.npz", "-o", folder / "out.csv")
-    assert (folder / "out.csv").read_text().startswith("probs_0,probs_1,probs_2,probs_3,predicted,confidence,labels\n")
+    assert (
+        (folder / "out.csv")
+        .read_text(encoding="utf-8")
+        .startswith("probs_0,probs_1,probs_2,probs_3,predicted,confidence,labels\n")
+    )
     run("apply", cal, folder / "one.npz", "-o", folder / "out.npy", "--write", "logits")
     with np.load(folder / "one.npz") as source:
         np.testing.assert_array_equal(np.load(folder / "out.npy"), rhocal.load(cal).transform(source["logits"]))
@@ -137,7 +141,7 @@ def test_compare(folder):
     assert [line["method"] for line in document["summary"]] == ["identity", "temperature", "vector"]
     splits = [(row["network"], row["split"]) for row in document["rows"][::3]]
     assert splits == [("one", "seed 0"), ("one", "seed 1"), ("two", "own")]
-    assert len(rows_file.read_text().splitlines()) == 1 + 9
+    assert len(rows_file.read_text(encoding="utf-8").splitlines()) == 1 + 9
     nll = {line["method"]: line["nll"] for line in document["summary"]}
     assert nll["temperature"] < nll["identity"]
     by_hand = [
@@ -207,7 +211,7 @@ def test_domains_come_from_a_file_of_their_own(folder):
     groups = np.repeat(["day", "night"], 200)
     np.savez(folder / "rooms.npz", logits=logits, labels=labels)
     np.save(folder / "groups.npy", groups)
-    (folder / "groups.csv").write_text("\n".join(["groups", *groups]) + "\n")
+    (folder / "groups.csv").write_text("\n".join(["groups", *groups]) + "\n", encoding="utf-8")
     target = folder / "rooms.safetensors"
     run("fit", folder / "rooms.npz", "-m", "multi-domain", "--groups", folder / "groups.csv", "-o", target)
     cal = rhocal.load(target)
@@ -250,7 +254,7 @@ def test_evaluate_by_group(folder):
     assert "there" in text
     rows = ["a,b,c,d,labels,site"]
     rows += [",".join([*map(str, z), str(y), s]) for z, y, s in zip(logits, labels, site, strict=True)]
-    (folder / "sites.csv").write_text("\n".join(rows))
+    (folder / "sites.csv").write_text("\n".join(rows), encoding="utf-8")
     found = [
         json.loads(run("evaluate", folder / f"sites.{ending}", "--groups", "site", "--json").stdout)
         for ending in ("npz", "csv")

@@ -84,7 +84,7 @@ def test_own_split_and_other_names(tmp_path):
 
 
 def test_text_labels_of_a_csv_file(tmp_path):
-    (tmp_path / "x.csv").write_text("cat,dog,labels\n1.5,2,dog\n0,-1e3,cat\n")
+    (tmp_path / "x.csv").write_text("cat,dog,labels\n1.5,2,dog\n0,-1e3,cat\n", encoding="utf-8")
     split = files.read(tmp_path / "x.csv").calibration_set()
     assert split.labels.tolist() == ["dog", "cat"]
     np.testing.assert_array_equal(split.scores, [[1.5, 2], [0, -1000]])
@@ -162,16 +162,16 @@ def test_writes_and_reads_back(tmp_path, ending):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     target = tmp_path / "x.txt"
-    target.write_text("old")
+    target.write_text("old", encoding="utf-8")
 
     def interrupted():
         with writing(target) as unfinished:
-            unfinished.write_text("half")
+            unfinished.write_text("half", encoding="utf-8")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert target.read_text() == "old"
+    assert target.read_text(encoding="utf-8") == "old"
     assert os.listdir(tmp_path) == ["x.txt"]  # noqa: PTH208
     with pytest.raises(FileError, match="does not exist"), writing(tmp_path / "no" / "x"):
         pass

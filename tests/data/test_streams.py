@@ -362,7 +362,7 @@ def test_what_cannot_be_read_is_said(data, tmp_path):
     (tmp_path / "nothing.npy").touch()
     with pytest.raises(FileError, match="not a single byte"):
         rhocal.stream(tmp_path / "nothing.npy")
-    (tmp_path / "z.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "z.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(FileError, match="block by block"):
         rhocal.stream(tmp_path / "z.csv")
     with pytest.raises(FileError, match="differ in length"):

@@ -140,12 +140,12 @@ def test_command_line(data, file, tmp_path):
     for mine, theirs in zip(read_rows(streamed), read_rows(whole), strict=True):
         assert (mine["split"], mine["method"]) == (theirs["split"], theirs["method"])
         assert mine["nll"] == pytest.approx(theirs["nll"], rel=1e-4)
-    before = streamed.read_text()
+    before = streamed.read_text(encoding="utf-8")
     again = json.loads(
         run("compare", file, "--stream", *options, "-o", streamed, "--resume", "--json", "--workers", "2").stdout
     )
     assert len(again["rows"]) == 4
-    assert streamed.read_text() == before  # nothing was left to do
+    assert streamed.read_text(encoding="utf-8") == before  # nothing was left to do
     refused = run("compare", file, "--stream", *options, "--report", tmp_path / "r.html", code=2)
     assert "--report needs the file in memory" in refused.stderr
     assert "--labels belongs to one file" in run("compare", file, whole, "--labels", whole, code=2).stderr

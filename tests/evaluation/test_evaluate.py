@@ -197,7 +197,7 @@ def test_a_comparison_shows_the_floor(tmp_path):
     from rhocal.evaluation.compare import compare, random_split
     from rhocal.evaluation.rows import read_rows, summary, write_rows
 
-    split = random_split(rhocal.data.predictions.predictions(*synthetic(1000, 4)), 0)
+    split = random_split(rhocal.data.predictions.Predictions.from_arrays(*synthetic(1000, 4)), 0)
     calibration, test = split.calibration.predictions, split.test.predictions
     rows = list(compare("net", [(split, {"temperature": rhocal.TemperatureScaling()})]))
     probs = rhocal.TemperatureScaling().fit(calibration.logits, calibration.labels).predict_proba(test.logits)

@@ -121,7 +121,7 @@ def test_what_cannot_be_used_is_said(tmp_path):
         Monitor().add(np.array([2.0]), np.array([1.0]))
     with pytest.raises(InputError, match="one confidence"):
         Monitor().add(np.ones(3), np.ones(2))
-    (tmp_path / "s.json").write_text("{}")
+    (tmp_path / "s.json").write_text("{}", encoding="utf-8")
     with pytest.raises(FileError, match="not the state"):
         Monitor.load(tmp_path / "s.json")
 
@@ -148,7 +148,7 @@ def test_a_folder_and_a_kill(tmp_path):
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    json.loads(state.read_text())  # whole, whenever it was killed
+    json.loads(state.read_text(encoding="utf-8"))  # whole, whenever it was killed
     said = json.loads(run("monitor", folder, "-s", state, "--json").stdout)
     alone = Monitor()
     probs = rhocal.Identity().fit(logits, labels).predict_proba(logits)
@@ -182,7 +182,7 @@ def test_lines(tmp_path):
     bad = told(tmp_path, lines[:-1] + '\n{"x": 1}\n', "--resume")
     assert bad.returncode == 2
     assert "line 901" in bad.stderr
-    assert json.loads((tmp_path / "s.json").read_text())["n"] == 900  # those before it were taken in
+    assert json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["n"] == 900  # those before it were taken in
     for line, message in (
         ('{"logits": [1, 2], "labels": 1}\n{"logits": [1, 2, 3], "labels": 1}\n', "as many numbers in every line"),
         ('{"logits": [1, NaN, 2], "labels": 1}\n', "lines 901 to 901: logits must be finite"),
@@ -203,12 +203,14 @@ def test_lines_are_taken_in_as_they_come_and_a_kill_loses_none_of_them(tmp_path)
     process.stdin.write(as_lines(logits[:25], labels[:25]).encode())
     process.stdin.flush()
     deadline = time.monotonic() + 60
-    while (not state.exists() or json.loads(state.read_text())["n"] < 25) and time.monotonic() < deadline:
+    while (
+        not state.exists() or json.loads(state.read_text(encoding="utf-8"))["n"] < 25
+    ) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdin.close()
-    assert json.loads(state.read_text())["n"] == 25  # though far fewer than a thousand came, and no end
+    assert json.loads(state.read_text(encoding="utf-8"))["n"] == 25  # though far fewer than a thousand came, and no end
     assert json.loads(told(tmp_path, as_lines(logits, labels)).stdout)["n_samples"] == 60
 
 
@@ -231,26 +233,28 @@ def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
     assert process.stderr.readline().startswith("waiting: ")
     (folder / "1.parquet").write_bytes(whole)
     deadline = time.monotonic() + 60
-    while json.loads(state.read_text())["n"] < 400 and time.monotonic() < deadline:
+    while json.loads(state.read_text(encoding="utf-8"))["n"] < 400 and time.monotonic() < deadline:
         time.sleep(0.02)
     (folder / "0.parquet").unlink()  # cleaned up by somebody; what it said stays counted
-    while "0.parquet" in json.loads(state.read_text())["positions"] and time.monotonic() < deadline:
+    while "0.parquet" in json.loads(state.read_text(encoding="utf-8"))["positions"] and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "stopped" in err
     assert json.loads(out)["n_samples"] == 400
-    assert list(json.loads(state.read_text())["positions"]) == ["1.parquet"]  # does not grow with files that are gone
+    assert list(json.loads(state.read_text(encoding="utf-8"))["positions"]) == [
+        "1.parquet"
+    ]  # does not grow with files that are gone
 
 
 def test_states_of_earlier_versions_are_read(tmp_path):
     monitor = Monitor()
     monitor.add(np.full(30, 0.9), np.r_[np.ones(20), np.zeros(10)])
     monitor.save(tmp_path / "state.json")
-    text = (tmp_path / "state.json").read_text()
+    text = (tmp_path / "state.json").read_text(encoding="utf-8")
     for old, new in (("log_money", "log_wealth"), ("highest", "max_log_wealth"), ("seen", "positions")):
         assert f'"{new}"' in text
         text = text.replace(f'"{new}"', f'"{old}"')
-    (tmp_path / "state.json").write_text(text)
+    (tmp_path / "state.json").write_text(text, encoding="utf-8")
     assert Monitor.load(tmp_path / "state.json") == monitor

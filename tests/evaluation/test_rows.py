@@ -39,9 +39,9 @@ def test_an_interrupted_comparison_goes_on(files):
     output = files / "resumed.csv"
     sources = sorted(files.glob("*.npz"))
     run("compare", *sources, "--methods", "temperature,field", "--seeds", "2", "-o", output)
-    whole = output.read_text()
+    whole = output.read_text(encoding="utf-8")
     lines = whole.splitlines()
-    with output.open("w") as file:  # as if it had been stopped half way
+    with output.open("w", encoding="utf-8") as file:  # as if it had been stopped half way
         file.write("\n".join(lines[:4]) + "\n")
     kept = cells(output)
     run("compare", *sources, "--methods", "temperature,field", "--seeds", "2", "-o", output, "--resume")
@@ -110,6 +110,8 @@ def test_the_processor_time_of_a_fit_is_kept(files):
 
 def test_files_of_earlier_versions_are_read(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("network,split,method,nll,seconds,n_tune,n_test,note\nnet,own,temperature,0.5,0.1,30,40,\n")
+    path.write_text(
+        "network,split,method,nll,seconds,n_tune,n_test,note\nnet,own,temperature,0.5,0.1,30,40,\n", encoding="utf-8"
+    )
     row = Row.from_flat(read_rows(path)[0])
     assert (row.n_calibration, row.n_test, row.values["nll"]) == (30, 40, 0.5)

@@ -221,13 +221,13 @@ def test_shipped_logits():
 def test_shipped_logits_have_their_card(network):
     """Whatever is shipped was trained by `rhocal-paper train`, whose card and log lie beside it."""
     folder = SOURCE / "data" / "shipped" / NETWORKS[network]
-    card = json.loads((folder / "run.json").read_text())
+    card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     for split, n_samples in (("cal", card["n_calibration"]), ("test", card["n_test"])):
         logits, labels = rhocal.demo_logits(split, network)
         assert logits.shape == (n_samples, card["n_classes"])
         assert logits.dtype == np.float32
         assert len(labels) == len(logits)
-    last = (folder / "log.csv").read_text().splitlines()[-1].split(",")
+    last = (folder / "log.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")
     assert int(last[0]) == card["epochs"]
     logits, labels = rhocal.demo_logits("cal", network)
     assert (logits.argmax(1) == labels).mean() == pytest.approx(float(last[4]), abs=1e-5)

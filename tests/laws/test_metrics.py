@@ -204,7 +204,7 @@ def test_isotonic_of_every_small_case():
 
 def test_the_document_tells_what_the_table_tells():
     """docs/metrics.md: one line for every metric, with the direction, range and streaming of the table."""
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -160,7 +160,7 @@ def folder(tmp_path_factory, data):
     np.savez(folder / "runs.npz", plain=np.random.default_rng(0).normal(size=(3, 20, 4)))
     cal.save(folder / "cal.safetensors")
     rows = ["method,network,n_calibration,ece,nll", "a,x,10,.1,2", "b,x,10,.2,1"]
-    (folder / "rows.csv").write_text("\n".join(rows))
+    (folder / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
     return folder
 
 

@@ -240,7 +240,7 @@ def luminance(colour):
 @pytest.mark.parametrize("selector", [":root {", ':root[data-theme="dark"] {', ':root:not([data-theme="light"]) {'])
 def test_contrast(selector):
     """WCAG AA: 4.5 to 1 for every text on every ground it stands on."""
-    css = (files("rhocal") / "reporting" / "templates" / "report.css").read_text()
+    css = (files("rhocal") / "reporting" / "templates" / "report.css").read_text(encoding="utf-8")
     block = css[css.index(selector) :].partition("}")[0]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
     pairs = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("page", "card")]
@@ -316,5 +316,5 @@ def test_compare_writes_a_report(folder):
 
 def test_report_refuses(folder):
     assert ".html" in run("report", folder / "one.npz", "-o", folder / "x.pdf", code=2).stderr
-    (folder / "bad.json").write_text("[1]")
+    (folder / "bad.json").write_text("[1]", encoding="utf-8")
     assert "not a report" in run("report", folder / "bad.json", "-o", folder / "x.html", code=2).stderr

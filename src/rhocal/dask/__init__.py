@@ -122,17 +122,11 @@ class DaskExecutor:
     """Runs a function on blocks where they are: on the workers of the client that is there, else in threads."""
 
     def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
-        tasks = _tasks(work, blocks)
-        distributed = sys.modules.get("distributed")
-        if distributed is not None and _client(distributed) is not None:
-            futures = _client(distributed).compute(tasks)
-            results = (future.result() for future in futures)
+        tasks, client = _tasks(work, blocks), _client()
+        if client is None:
+            yield from map(_without_error, engine.compute(*tasks))
         else:
-            results = iter(engine.compute(*tasks))
-        for result in results:
-            if isinstance(result, RhocalError):
-                raise result
-            yield result
+            yield from (_without_error(future.result()) for future in client.compute(tasks))
 
     def reduce(
         self,
@@ -146,26 +140,33 @@ class DaskExecutor:
         Groups of ``FAN`` blocks, then groups of groups: always the same ones, whoever is quick.
         """
         level = _merge_groups(merge, _tasks(work, blocks))
-        distributed = sys.modules.get("distributed")
-        if progress is not None and distributed is not None and _client(distributed) is not None:
-            futures = _client(distributed).compute(level)
-            for future in distributed.as_completed(futures):
+        client = _client()
+        if progress is not None and client is not None:
+            futures = client.compute(level)
+            for future in sys.modules["distributed"].as_completed(futures):
                 if not isinstance(result := future.result(), RhocalError):
                     progress(result)
             level = [delayed(future) for future in futures]
         while len(level) > 1:
             level = _merge_groups(merge, level)
         (total,) = engine.compute(*level)
-        if isinstance(total, RhocalError):
-            raise total
-        return total
+        return _without_error(total)
 
 
-def _client(distributed: Any) -> Any:
+def _client() -> Any:
+    """The client of a cluster, if there is one."""
+    distributed = sys.modules.get("distributed")
     try:
-        return distributed.default_client()
+        return None if distributed is None else distributed.default_client()
     except ValueError:  # imported, but there is no cluster
         return None
+
+
+def _without_error(result: R | RhocalError) -> R:
+    """The result; an error that a worker returned is raised."""
+    if isinstance(result, RhocalError):
+        raise result
+    return result
 
 
 def _tasks(work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> list[Any]:
