@@ -18,6 +18,7 @@ import numpy as np
 
 from rhocal.data.arrays import scan_scores
 from rhocal.errors import InputError
+from rhocal.numerics.special import dot
 from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Profile:
     @cached_property
     def spread(self) -> float:
         """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched."""
-        return float(self.weights @ (self.top - self.mean))
+        return float(dot(self.weights, self.top - self.mean))
 
     @property
     def mean(self) -> Vector:
