@@ -1,4 +1,4 @@
-"""How sure the network is of one class against all others, as a probability or as log-odds."""
+"""The score of one class against all others, as a probability or as log-odds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rhocal.calibrators.binary.formulas import log_odds, top_log_odds
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import without_noise
 from rhocal.numerics.threads import row_blocks
 
@@ -17,17 +19,12 @@ if TYPE_CHECKING:
 
 ScoreKind = Literal["probs", "log-odds"]
 
-LARGEST = 1e100
-"""Log-odds are cut here, so that products with them stay finite."""
-
 
 @dataclass(frozen=True)
 class ClassScores:
     """The scores of every class for a fit, one class at a time: a table of all would be twice the logits in float64.
 
     They are those of ``formulas.class_scores``, to the last bit: a map is looked up where it was fitted.
-
-    log p/(1 − p) of the top class is z₁ − log Σ_{j ≠ 1} e^{z_j}: taken from p itself it would be lost where p rounds to 1.
     """
 
     logits: Floats
@@ -48,27 +45,17 @@ class ClassScores:
             largest[rows] = z.max(axis=1)
             total[rows] = np.exp(z - largest[rows, None]).sum(axis=1)
             if score_kind == "log-odds":
-                z[np.arange(len(z)), predicted[rows]] = -np.inf
-                second = z.max(axis=1)
-                rest = np.log(np.exp(z - second[:, None]).sum(axis=1))
-                top[rows] = np.minimum(largest[rows] - second - rest, LARGEST)
+                top[rows] = top_log_odds(NUMPY, z, predicted[rows, None] == np.arange(z.shape[1]))[:, 0]
         return cls(logits, score_kind, predicted, largest, total, top)
 
     def of_class(self, column: int) -> Vector:
         """The score of one class in every sample."""
-        return without_noise(self._of_class(column))
+        shifted = self.logits[:, column].astype(np.float64) - self.largest
+        if self.score_kind == "probs":
+            return without_noise(np.exp(shifted) / self.total)
+        top, n_classes = self.predicted == column, self.logits.shape[1]
+        return without_noise(log_odds(NUMPY, shifted, self.total, top, self.top_log_odds, n_classes))
 
     def of_top(self) -> Vector:
         """The score of the predicted class of every sample."""
         return without_noise(1 / self.total if self.score_kind == "probs" else self.top_log_odds)
-
-    def _of_class(self, column: int) -> Vector:
-        shifted = self.logits[:, column].astype(np.float64) - self.largest
-        if self.score_kind == "probs":
-            return np.exp(shifted) / self.total
-        top = self.predicted == column
-        if self.logits.shape[1] == 2:
-            return np.where(top, self.top_log_odds, -self.top_log_odds)
-        log_p = np.maximum(shifted - np.log(self.total), -LARGEST)
-        log_p[top] = -1  # replaced below; its own value could be 0
-        return np.where(top, self.top_log_odds, log_p - np.log1p(-np.exp(log_p)))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.binary.class_scores import LARGEST
 from rhocal.data.predictions import SMALLEST_PROB
 
 if TYPE_CHECKING:
     from rhocal.numerics.ops import Formula, Ops, Parameters, Value
+
+MAX_LOG_ODDS = 1e100
+"""Log-odds are cut here, so that products with them stay finite."""
 
 NONE = float("-inf")
 """The logit of a class that is left out."""
@@ -59,35 +61,39 @@ def one_sided(ops: Ops, factor: Value, p: Value) -> Value:
 
 
 def class_scores(ops: Ops, parameters: Parameters, logits: Value) -> Value:
-    """Probability or log-odds of every class: the numbers of ``ClassScores.of_class``."""
+    """Probability or log-odds of every class."""
     shifted = logits - ops.max(logits)
     e = ops.exp(shifted)
     total = ops.sum(e)
     if parameters["score_kind"] == "probs":
         return ops.round_noise(e / total)
     top = ops.first_max(logits, parameters["order"])
-    odds = top_log_odds(ops, logits, top)
-    if parameters["n_classes"] == 2:
-        return ops.round_noise(ops.where(top, odds, -odds))
-    log_p = ops.maximum(shifted - ops.log(total), -LARGEST)
+    return ops.round_noise(log_odds(ops, shifted, total, top, top_log_odds(ops, logits, top), parameters["n_classes"]))
+
+
+def log_odds(ops: Ops, shifted: Value, total: Value, top: Value, odds: Value, n_classes: int) -> Value:
+    """Log-odds from logits minus the largest and Σ of their exponentials; ``odds`` where ``top``."""
+    if n_classes == 2:
+        return ops.where(top, odds, -odds)
+    log_p = ops.maximum(shifted - ops.log(total), -MAX_LOG_ODDS)
     # Of a class that is not the top one p ≤ 1/2; the top one's own place is filled by its odds.
     rest = ops.log1p(-ops.minimum(ops.exp(log_p), 0.5))
-    return ops.round_noise(ops.where(top, odds, log_p - rest))
+    return ops.where(top, odds, log_p - rest)
 
 
 def top_score(ops: Ops, parameters: Parameters, logits: Value) -> Value:
-    """Probability or log-odds of the predicted class: the numbers of ``ClassScores.of_top``."""
+    """Probability or log-odds of the predicted class."""
     if parameters["score_kind"] == "probs":
         return ops.round_noise(1.0 / ops.sum(ops.exp(logits - ops.max(logits))))
     return ops.round_noise(top_log_odds(ops, logits, ops.first_max(logits, parameters["order"])))
 
 
 def top_log_odds(ops: Ops, logits: Value, top: Value) -> Value:
-    """Largest logit minus the log-sum of the others."""
+    """Largest logit minus the log-sum of the others: log p/(1 − p), which p itself would lose where it rounds to 1."""
     others = ops.where(top, NONE, logits)
     second = ops.max(others)
     rest = ops.log(ops.sum(ops.exp(others - second)))
-    return ops.minimum(ops.max(logits) - second - rest, LARGEST)
+    return ops.minimum(ops.max(logits) - second - rest, MAX_LOG_ODDS)
 
 
 def log(ops: Ops, p: Value) -> Value:

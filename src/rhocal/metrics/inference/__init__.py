@@ -21,21 +21,7 @@ from rhocal.metrics.inference.paired import (
 from rhocal.metrics.inference.power import RequiredSize, samples_needed, typical_confidences
 
 __all__ = [
-    "Difference",
-    "Floor",
-    "Interval",
-    "Outcome",
-    "RequiredSize",
-    "calibration_tests",
-    "differences",
-    "differences_to_reference",
-    "floor",
-    "floors",
-    "holm",
-    "interval",
-    "intervals",
-    "paired_differences",
-    "samples_needed",
-    "typical_confidences",
-    "wilson",
-]
+    "Difference", "Floor", "Interval", "Outcome", "RequiredSize", "calibration_tests", "differences",
+    "differences_to_reference", "floor", "floors", "holm", "interval", "intervals", "paired_differences",
+    "samples_needed", "typical_confidences", "wilson",
+]  # fmt: skip

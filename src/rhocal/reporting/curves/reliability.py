@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import accuracy_interval, consistency_band
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import N_BINS, BinSums, equal_width
+from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
@@ -65,7 +66,6 @@ def reliability(
     sums, low, high = _bins(scored, n_bins, scheme)
     band = consistency_band(scored, sums, scheme, n_bins, n_replicates, seed)
     interval = accuracy_interval(sums, n_replicates, seed)
-    total = sums.weight.sum()
     return Reliability(
         scheme,
         n_bins,
@@ -76,16 +76,15 @@ def reliability(
         sums.accuracy,
         *band,
         *interval,
-        float(sums.confidence.sum() / total),
-        float(sums.correct.sum() / total),
+        scored.mean_confidence,
+        scored.accuracy,
         sums.error(1),
     )
 
 
 def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Vector]:
     if scheme == "width":
-        place = equal_width(scored.confidence, n_bins)
-        sums = BinSums.from_bins(place, scored.confidence, scored.correct, n_bins=n_bins, weights=scored.weights)
+        sums = equal_width_sums(scored, n_bins)
         kept = np.flatnonzero(sums.weight > 0)
         return sums.nonempty(), kept / n_bins, (kept + 1) / n_bins
     ranked = scored.ranked

@@ -9,11 +9,11 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.errors import InputError
+from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import curve_band
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.smooth import smooth_ece
-from rhocal.numerics.bins import BinSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def smooth_reliability(
     if bandwidth is not None:
         validate_options({"bandwidth": bandwidth})
     scored = Scored.from_arrays(probs, labels, sample_weight, kind)
-    cells = BinSums.of(scored.confidence, scored.correct, n_bins=N_CELLS, weights=scored.weights).nonempty()
+    cells = equal_width_sums(scored, N_CELLS).nonempty()
     x, total = cells.mean, float(cells.weight.sum())
     cumulative = np.cumsum(cells.weight) / total
     first = int(np.searchsorted(cumulative, TAIL_SHARE))

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import Predictions
-from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError
+from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.classwise import class_errors, class_sums
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
-from rhocal.numerics.bins import N_BINS, BinSums
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,15 +40,9 @@ def histogram(
     """The confidence histogram, with mean confidence and accuracy (paper, Fig. 3)."""
     validate_options({"n_bins": n_bins})
     samples = Scored.from_arrays(probs, labels, sample_weight, kind)
-    sums = BinSums.of(samples.confidence, samples.correct, n_bins=n_bins, weights=samples.weights)
-    total = sums.weight.sum()
-    return Histogram(
-        np.arange(n_bins + 1) / n_bins,
-        sums.weight,
-        sums.weight / total,
-        float(sums.confidence.sum() / total),
-        float(sums.correct.sum() / total),
-    )
+    weight = equal_width_sums(samples, n_bins).weight
+    edges = np.arange(n_bins + 1) / n_bins
+    return Histogram(edges, weight, weight / weight.sum(), samples.mean_confidence, samples.accuracy)
 
 
 @dataclass(frozen=True)
@@ -82,10 +74,8 @@ def class_heat(
 ) -> ClassHeat:
     """The classwise heat map of the ``most`` worst classes."""
     validate_options({"n_bins": n_bins})
-    if labels is None:
-        raise InputError("labels are missing; a metric needs one label for each sample")
-    data = Predictions.from_arrays(probs, labels, weights=sample_weight, name=kind, spec=InputSpec(kind, classes))
-    return class_heat_from_scored(Scored.from_predictions(data), n_bins=n_bins, most=most)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes)
+    return class_heat_from_scored(scored, n_bins=n_bins, most=most)
 
 
 def class_heat_from_scored(scored: Scored, *, n_bins: int = N_BINS, most: int = MAX_CLASSES) -> ClassHeat:

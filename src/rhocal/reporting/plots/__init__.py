@@ -17,21 +17,7 @@ from rhocal.reporting.plots.style import save
 from rhocal.reporting.plots.training import amplitude_histogram, amplitude_over_epochs, confidence_histogram
 
 __all__ = [
-    "alpha_curve",
-    "amplitude_histogram",
-    "amplitude_over_epochs",
-    "class_heat",
-    "confidence_histogram",
-    "confidence_map",
-    "grid",
-    "histogram",
-    "learning_curve",
-    "migration",
-    "pareto",
-    "reliability",
-    "rho_grid",
-    "risk_coverage",
-    "save",
-    "smooth",
-    "temperature",
-]
+    "alpha_curve", "amplitude_histogram", "amplitude_over_epochs", "class_heat", "confidence_histogram",
+    "confidence_map", "grid", "histogram", "learning_curve", "migration", "pareto", "reliability", "rho_grid",
+    "risk_coverage", "save", "smooth", "temperature",
+]  # fmt: skip

@@ -50,16 +50,8 @@ def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> A
     )  # fmt: skip
     if counts:
         for k, n in enumerate(curve.weight):
-            ax.text(
-                left[k] + width[k] / 2,
-                0.015,
-                short_count(n),
-                ha="center",
-                va="bottom",
-                fontsize=6,
-                rotation=90,
-                zorder=6,
-            )
+            middle, text = left[k] + width[k] / 2, {"ha": "center", "va": "bottom", "fontsize": 6, "rotation": 90}
+            ax.text(middle, 0.015, short_count(n), **text, zorder=6)
     ax.text(0.03, 0.97, f"{'ECE' if curve.scheme == 'width' else 'AdaECE'} {curve.ece:.4f}", va="top", zorder=6)
     return ax
 
