@@ -9,7 +9,7 @@
  *     ...
  *
  * The first argument that is wrong raises a TypeError or a ValueError that names it, and everything taken after it is
- * empty. So an entry asks only once, with run_kernel(), whether every argument is right. end_call() releases the arrays.
+ * empty. So an entry checks only once, with run_kernel(), whether every argument is right. end_call() releases the arrays.
  *
  * An array is any object with a buffer. Checked are format, item size, shape and C-contiguity; an array that is written
  * to must be writable and aligned, and must not share memory with another argument. One that is only read may lie at any
@@ -313,7 +313,7 @@ static int run_kernel(Call *call, Subnormals subnormals)
     return 1;
 }
 
-/* Release everything; says whether the kernel ran. */
+/* Release everything; returned is whether the kernel ran. */
 static int end_call(Call *call)
 {
     if (call->is_running) {

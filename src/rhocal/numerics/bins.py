@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 N_BINS = 10
-"""Bins of a calibration error unless a caller says otherwise, as in the paper."""
+"""Bins of a calibration error by default, as in the paper."""
 
 ON_THE_EDGE = 1e-7
 """Largest distance above an edge at which a value still counts as on it: the rounding of single precision."""

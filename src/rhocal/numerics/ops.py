@@ -147,7 +147,7 @@ class Ops(ABC):
         return self.log(self.maximum(x, self.tiny))
 
     def rho_norm(self, x: Value, rho: Value, *, center: bool) -> Value:
-        """(Σ|x_j|^ρ)^(1/ρ) of every row, with the row mean taken away if asked.
+        """(Σ|x_j|^ρ)^(1/ρ) of every row, of rows minus their mean with ``center``.
 
         The largest size is taken out, or powers would overflow in single precision.
         """
@@ -207,7 +207,7 @@ class Ops(ABC):
         """min(λp, limit) with λ such that the entries that are not spared sum to ``total``, where one is above the limit.
 
         Rows in which that cannot be stay as they are. One entry of a row is spared; ``order`` numbers the columns. With the
-        k largest at the limit λ would be (total − k·limit) / (sum of the others). The λ wanted is the largest of these:
+        k largest at the limit λ would be (total − k·limit) / (sum of the others). The solution is the largest of these:
         Σ min(λp, limit) is the smallest over k of k·limit + λ·(sum of the others), and increases with λ.
         """
         n_others = self.max(order)

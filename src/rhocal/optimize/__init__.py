@@ -1,8 +1,8 @@
 """The only package that calls an optimizer.
 
-A solver takes a function with derivatives and returns a ``Minimum`` that states whether it converged. It knows neither samples
-nor classes; what a fit minimizes belongs in ``rhocal.objectives``. SciPy is imported when a solver is called, so that
-`rhocal --help` and applying a saved calibrator do not load it.
+A solver takes a function with derivatives and returns a ``Minimum`` that states whether it converged. It depends on
+neither samples nor classes; what a fit minimizes belongs in ``rhocal.objectives``. SciPy is imported when a solver is called,
+so that `rhocal --help` and applying a saved calibrator do not load it.
 """
 
 from rhocal.optimize.bivariate import newton_2d

@@ -1,6 +1,6 @@
 """The curves L of all samples, tabulated: after one pass over the logits every evaluation costs O(n_samples).
 
-Around a centre the axis log σ is cut into rings, each reaching from one half of its middle scale to twice that. In a ring L
+Around a center the axis log σ is cut into rings, each reaching from one half of its middle scale to twice that. In a ring L
 is the polynomial of degree 14 that meets L, L′ and L″ at five nodes, which are to each other as 3 : 4 : 6 : 9 : 12. So one
 exponential of every logit gives all five, and they lie almost where the error of such a polynomial is smallest. In complex
 log σ the nearest singularity of L lies atan(π / log(m − 1)) from the real axis (m − 1 rivals at one gap g:
@@ -36,17 +36,17 @@ RING = 2 * np.log(2)
 """Width of a ring in log σ: two octaves."""
 
 REACH = 0.999 * RING / 2
-"""How far around its middle a ring is asked: not to the last digit."""
+"""How far around its middle, in log σ, a ring is evaluated: not to the last digit."""
 
 NODES = np.array(FIVE) / FIVE[2]
 """Scales at the nodes of a ring, in units of its middle."""
 
 DEGREE = 14
 
-AT_A_TIME = 1 << 14
+N_EVALUATED_SAMPLES = 1 << 14
 """Samples whose polynomials are evaluated together."""
 
-FEW_STRAYS = 0.02
+MAX_SHARE_DIRECT = 0.02
 """If no more than this share of the samples is outside the rings built, these are evaluated directly."""
 
 
@@ -62,16 +62,16 @@ class Table:
 
     def take(self, rows: NDArray[np.intp], profile: Profile) -> Table:
         """The table of some of the samples, whose profile is given."""
-        centre = self.log_center[rows] if isinstance(self.log_center, np.ndarray) else self.log_center
-        return Table(profile, centre, {ring: part.take(rows, axis=1) for ring, part in self.rings.items()})
+        center = self.log_center[rows] if isinstance(self.log_center, np.ndarray) else self.log_center
+        return Table(profile, center, {ring: part.take(rows, axis=1) for ring, part in self.rings.items()})
 
     def followed_by(self, others: Sequence[Table], profile: Profile) -> Table:
         """The table of these samples and those of other tables after them, whose profile is given."""
         tables = [self, *others]
-        centres = [np.asarray(table.log_center) for table in tables]
-        centre: float | Vector = float(centres[0]) if centres[0].ndim == 0 else np.concatenate(centres)
+        centers = [np.asarray(table.log_center) for table in tables]
+        center: float | Vector = float(centers[0]) if centers[0].ndim == 0 else np.concatenate(centers)
         rings = {ring: np.concatenate([table.rings[ring] for table in tables], axis=1) for ring in self.rings}
-        return Table(profile, centre, rings)
+        return Table(profile, center, rings)
 
     def curve(self, scale: Vector, order: int = 2) -> Curve:
         """L and its derivatives up to an order (1, 2 or 3) of every sample at its own scale."""
@@ -86,7 +86,7 @@ class Table:
         out = np.empty((order + 1, len(scale)))
         for k in range(low, high + 1):
             rows = np.flatnonzero(ring == k)
-            if k in self.rings or len(rows) > FEW_STRAYS * len(scale):
+            if k in self.rings or len(rows) > MAX_SHARE_DIRECT * len(scale):
                 out[:, rows] = derivatives(self._ring(k).take(rows, axis=1), scale[rows], self._middle(k, rows), order)
             elif len(rows):
                 out[:, rows] = self.profile.take(rows).curve(scale[rows], order).orders
@@ -132,13 +132,13 @@ class Table:
         if orders is not None:
             return Curve(orders)
         at = (np.log(scale) - self.log_center) / RING
-        centre = np.broadcast_to(self.log_center, at.shape)
+        center = np.broadcast_to(self.log_center, at.shape)
         out = np.empty((order + 1, len(scale)))
 
         def work(start: int) -> None:
-            rows = slice(start, start + AT_A_TIME)
+            rows = slice(start, start + N_EVALUATED_SAMPLES)
             t, own = 2 * (at[rows] - middle), scale[rows]
-            own_middle = centre[rows] + RING * middle
+            own_middle = center[rows] + RING * middle
             if np.abs(t).max() <= 1:
                 out[:, rows] = derivatives(c[:, rows], own, own_middle, order)
                 return
@@ -146,7 +146,7 @@ class Table:
             clipped = np.where(inside == t, own, np.exp(own_middle + RING * inside / 2))
             out[:, rows] = _with_tangent(derivatives(c[:, rows], clipped, own_middle, order), own, clipped).orders
 
-        in_threads(work, range(0, len(scale), AT_A_TIME))
+        in_threads(work, range(0, len(scale), N_EVALUATED_SAMPLES))
         return Curve(tuple(out))
 
     def _middle(self, ring: int, rows: NDArray[np.intp]) -> float | Vector:
@@ -275,12 +275,12 @@ def derivatives(c: NDArray[np.float64], scale: Vector, log_middle: float | Vecto
     np.maximum(taylor[0], 0, out=taylor[0])  # a rounding error must not make a confidence larger than 1
     # From derivatives in u = log σ to derivatives in σ: σ L′ = L_u, σ² L″ = L_uu − L_u, σ³ L‴ = L_uuu − 3 L_uu + 2 L_u
     in_log = [d * factorial(k) / np.log(2) ** k for k, d in enumerate(taylor)]
-    found = [in_log[0], in_log[1] / scale]
+    in_scale = [in_log[0], in_log[1] / scale]
     if order > 1:
-        found.append((in_log[2] - in_log[1]) / scale / scale)
+        in_scale.append((in_log[2] - in_log[1]) / scale / scale)
     if order > 2:
-        found.append((in_log[3] - 3 * in_log[2] + 2 * in_log[1]) / scale / scale / scale)
-    return tuple(found)
+        in_scale.append((in_log[3] - 3 * in_log[2] + 2 * in_log[1]) / scale / scale / scale)
+    return tuple(in_scale)
 
 
 def tabulate(profile: Profile, plan: PassPlan, key: str = COMMON) -> Profile:

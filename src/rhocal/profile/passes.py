@@ -1,6 +1,6 @@
 """Passes over the logits: everything that a fit of scales ever reads from them, block by block.
 
-A profile asks for these and nothing else, so logits may lie in memory or come from elsewhere. ``z`` is a row of logits and
+A profile reads these and nothing else, so logits may lie in memory or on a device. ``z`` is a row of logits and
 ``top`` its largest entry; curves are those of z − top.
 """
 
@@ -50,7 +50,7 @@ class Curve:
     """L and its first derivatives of every sample at its own scale, for logits whose largest entry is 0."""
 
     orders: tuple[Vector, ...]
-    """L, L′, … as far as was asked for."""
+    """L, L′, … up to the order that was computed."""
 
     @property
     def value(self) -> Vector:
@@ -117,7 +117,7 @@ class ArrayPasses:
 
     @cached_property
     def logits(self) -> Floats:
-        """The rows themselves, copied when first asked for: a search on a table never asks for those of a mini-batch."""
+        """The rows themselves, copied when first read: a search on a table never reads those of a mini-batch."""
         return self.source if self.rows is None else self.source[self.rows]
 
     def take(self, rows: NDArray[np.intp]) -> ArrayPasses:

@@ -212,10 +212,10 @@ class Profile:
         names = [f"norm {rho:g}{' centred' if center else ''}" for rho in rhos]
         missing = [rho for rho, name in zip(rhos, names, strict=True) if name not in self.kept]
         if missing:
-            found = iter(self._passes(f"the norm for rho = {missing[0]:g}").norms(missing, center=center).T)
+            read = iter(self._passes(f"the norm for rho = {missing[0]:g}").norms(missing, center=center).T)
             for name in names:
                 if name not in self.kept:
-                    self.kept[name] = np.ascontiguousarray(next(found))
+                    self.kept[name] = np.ascontiguousarray(next(read))
         return [self.kept[name] for name in names]
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:

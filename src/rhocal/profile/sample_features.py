@@ -24,7 +24,7 @@ class SampleFeatures(Protocol):
     """The domain of every sample, where it is known."""
 
     def norm(self, rho: Value, *, center: bool) -> Value:
-        """‖z‖_ρ, with the mean of the row taken away if asked."""
+        """‖z‖_ρ, minus the mean of the row with ``center``."""
 
     def centered_top(self, k: int) -> Value:
         """The k largest logits, largest first, minus the mean of the row; fewer if there are fewer classes."""

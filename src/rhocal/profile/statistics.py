@@ -46,7 +46,7 @@ class HasCurve(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What an objective knows besides the statistics. ``weights`` sum to 1."""
+    """What an objective reads besides the statistics. ``weights`` sum to 1."""
 
     correct: Vector
     weights: Vector

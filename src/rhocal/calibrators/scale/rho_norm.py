@@ -66,7 +66,7 @@ class RhoNormScaling(ScaleCalibrator):
         Smooth the maximum as the paper does, κ·log Σ exp(p_j/κ), over the two largest probabilities. Not needed: the top
         class of a sample never changes here, so the plain maximum (None) is already smooth.
     batch_size
-        Size of the mini-batch whose square calibration error is meant; None: what the objective says (128).
+        Size of the mini-batch whose square calibration error is meant; None: that of the objective (128).
     center
         Take the mean of each row away before the norm. softmax does not see that mean, the norm does.
     solver

@@ -183,7 +183,7 @@ class ScaleSearch:
 
 
 def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
-    """Some of the samples, as often as their weight says, spread evenly over all: sorted data is no worse than shuffled."""
+    """Some of the samples, in proportion to their weights, spread evenly over all: sorted data is no worse than shuffled."""
     reached = np.cumsum(weights)
     return np.minimum(np.searchsorted(reached, (np.arange(n) + 0.5) * (reached[-1] / n)), len(weights) - 1)
 
@@ -191,8 +191,8 @@ def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
 def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]:
     """Between which log scales a fit may search.
 
-    If no sample is wrong, every proper objective wants an infinite scale. Then the largest scale allowed is the one whose
-    mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
+    If no sample is wrong, the optimum of every proper objective is an infinite scale. Then the largest scale allowed is the
+    one whose mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
     """
     unit = -log_spread
     low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
