@@ -44,7 +44,7 @@ def export(
     typer.echo(
         f"saved {target}: {done.output} holds {done.holds} calibrated with {cal.name}{replaced} (opset {done.opset})"
     )
-    whole = "not run: its inputs cannot be made up" if done.whole_model is None else f"{done.whole_model:.1e}"
+    whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(
         f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores; "
         f"whole model {whole}"

@@ -54,7 +54,9 @@ def monitor(
         str, typer.Argument(help="A folder of Parquet files that grows, or `-`: lines of JSON on standard input.")
     ],
     *,
-    state: Annotated[Path, typer.Option("-s", "--state", help="The JSON file that remembers; it is made if absent.")],
+    state: Annotated[
+        Path, typer.Option("-s", "--state", help="The JSON file that keeps the state; it is created if absent.")
+    ],
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Calibrate the logits first.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Chance of a false alarm over the whole stream; 0.05 unless given.")
@@ -72,7 +74,7 @@ def monitor(
         bool,
         typer.Option(
             "--resume",
-            help="Standard input goes on where the last run stopped. Without this it begins anew: known lines are passed over.",
+            help="Standard input continues where the last run stopped. Without this, lines counted before are skipped.",
         ),
     ] = False,
     kind: KindOption = "logits",
@@ -104,7 +106,7 @@ def monitor(
                 typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
                 before = True
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on", err=True)
+        typer.echo("stopped; the same command continues", err=True)
     watched.save(state)
     _show(watched, as_json=as_json)
     if watched.alarm:
@@ -122,7 +124,7 @@ def _begun(state: Path, options: dict[str, Any]) -> Monitor:
     for name, value in given.items():
         if getattr(watched, name) != value:
             raise InputError(
-                f"{state} was begun with --{name.replace('_', '-')} {getattr(watched, name):g}; this cannot change on the way"
+                f"{state} was begun with --{name.replace('_', '-')} {getattr(watched, name):g}; this cannot change later"
             )
     return watched
 
@@ -235,13 +237,17 @@ def _arriving() -> Iterator[list[bytes]]:
 def _show(watched: Monitor, *, as_json: bool) -> None:
     from rhocal.reporting import tables
 
-    found = watched.values()
+    summary = watched.values()
     if as_json:
-        print_json(found)
+        print_json(summary)
         return
-    flat = {"samples": found["n_samples"], "p-value, valid at any time": found["p_value"], "alarm": found["alarm"]}
+    flat = {
+        "samples": summary["n_samples"],
+        "p-value, valid at any time": summary["p_value"],
+        "alarm": summary["alarm"],
+    }
     if watched.alarm_at is not None:
         flat["alarm at sample"] = watched.alarm_at
     for name in ("all", "recent", "rolling"):
-        flat |= {f"{key}, {name}": value for key, value in found[name].items() if key != "weight"}
+        flat |= {f"{key}, {name}": value for key, value in summary[name].items() if key != "weight"}
     tables.console().print(tables.pairs(flat, "monitor"))

@@ -49,12 +49,12 @@ def power(
     else:
         assert accuracy is not None
         confidence, what = typical_confidences(accuracy), f"typical confidences of a model with accuracy {accuracy:g}"
-    found = samples_needed(confidence, excesses, power=chance, level=level)
+    sizes = samples_needed(confidence, excesses, power=chance, level=level)
     if as_json:
-        print_json({"power": chance, "level": level, "needed": [vars(needed) for needed in found]})
+        print_json({"power": chance, "level": level, "needed": [vars(needed) for needed in sizes]})
         return
     table = Table("true ECE", "samples needed", "a perfect model then scores", title=what, title_justify="left")
-    for needed in found:
+    for needed in sizes:
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
         table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
     tables.console().print(table)

@@ -126,10 +126,10 @@ def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -
                     "label of each column, in order"
                 )
         order = np.argsort(names, kind="stable")
-        found = np.searchsorted(names[order], labels)
+        positions = np.searchsorted(names[order], labels)
     except TypeError as error:
         raise InputError(f"labels and classes must be of one sortable type: {error}") from error
-    codes = order[np.minimum(found, m - 1)]
+    codes = order[np.minimum(positions, m - 1)]
     unseen = names[codes] != labels
     if np.any(unseen):
         shown = ", ".join(repr(value) for value in np.unique(labels[unseen])[:5].tolist())

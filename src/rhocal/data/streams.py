@@ -86,15 +86,15 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
 def _paths(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir() and path.suffix != ".zarr":
-        found = sorted(path.glob("*.parquet"))
-        if not found:
+        paths = sorted(path.glob("*.parquet"))
+        if not paths:
             raise FileError(f"{path}: a folder without .parquet files")
-        return found
+        return paths
     if globs.has_magic(source):
-        found = [Path(name) for name in sorted(globs.glob(source))]  # noqa: PTH207 - absolute patterns too
-        if not found:
+        paths = [Path(name) for name in sorted(globs.glob(source))]  # noqa: PTH207 - absolute patterns too
+        if not paths:
             raise FileError(f"{source}: no file fits this pattern")
-        return found
+        return paths
     return [path]
 
 
