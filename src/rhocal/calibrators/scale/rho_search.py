@@ -143,8 +143,10 @@ class GapObjective:
         self.is_compiled = kernels.is_enabled and all(part.flags.c_contiguous for part in self.samples)
         self.ring: tuple[Vector, float] | None = None
         """The polynomials of the ring used last, and its middle."""
-        self.own_ring = curves.own_ring if self.is_compiled and isinstance(curves, Table) else None
+        self.own_ring: tuple[Vector, Vector] | None = None
         """The polynomials of rings around every sample's own scale, and their middles."""
+        if self.is_compiled and isinstance(curves, Table) and isinstance(curves.log_center, np.ndarray):
+            self.own_ring = curves.own_ring
         self.last: tuple[Vector, float, float, Vector] | None = None
         """The norm and the point evaluated last, and the confidences there."""
 
