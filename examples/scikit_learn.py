@@ -15,7 +15,7 @@ X, y = make_classification(4000, 20, n_informative=6, n_redundant=10, n_classes=
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 plain = make_pipeline(StandardScaler(), GaussianNB()).fit(X_train, y_train)
-calibrated = CalibratedClassifier(make_pipeline(StandardScaler(), GaussianNB()), "rho-norm", cv=5).fit(X_train, y_train)
+calibrated = CalibratedClassifier(make_pipeline(StandardScaler(), GaussianNB()), cv=5).fit(X_train, y_train)
 
 ece = scorer("ece", n_bins=15)
 for name, model in (("naive Bayes", plain), ("calibrated", calibrated)):

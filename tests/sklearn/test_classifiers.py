@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from rhocal.errors import InputError
 from rhocal.metrics import nll
 from rhocal.sklearn import CalibratedClassifier
 
@@ -101,16 +102,18 @@ def test_labels_of_any_kind(name, estimator, kind):
     np.testing.assert_allclose(model.predict_proba(x_test), numbered.predict_proba(x_test), atol=1e-9)
 
 
-def test_frames_with_named_columns(name, estimator):
+def test_frames_with_named_columns(estimator):
     x, y, x_test, _ = data()
     columns = [f"f{k}" for k in range(x.shape[1])]
     frame, test = pd.DataFrame(x, columns=columns), pd.DataFrame(x_test, columns=columns)
     labels = pd.Series(LABELS["numbers"][y], index=np.arange(600) + 50)
     model = calibrated(estimator).fit(frame, labels)
-    if name != "catboost":  # it keeps names in feature_names_
-        assert model.feature_names_in_.tolist() == columns
+    assert model.feature_names_in_.tolist() == columns
+    assert not hasattr(calibrated(clone(estimator)).fit(x, y), "feature_names_in_")
     arrays = calibrated(clone(estimator)).fit(x, y)
     np.testing.assert_allclose(model.predict_proba(test), arrays.predict_proba(x_test), atol=1e-9)
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        model.predict_proba(test[columns[::-1]])
     pd.testing.assert_frame_equal(test, pd.DataFrame(x_test, columns=columns))
 
 
@@ -175,3 +178,11 @@ def test_the_default_method(estimator):
     probs = CalibratedClassifier(estimator, cv=3).fit(x, y).predict_proba(x_test)
     raw = CalibratedClassifier(estimator, "identity", cv=3).fit(x, y).predict_proba(x_test)
     assert nll(probs, y_test) < 1.05 * nll(raw, y_test)
+
+
+def test_columns_in_another_order_than_a_fitted_classifier_had():
+    x, y, _, _ = data()
+    frame = pd.DataFrame(x, columns=list("abcdefghij"))
+    fitted = lightgbm().fit(frame[:300], y[:300])
+    with pytest.raises(InputError, match=r"column 0 of X is 'j' where fit had 'a'"):
+        calibrated(fitted, cv="prefit").fit(frame.iloc[300:, ::-1], y[300:])

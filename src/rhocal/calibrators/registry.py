@@ -149,6 +149,9 @@ METHODS = (
     ),
 )
 
+DEFAULT_METHOD = "auto"
+"""What is fitted where no method is named."""
+
 CALIBRATORS: dict[str, Method] = {method.name: method for method in METHODS}
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
+    _check_feature_names,
     _check_sample_weight,
     assert_all_finite,
     check_is_fitted,
@@ -24,7 +25,9 @@ from sklearn.utils.validation import (
 )
 
 from rhocal.calibrators import Calibrator, calibrator
+from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.sklearn.features import check_column_order
 from rhocal.sklearn.members import HeldOut, Member, fit_member, hold_out, pool
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     estimator
         The classifier; logistic regression if not given. Its ``decision_function`` is taken as logits if it has a column for
-        each class, else its ``predict_proba``.
+        each class, else the logarithm of its ``predict_proba``.
     method
         The name of a method, or a calibrator (its options are then ``method__objective`` and so on).
     cv
@@ -62,7 +65,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def __init__(
         self,
         estimator: Any = None,
-        method: str | Calibrator = "rho-norm",
+        method: str | Calibrator = DEFAULT_METHOD,
         *,
         cv: Any = 5,
         ensemble: bool | str = "auto",
@@ -94,6 +97,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         is_frozen = isinstance(estimator, FrozenEstimator) and self.ensemble is not True
         if isinstance(self.cv, str) or is_frozen:
             check_is_fitted(estimator, attributes=["classes_"])
+            check_column_order(estimator, X)
             self.classes_ = np.asarray(estimator.classes_)
             held_out = hold_out(estimator, X, y, sample_weight, None, self.classes_)
             self.calibrated_classifiers_ = [fit_member(clone(unfitted), held_out, self.classes_)]
@@ -106,14 +110,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             routed = self._routed(estimator, sample_weight, groups, params)
             self._fit_folds(estimator, unfitted, X, y, sample_weight, routed)
         first = self.calibrated_classifiers_[0].estimator
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(first, name):
-                setattr(self, name, getattr(first, name))
+        if hasattr(first, "n_features_in_"):
+            self.n_features_in_ = first.n_features_in_
+        _check_feature_names(self, X, reset=True)  # not those of the classifier: LightGBM makes some up
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Calibrated probabilities, a column for each of ``classes_``."""
         check_is_fitted(self)
+        check_column_order(self, X)
         members = self.calibrated_classifiers_
         total = members[0].predict_proba(X)
         for member in members[1:]:
