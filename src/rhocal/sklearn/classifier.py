@@ -156,7 +156,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         params, classes = routed.estimator.fit, self.classes_
         folds = list(cv.split(X, y, **routed.splitter.split))
         parallel = Parallel(n_jobs=self.n_jobs)
-        if self.ensemble:
+        if self.ensemble:  # True or "auto"
             self.calibrated_classifiers_ = parallel(
                 delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes, clone(unfitted))
                 for fold in folds
