@@ -124,7 +124,9 @@ class Scoring(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.parametrize("inner", [SVC(), LogisticRegression()], ids=["svc", "lr"])
-@pytest.mark.parametrize("method", ["temperature", "platt", "rho-norm", "field", "svs", "isotonic", "venn-abers"])
+@pytest.mark.parametrize(
+    "method", ["temperature", "platt", "rho-norm", "field", "svs", "isotonic", "venn-abers", "auto"]
+)
 @pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")  # how good a method is does not matter here
 def test_forms_of_binary_scores_give_the_same_fit(inner, method):
     y = (Y == 1).astype(int)
