@@ -10,12 +10,18 @@ import numpy as np
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
+
+MAX_COPIES_TOGETHER = 8
+"""Equal samples that stay in one fold. With more of them the fold would be a lump of one outcome that other folds lack."""
+
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""2⁶⁴ divided by the golden ratio, an odd number: multiplying by it spreads nearby numbers evenly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,7 @@ class Folds:
 
     @classmethod
     def stratified(cls, search: ScaleSearch, n_folds: int, max_entries: int | None = None) -> Folds:
-        """Divide by rank in confidence, so that every fold has every level of confidence.
+        """Divide by rank, so that every fold has every class and every level of confidence.
 
         With ``max_entries`` only rows at regular ranks take part, such that they hold about so many entries.
         """
@@ -99,16 +105,53 @@ class Fold:
 
 
 def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
-    """The fold of every sample: its rank by confidence, counted round.
+    """The fold of every sample: its rank by class, correctness and confidence, counted round.
 
-    Neither the order of the samples nor repeating one (both copies share a rank) changes anything. Where logits are no better
-    than chance, NLL has its minimum at scale 0; a scale that distinguishes samples is taken then.
+    So folds are alike in size, in classes and in confidence. Samples that are equal in everything share a rank while they are
+    few (repeating a sample is then the same as its weight); many are spread over the folds, because a fold that holds all of
+    them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so that the order in
+    which they come changes nothing.
     """
     profile = search.profile
-    scale = np.full(profile.n_samples, max(np.exp(search.log_scale), 1 / max(profile.spread, 1e-300)))
-    key = np.round(search.confidence(scale), 9) + 2 * profile.correct
-    ranks = np.searchsorted(np.unique(key[profile.weights > 0]), key)
-    return np.asarray(ranks % n_folds)
+    keys = sort_keys(search)
+    order = np.lexsort(keys[::-1])
+    order = order[profile.weights[order] > 0]
+    codes = np.zeros(profile.n_samples, np.intp)
+    if len(order):
+        is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
+        n_copies = np.bincount(np.cumsum(is_first) - 1)
+        takes_rank = is_first | np.repeat(n_copies > MAX_COPIES_TOGETHER, n_copies)
+        codes[order] = (np.cumsum(takes_rank) - 1) % n_folds
+    return codes
+
+
+def sort_keys(search: ScaleSearch) -> list[Vector]:
+    """What samples are ordered by, the first key first: class, correctness, confidence, and what tells equal ones apart.
+
+    Numbers are rounded, because their last bits may depend on the order of the columns. Where logits are no better than chance,
+    NLL has its minimum at scale 0; a scale that distinguishes samples is taken then.
+    """
+    profile = search.profile
+    scale = max(float(np.exp(search.log_scale)), 1 / max(profile.spread, 1e-300))
+    confidence = np.round(search.confidence(np.full(profile.n_samples, scale)), 9)
+    gaps = [np.round(scale * gap, 7) for gap in (profile.label_gap, profile.mean_gap)]
+    rank = class_ranks(profile, [confidence, *gaps])
+    return [rank[profile.labels], profile.correct, confidence, *gaps, rank[profile.predicted]]
+
+
+def class_ranks(profile: Profile, numbers: Sequence[Vector]) -> Vector:
+    """Rank the classes by the largest hash of their samples.
+
+    Neither the names of classes, nor the order of samples, nor repeating one changes it.
+    """
+    hashes = np.zeros(profile.n_samples, np.uint64)
+    for number in numbers:  # multiplicative hashing; 0.0 and -0.0 are the same number
+        hashes = (hashes ^ (number + 0.0).view(np.uint64)) * HASH_MULTIPLIER
+        hashes ^= hashes >> np.uint64(32)
+    largest = np.zeros(profile.n_classes, np.uint64)
+    present = profile.weights > 0
+    np.maximum.at(largest, profile.labels[present], hashes[present])
+    return np.unique(largest, return_inverse=True)[1].astype(np.float64)
 
 
 def thinned_rows(search: ScaleSearch, max_entries: int) -> NDArray[np.intp]:

@@ -61,6 +61,10 @@ class Profile:
     label_gap: Vector
     """Logit of the label minus the largest logit: 0 where the prediction is right (or tied), else negative."""
     correct: Vector
+    labels: NDArray[np.int32]
+    """Column of the label of every sample; with ``predicted`` it balances classes among the folds of cross-validation."""
+    predicted: NDArray[np.int32]
+    """Column of the largest logit."""
     weights: Vector
     total_weight: float
     kept: dict[str, Vector] = field(default_factory=dict, repr=False)
@@ -96,6 +100,8 @@ class Profile:
             top=top,
             label_gap=label_logit - top,
             correct=(predicted == data.labels).astype(np.float64),
+            labels=data.labels.astype(np.int32),
+            predicted=predicted.astype(np.int32),
             weights=weights / total,
             total_weight=total,
             kept={"mean": sums / logits.shape[1]},
@@ -123,6 +129,8 @@ class Profile:
             top=np.concatenate([part.top for part in parts]),
             label_gap=np.concatenate([part.label_gap for part in parts]),
             correct=np.concatenate([part.correct for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+            predicted=np.concatenate([part.predicted for part in parts]),
             weights=weights / weights.sum(),
             total_weight=float(weights.sum()),
             kept={
@@ -156,6 +164,8 @@ class Profile:
             top=self.top[rows],
             label_gap=self.label_gap[rows],
             correct=self.correct[rows],
+            labels=self.labels[rows],
+            predicted=self.predicted[rows],
             weights=np.full(len(rows), 1 / len(rows)),
             total_weight=float(len(rows)),
             kept={name: value.take(rows, axis=-1) for name, value in self.kept.items()},

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
 FORMAT = "rhocal-profile"
-SCHEMA = 2
-"""The table of 1 had its nodes elsewhere."""
+SCHEMA = 3
+"""The table of 1 had its nodes elsewhere; 2 had no labels."""
 
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
@@ -39,7 +39,8 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     tensors: dict[str, Any] = {
         "top": profile.top,
         "label_gap": profile.label_gap,
-        "correct": profile.correct.astype(np.uint8),
+        "labels": profile.labels,
+        "predicted": profile.predicted,
         "weights": profile.weights * profile.total_weight,
     }
     if profile.n_classes <= FEW_CLASSES and isinstance(profile.passes, ArrayPasses | HalfPasses):
@@ -64,7 +65,9 @@ def load_profile(path: str | PathLike[str]) -> Profile:
             kind=card["kind"],
             top=tensors["top"],
             label_gap=tensors["label_gap"],
-            correct=tensors["correct"].astype(np.float64),
+            correct=(tensors["predicted"] == tensors["labels"]).astype(np.float64),
+            labels=tensors["labels"],
+            predicted=tensors["predicted"],
             weights=weights / weights.sum(),
             total_weight=float(weights.sum()),
             log_center=float(card["log_centre"]),

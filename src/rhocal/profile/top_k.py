@@ -38,6 +38,8 @@ def profile_top_k(data: TopK, labels: Any, sample_weight: Any = None) -> Profile
         top=top,
         label_gap=label_logit - top,
         correct=is_label[:, 0].astype(np.float64),
+        labels=columns.astype(np.int32),
+        predicted=data.indices[:, 0].astype(np.int32),
         weights=weights / weights.sum(),
         total_weight=float(weights.sum()),
     )
