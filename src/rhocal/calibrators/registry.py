@@ -132,6 +132,7 @@ METHODS = (
     ),
     Method("platt", "binary.platt:PlattScaling", "A logistic function of the log-odds of each class"),
     Method("beta", "binary.beta:BetaCalibration", "Two slopes and a bias for the log-odds of each class"),
+    Method("quadratic", "binary.quadratic:QuadraticCalibration", "A parabola in the log-odds of each class"),
     Method("isotonic", "binary.isotonic:IsotonicRegression", "The best non-decreasing map of each class's probability"),
     Method(
         "centered-isotonic",

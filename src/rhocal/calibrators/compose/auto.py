@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 SAMPLES_PER_CLASS = 20
 """Methods with parameters for every class are only tried with at least this many calibration samples a class."""
 
-METHODS = (
-    "temperature", "rho-norm", "field", "ets", "polynomial", "svs", "vector", "sms", "svs:field", "beta",
-    "centered-isotonic", "spline", "pts", "iop", "sms:field", "dirichlet",
+BINARY = (
+    "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field",
 )  # fmt: skip
-"""What is tried, in this order: one method of each kind in the registry, the quick ones first."""
+"""What is tried with two classes, the simple ones first."""
+
+MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "svs:field", "sms:field")
+"""What is tried with more classes."""
+
+EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop")
+"""What is tried where classes are options without a meaning of their own: no map of a single class."""
 
 
 @dataclass(eq=False, repr=False)
@@ -60,16 +65,17 @@ class AutoCalibrator(Calibrator):
     name = "auto"
     keeps_decision = False
 
-    methods: Sequence[str] = METHODS
+    methods: Sequence[str] | None = None
     _: KW_ONLY
     n_folds: int = option(N_FOLDS, minimum=2)
+    exchangeable: bool = False
     keep_decision: bool = False
     time_budget: float = option(60.0, above=0)
 
     chosen_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
-        methods = {name: unfitted(name) for name in self.methods}
+        methods = {name: unfitted(name) for name in self.methods or self._candidates(data.n_classes)}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
         best, trials = Race(data, tried, self.n_folds, self.time_budget).run()
@@ -84,6 +90,11 @@ class AutoCalibrator(Calibrator):
             inner.at_bound,
             (*trials, *reasons),
         )
+
+    def _candidates(self, n_classes: int) -> Sequence[str]:
+        if self.exchangeable:
+            return EXCHANGEABLE
+        return BINARY if n_classes == 2 else MULTICLASS
 
     def _unfit(self, cal: Calibrator, data: Predictions) -> str:
         """Why a method is not tried; empty if it is."""

@@ -193,7 +193,10 @@ class MethodScore:
 
 
 def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, Any]]]:
-    """The best method, and a row of evidence for each. The first is the one that the guard compares with."""
+    """The simplest method whose NLL is within one standard error of the lowest, and a row of evidence for each.
+
+    Methods come in the order of their simplicity. The first is the one that the guard compares with.
+    """
     first = scores[0]
     passed = [score for score in scores if passes_guard(*score.difference(first), first.mean_nll)]
     lowest = min(passed, key=lambda score: score.mean_nll)
@@ -202,7 +205,7 @@ def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, An
         above, error = score.difference(lowest)
         if above <= error:
             tied.append(score)
-    best = min(tied, key=lambda score: score.ece - score.floor)
+    best = tied[0]
     rows = [
         {
             "method": score.method,
