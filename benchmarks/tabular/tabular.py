@@ -2,7 +2,7 @@
 
     make tabular
 
-Models are trained here on data that comes with scikit-learn (``models.py``), and read from a folder of score files where
+Models are trained here on data that comes with scikit-learn (``tables.py``), and read from a folder of score files where
 it is there (``--models``). `rows.csv` holds a line for each model and method; `README.md` is made from it. What has a line is
 not run again: delete `rows.csv`, or the lines of a method, to start over.
 """
@@ -14,20 +14,23 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 
 import numpy as np
-from models import Scores, trained_models
-from numpy.typing import NDArray
-from peers import PEERS
+from other_libraries import PEERS
+from tables import Scores, trained_models
 
 import rhocal
 from rhocal.data.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
 OURS = (
@@ -46,7 +49,10 @@ def stored_models(folder: Path) -> Iterator[tuple[str, Scores]]:
     """The files of a folder, each with its own calibration and test set."""
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as file:
-            yield path.stem, Scores(*(file[f"{array}_{part}"] for part in ("val", "test") for array in ("logits", "labels")))
+            yield (
+                path.stem,
+                Scores(*(file[f"{array}_{part}"] for part in ("val", "test") for array in ("logits", "labels"))),
+            )
 
 
 def measured(probs: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
@@ -118,7 +124,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     lines = [",".join(COLUMNS)]
     for row in sorted(rows, key=lambda row: (row["model"], order.index(row["method"]))):
         cells = [row.get(column, "") for column in COLUMNS]
-        lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell).replace(",", ";") for cell in cells))
+        lines.append(
+            ",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell).replace(",", ";") for cell in cells)
+        )
     write_text(path, "\n".join(lines) + "\n")
 
 

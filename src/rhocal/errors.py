@@ -157,6 +157,10 @@ class ConvergenceWarning(RhocalWarning):
     """The optimizer stopped before it met its tolerance; ``solution_.converged`` is False."""
 
 
+class GuardWarning(RhocalWarning):
+    """On held-out samples a fit is worse than no calibration or than temperature scaling; see ``solution_.held_out``."""
+
+
 class ShiftWarning(RhocalWarning):
     """Data lies outside the range that a calibrator was fitted on."""
 

@@ -13,7 +13,7 @@ from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.data.container import Tensors, class_list, read_tensors, write_tensors
 from rhocal.errors import FileError
 from rhocal.objectives import Objective
-from rhocal.optimize import Solution
+from rhocal.optimize import HeldOutScores, Solution
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -89,10 +89,16 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str,
     calibrator.classes_ = np.asarray(card["classes"])
     # The children of a calibrator take validated logits, whatever kind the calibrator takes.
     calibrator.kind_ = card["kind"] if not prefix else "logits"
-    calibrator.solution_ = Solution(**{**about["evidence"], "trials": tuple(about["evidence"]["trials"])})
+    calibrator.solution_ = _solution(about["evidence"])
     new_map = calibrator._new_map  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = new_map(**{name.removesuffix("_"): value for name, value in fitted.items()})
     return calibrator
+
+
+def _solution(evidence: dict[str, Any]) -> Solution:
+    held_out = evidence.get("held_out")  # absent in artifacts of earlier versions
+    scores = None if held_out is None else HeldOutScores(**held_out)
+    return Solution(**{**evidence, "trials": tuple(evidence["trials"]), "held_out": scores})
 
 
 def _unfitted(about: dict[str, Any]) -> Calibrator:

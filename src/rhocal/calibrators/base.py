@@ -59,6 +59,9 @@ class Calibrator(ABC):
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
 
+    is_guarded: ClassVar[bool] = False
+    """Whether it falls back where it is worse on held-out samples than the identity or temperature scaling."""
+
     is_portable: ClassVar[bool] = True
     """Whether torch, ONNX and ``apply_fn`` can carry out its map."""
 
@@ -244,6 +247,10 @@ class Calibrator(ABC):
     @abstractmethod
     def _map(self, *args: Any, **fitted: Any) -> Map:
         """The map of fitted numbers, which have the names of the ``Fitted`` attributes without the underscore at the end."""
+
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
+        """The map of ``_new_map`` that does what a reference does, fitted on the same data; for guarded families."""
+        raise NotImplementedError
 
     # Common steps --------------------------------------------------------------------------------------------------
 

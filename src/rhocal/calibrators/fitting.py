@@ -16,6 +16,7 @@ import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
 from rhocal.calibrators.base import fit_validated
+from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.data.predictions import Predictions
@@ -58,8 +59,10 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
 class Fits:
     """Fits of several calibrators on one source, from one pass over it."""
 
-    def __init__(self, source: Source, calibrators: Mapping[str, Calibrator]) -> None:
-        self.source, self.calibrators = source, calibrators
+    def __init__(
+        self, source: Source, calibrators: Mapping[str, Calibrator], *, check_guarded_only: bool = False
+    ) -> None:
+        self.source, self.calibrators, self.check_guarded_only = source, calibrators, check_guarded_only
         self.plan: Plans | None = None
         self._read(every_block=False)
 
@@ -76,12 +79,15 @@ class Fits:
         if self.plan is None:
             assert self.summary.rows is not None
             calibrator.check_groups(self.summary.rows.groups)
-            fit_validated(calibrator, self.summary.rows)
+            rows = self.summary.rows
+            data = Profile.from_predictions(rows) if calibrator.fits_on == "profile" else rows
+            fit_validated(calibrator, data)
+            self._check(calibrator, data)
             return None
         if name in self.plan.errors:
             raise self.plan.errors[name]
         if name in self.plan.rows_because:
-            fit_subsample(calibrator, self._summary(split), self.plan.rows_because[name])
+            self._check(calibrator, fit_subsample(calibrator, self._summary(split), self.plan.rows_because[name]))
             return None
         assert isinstance(calibrator, ScaleCalibrator)
         key = self.plan.key_of[name]
@@ -100,7 +106,12 @@ class Fits:
                 )
         for warning in caught:
             warn(warning.message, type(warning), argument=warning.argument, remedy=warning.remedy)
+        self._check(calibrator, profile)
         return profile
+
+    def _check(self, calibrator: Calibrator, data: Predictions | Profile) -> None:
+        if calibrator.is_guarded or not self.check_guarded_only:
+            check(calibrator, data)
 
     def n_rows(self, split: Split | None = None) -> int:
         """Number of rows that were read, or of those in a split."""
@@ -191,7 +202,7 @@ def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWar
     return [warning.message for warning in caught if isinstance(warning.message, RhocalWarning)]
 
 
-def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) -> None:
+def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) -> Predictions:
     """Fit on the rows of a summary, with a warning if they are not all rows."""
     rows = summary.rows
     if rows is None or rows.n_samples == 0 or (rows.weights is not None and not rows.weights.any()):
@@ -203,6 +214,7 @@ def fit_subsample(calibrator: Calibrator, summary: BlockSummary, reason: str) ->
             SubsampleWarning,
         )
     fit_validated(calibrator, rows)
+    return rows
 
 
 def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: float) -> float:

@@ -129,7 +129,8 @@ def _compare_in_passes(
     """The rows of splits of the same sources: one pass to fit, one to measure."""
     first = work[0][0]
     with progress(f"{network}, fitting", first.calibration) as source:
-        fits = Fits(source, {name: calibrator for _, methods in work for name, calibrator in methods.items()})
+        calibrators = {name: calibrator for _, methods in work for name, calibrator in methods.items()}
+        fits = Fits(source, calibrators, check_guarded_only=True)
         fitted = [
             try_fit(fits, split, name, calibrator) for split, methods in work for name, calibrator in methods.items()
         ]

@@ -16,7 +16,15 @@ from rhocal.optimize.multivariate import (
     quasi_newton,
 )
 from rhocal.optimize.scalar import convex, newton, scan
-from rhocal.optimize.solution import Curved, CurvedFunction, Minimum, ScalarFunction, Solution, VectorFunction
+from rhocal.optimize.solution import (
+    Curved,
+    CurvedFunction,
+    HeldOutScores,
+    Minimum,
+    ScalarFunction,
+    Solution,
+    VectorFunction,
+)
 from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
 from rhocal.optimize.stochastic import sgd
 
@@ -26,6 +34,7 @@ __all__ = [
     "TOLERANCE",
     "Curved",
     "CurvedFunction",
+    "HeldOutScores",
     "Minimum",
     "ScalarFunction",
     "Solution",

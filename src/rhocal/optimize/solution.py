@@ -22,6 +22,33 @@ VectorFunction = Callable[[Vector], tuple[float, Vector]]
 
 
 @dataclass(frozen=True)
+class HeldOutScores:
+    """NLL and Brier score of a fit, of the identity and of temperature scaling, on samples they were not fitted on."""
+
+    nll: Mapping[str, float]
+    brier: Mapping[str, float]
+    reference: str
+    """The one of identity and temperature scaling with the lower NLL."""
+    above: Mapping[str, float]
+    """How far the fit is above it, in ``nll`` and ``brier``, and the standard errors of these differences."""
+    n_samples: int
+    """Samples that were scored."""
+    in_sample: bool = False
+    """Whether the samples are those of the fit. So it is for families of at most three numbers, whose NLL in sample is too low
+    by some 3/n at most; the Brier score is that of the top label then."""
+    fell_back_to: str = ""
+    """What a guarded method uses instead of its own fit."""
+
+    def sentence(self, name: str) -> str:
+        """The comparison in words."""
+        samples = "calibration" if self.in_sample else "held-out"
+        return (
+            f"NLL {self.nll[name]:.4f} and Brier score {self.brier[name]:.4f} on {self.n_samples:,} {samples} samples; "
+            f"{self.reference} has {self.nll[self.reference]:.4f} and {self.brier[self.reference]:.4f}"
+        )
+
+
+@dataclass(frozen=True)
 class Solution:
     """The evidence of a fit."""
 
@@ -34,6 +61,8 @@ class Solution:
     """Why the optimum is at a bound, in words; empty if it is inside."""
     trials: tuple[Mapping[str, Any], ...] = ()
     """Every candidate (ρ, α, …) with its values."""
+    held_out: HeldOutScores | None = None
+    """The comparison with the identity and with temperature scaling; None where samples are too few to hold some out."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rhocal.optimize import Solution
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
+    from rhocal.profile.profile import Profile
 
 SAMPLES_PER_CLASS = 20
 """Methods with parameters for every class are only tried with at least this many calibration samples a class."""
@@ -64,6 +65,7 @@ class AutoCalibrator(Calibrator):
 
     name = "auto"
     keeps_decision = False
+    is_guarded = True
 
     methods: Sequence[str] | None = None
     _: KW_ONLY
@@ -78,7 +80,8 @@ class AutoCalibrator(Calibrator):
         methods = {name: unfitted(name) for name in self.methods or self._candidates(data.n_classes)}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
-        best, trials = Race(data, tried, self.n_folds, self.time_budget).run()
+        race = Race(data, tried, self.n_folds, self.time_budget)
+        best, trials = race.run()
         chosen = fit_validated(tried[best], data, kind="logits")
         inner = chosen.solution_
         reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
@@ -89,6 +92,7 @@ class AutoCalibrator(Calibrator):
             inner.n_evaluations,
             inner.at_bound,
             (*trials, *reasons),
+            race.held_out_scores(self.name, best),
         )
 
     def _candidates(self, n_classes: int) -> Sequence[str]:
@@ -105,6 +109,9 @@ class AutoCalibrator(Calibrator):
         if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
             return "fewer samples than entries of its matrix"
         return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:  # noqa: ARG002
+        return self._new_map(chosen=reference)
 
     def _map(self, *, chosen: Calibrator) -> Map:
         return chosen.map_

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.guard import IDENTITY, score_rows, scored_folds
 from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
@@ -15,6 +16,7 @@ from rhocal.optimize import Solution
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
+    from rhocal.profile.profile import Profile
 
 
 @dataclass(eq=False, repr=False)
@@ -39,6 +41,7 @@ class Chain(Calibrator):
 
     name = "chain"
     keeps_decision = False
+    is_guarded = True
 
     first: str | Calibrator = option(stage=True)
     second: str | Calibrator = option(stage=True)
@@ -52,8 +55,13 @@ class Chain(Calibrator):
         first = fit_validated(unfitted(self.first), data, kind="logits")
         parts = CrossFit.from_predictions(self.first, data, self.n_folds, first)
         outputs = parts.outputs(data) if parts.models else first.map_.logits(data)
-        second = fit_validated(unfitted(self.second), replace(data, kind="logits", scores=outputs), kind="logits")
+        between = replace(data, kind="logits", scores=outputs)
+        second = fit_validated(unfitted(self.second), between, kind="logits")
         one, two = first.solution_, second.solution_
+        held_out = None
+        if parts.models:
+            methods = {self.label: (self.second, between)}
+            held_out = score_rows(self.label, data, scored_folds(parts.folds), methods=methods)
         return self._new_map(first=first, second=second), Solution(
             f"{one.objective}, then {two.objective}",
             two.value,
@@ -61,7 +69,16 @@ class Chain(Calibrator):
             one.n_evaluations + two.n_evaluations,
             "; ".join(filter(None, (one.at_bound, two.at_bound))),
             (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
+            held_out,
         )
+
+    @property
+    def label(self) -> str:
+        """The stages by name, as ``first:second``."""
+        return ":".join(stage if isinstance(stage, str) else stage.name for stage in (self.first, self.second))
+
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
+        return self._new_map(first=reference, second=fit_validated(unfitted(IDENTITY), data, kind="logits"))
 
     def _map(self, *, first: Calibrator, second: Calibrator) -> Map:
         return chain_map(first.map_, second.map_)

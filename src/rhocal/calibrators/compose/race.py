@@ -18,6 +18,7 @@ from rhocal.calibrators.cross_validation import (
     passes_guard,
 )
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.guard import score_rows
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
+    from rhocal.optimize import HeldOutScores
 
 OUT_OF_TIME = "out of time"
 
@@ -58,6 +60,8 @@ class Race:
         """Calibrated logits by each method of samples that it was not fitted on."""
         self.nll: dict[str, Vector] = {}
         """NLL of these samples."""
+        self.seen: list[Fold] = []
+        """The folds that methods are compared on."""
         self.skipped: dict[str, str] = {}
         """Why a method is not compared."""
 
@@ -67,6 +71,7 @@ class Race:
             return self.first, [{"method": self.first}]
         running, n_seen = self._run_methods()
         seen = self.folds.first(n_seen)
+        self.seen = list(self.folds)[:n_seen]
         for name, (first, second) in self.chains.items():
             if first not in running:
                 self.skipped[name] = self.skipped.get(first, OUT_OF_TIME)
@@ -83,6 +88,12 @@ class Race:
         best, rows = choose_method(scores)
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
+
+    def held_out_scores(self, name: str, best: str) -> HeldOutScores | None:
+        """The scores of the best method, under another name, beside those of the references; None if nothing was held out."""
+        if not self.seen:
+            return None
+        return score_rows(name, self.data, self.seen, outputs={name: self.outputs[best]})
 
     def _run_methods(self) -> tuple[list[str], int]:
         """Methods that are no chains, and first stages of chains: those still running, and the folds they were scored on."""

@@ -20,6 +20,8 @@ from rhocal.numerics.special import Vector, dot
 from rhocal.objectives import Objective, objective
 
 if TYPE_CHECKING:
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.optimize import Solution
     from rhocal.profile.profile import Profile
@@ -60,6 +62,7 @@ class FieldScaling(ScaleCalibrator):
     """
 
     name = "field"
+    is_guarded = True
 
     objective: str | Objective = "top-brier + sce + 0.03*nll"
     _: KW_ONLY
@@ -88,6 +91,10 @@ class FieldScaling(ScaleCalibrator):
         else:
             x, ridge, solution = ridges.fit_scale_map(features.search, field, target, RIDGES, options, "field scaling")
         return self._new_map(**features.fitted, bias=float(x[0]), weights=x[1:], ridge=ridge), solution
+
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
+        log_scale = -np.log(getattr(reference, "temperature_", 1.0))
+        return self._new_map(**{**self.map_.fitted, "bias": log_scale, "weights": np.zeros_like(self.weights_)})
 
     def _map(self, *, ridge: float, **numbers: Any) -> Map:
         return scale_map(scale, features=tuple(self.features), **numbers)

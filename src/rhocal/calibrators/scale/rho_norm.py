@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.registry import PAPER
@@ -149,8 +150,9 @@ class RhoNormScaling(ScaleCalibrator):
             n_evaluations=sum(trial.minimum.n_evaluations for trial in trials),
             bounds=fit.bounds,
         )
+        held_out = score_in_sample(self.name, fit, best.norm.scales(best.minimum.x)[0])
         parameters = {name: best.row[name] for name in ("rho", "gamma", "beta", "alpha")}
-        return self._new_map(**parameters, center=self.center), solution
+        return self._new_map(**parameters, center=self.center), replace(solution, held_out=held_out)
 
     def _map(self, *, rho: float, gamma: float, beta: float, alpha: float, center: bool) -> Map:
         if gamma == 0:  # no norm need be read

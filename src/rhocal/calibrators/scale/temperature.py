@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch
@@ -67,6 +68,9 @@ class TemperatureScaling(ScaleCalibrator):
 
             minimum = search.finish(prepared, scales, search.single_scale(prepared), [search.bounds])
         solution = solution_at(minimum, target, "temperature scaling", bounds=search.bounds)
+        if minimum is not search.nll:
+            scale = np.full(data.n_samples, np.exp(minimum.x[0]))
+            solution = replace(solution, held_out=score_in_sample(f"temperature ({target})", search, scale))
         return self._new_map(temperature=float(np.exp(-minimum.x[0]))), solution
 
     def _map(self, *, temperature: float) -> Map:

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 Predict = Callable[[Array], Array]
 
 
-class Passthrough(ClassifierMixin, BaseEstimator):
+class Passthrough(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A fitted classifier whose features are its scores."""
 
     def __init__(self, n_classes: int = 2) -> None:

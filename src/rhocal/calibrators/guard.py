@@ -1,0 +1,221 @@
+"""The last step of a fit: a comparison with no calibration and with one temperature, on samples it was not fitted on.
+
+The answer is in ``solution_.held_out``. Guarded methods (``field``, chains, ``auto``) fall back to the better reference;
+of the others a fit that is clearly worse gives a ``GuardWarning``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.base import ScaleCalibrator, fit_validated
+from rhocal.calibrators.cross_validation import paired_over_samples
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.folds import Fold, Folds
+from rhocal.errors import GuardWarning, InputError, RhocalWarning, warn
+from rhocal.numerics.special import log_softmax
+from rhocal.optimize import HeldOutScores
+from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import of_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats, Vector
+
+N_FOLDS = 5
+
+MIN_HELD_OUT_SAMPLES = 2_000
+"""Folds are held out, one after the other, until so many samples are scored: with many samples one fold is enough."""
+
+IDENTITY, TEMPERATURE = REFERENCES = ("identity", "temperature")
+
+MAX_SHARE_WORSE = 0.01
+"""Share of a reference's NLL or Brier score by which a fit may be above it before it warns."""
+
+MAX_ERRORS_WORSE = 2.0
+"""Standard errors of the paired difference by which it must be above as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleScores:
+    """NLL and Brier score of every sample."""
+
+    nll: Vector
+    brier: Vector
+
+    @classmethod
+    def from_logits(cls, logits: Floats, labels: NDArray[np.intp]) -> SampleScores:
+        """Of calibrated logits."""
+        log_p = np.asarray(log_softmax(logits.astype(np.float64)), dtype=np.float64)
+        label = log_p[np.arange(len(labels)), labels]
+        return cls(-label, np.exp(2 * log_p).sum(axis=1) - 2 * np.exp(label) + 1)
+
+    @classmethod
+    def from_scales(cls, profile: Profile, scale: Vector) -> SampleScores:
+        """Of the logits of a profile times a scale for each sample."""
+        values = of_scale(profile, profile, scale, {"log_label", "sum_squares"}).values
+        return cls(-values["log_label"], values["sum_squares"] - 2 * np.exp(values["log_label"]) + 1)
+
+    @classmethod
+    def concat(cls, parts: Sequence[SampleScores]) -> SampleScores:
+        """Several samples after each other."""
+        return cls(np.concatenate([part.nll for part in parts]), np.concatenate([part.brier for part in parts]))
+
+
+def held_out_scores(
+    name: str, scores: Mapping[str, SampleScores], weights: Vector, total_weight: float
+) -> HeldOutScores:
+    """Summarize the scores of a method and of the references. ``weights`` are those of the samples scored."""
+    share = weights / weights.sum()
+    present = [one for one in REFERENCES if one in scores]
+    reference = min(present, key=lambda one: float(share @ scores[one].nll))
+    mine, other = scores[name], scores[reference]
+    nll, nll_error = paired_over_samples(mine.nll, other.nll, share, total_weight)
+    brier, brier_error = paired_over_samples(mine.brier, other.brier, share, total_weight)
+    return HeldOutScores(
+        nll={one: float(share @ score.nll) for one, score in scores.items()},
+        brier={one: float(share @ score.brier) for one, score in scores.items()},
+        reference=reference,
+        above={"nll": nll, "nll_error": nll_error, "brier": brier, "brier_error": brier_error},
+        n_samples=len(weights),
+    )
+
+
+def is_clearly_worse(scores: HeldOutScores) -> bool:
+    """Whether a fit is above its reference in NLL or in Brier score by more than chance and more than a little."""
+    return any(
+        scores.above[key] > MAX_ERRORS_WORSE * scores.above[f"{key}_error"]
+        and scores.above[key] > MAX_SHARE_WORSE * abs(values[scores.reference])
+        for key, values in (("nll", scores.nll), ("brier", scores.brier))
+    )
+
+
+def is_worse(scores: HeldOutScores) -> bool:
+    """Whether a fit is above its reference in NLL or in Brier score by more than a standard error: reason to fall back."""
+    return any(scores.above[key] > max(scores.above[f"{key}_error"], 0.0) for key in ("nll", "brier"))
+
+
+def scored_folds(folds: Folds) -> list[Fold]:
+    """As many folds as hold enough samples."""
+    counts = np.cumsum(np.bincount(folds.codes, minlength=len(folds)))
+    return list(folds)[: int(np.searchsorted(counts, MIN_HELD_OUT_SAMPLES)) + 1]
+
+
+def score_rows(
+    name: str,
+    data: Predictions,
+    folds: Sequence[Fold],
+    *,
+    methods: Mapping[str, tuple[str | Calibrator, Predictions]] = MappingProxyType({}),
+    outputs: Mapping[str, Floats] = MappingProxyType({}),
+) -> HeldOutScores:
+    """Score a method and the references on folds that they were not fitted on.
+
+    ``methods`` are fitted here, each on data of its own; of ``outputs`` the held-out logits are known. ``data`` is what came,
+    uncalibrated.
+    """
+    assert data.labels is not None
+    methods = {**methods, TEMPERATURE: (TEMPERATURE, data)}
+    outputs = {**outputs, IDENTITY: data.logits}
+    parts: dict[str, list[SampleScores]] = {}
+    for fold in folds:
+        logits = {method: known[fold.outside] for method, known in outputs.items()}
+        for method, (calibrator, rows) in methods.items():
+            fitted = fit_without_warnings(calibrator, rows.take(fold.inside))
+            logits[method] = fitted.map_.logits(rows.take(fold.outside))
+        for method, part in logits.items():
+            parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
+    return _summarize(name, parts, folds)
+
+
+def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence[Fold]) -> HeldOutScores:
+    """The same for a scale calibrator, which needs no more than a profile."""
+    parts: dict[str, list[SampleScores]] = {}
+    for fold in folds:
+        inside, outside = without_fold(profile, fold), profile.take(fold.outside)
+        scales = {IDENTITY: np.ones(outside.n_samples)}
+        for method, unfit in ((TEMPERATURE, TEMPERATURE), (calibrator.name, calibrator)):
+            scales[method] = fit_without_warnings(unfit, inside).map_.scales(outside)
+        for method, scale in scales.items():
+            parts.setdefault(method, []).append(SampleScores.from_scales(outside, scale))
+    return _summarize(calibrator.name, parts, folds)
+
+
+def without_fold(profile: Profile, fold: Fold) -> Profile:
+    """The profile with weight 0 for the samples of a fold."""
+    weights = profile.weights - fold.held_out_weights
+    total = float(weights.sum())
+    return replace(profile, weights=weights / total, total_weight=profile.total_weight * total)
+
+
+def _summarize(name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Sequence[Fold]) -> HeldOutScores:
+    rows = np.concatenate([fold.outside for fold in folds])
+    weights = folds[0].folds.weights[rows]
+    effective = float(weights.sum() ** 2 / (weights @ weights))
+    return held_out_scores(
+        name, {method: SampleScores.concat(scores) for method, scores in parts.items()}, weights, effective
+    )
+
+
+def score_in_sample(name: str, search: ScaleSearch, scale: Vector) -> HeldOutScores:
+    """Compare the scales of a family of few numbers with one temperature, on the table of a search: no pass over logits.
+
+    In sample the identity is never better than temperature scaling with the lowest NLL.
+    """
+    profile, scores = search.profile, {}
+    for method, scales in ((name, scale), (TEMPERATURE, np.full(profile.n_samples, np.exp(search.log_scale)))):
+        values = of_scale(profile, search.fast, scales, {"log_label", "confidence"}).values
+        scores[method] = SampleScores(-values["log_label"], (values["confidence"] - profile.correct) ** 2)
+    return replace(held_out_scores(name, scores, profile.weights, profile.total_weight), in_sample=True)
+
+
+def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
+    """Compare a fitted calibrator with the references, and fall back or warn if it is worse; see ``solution_.held_out``."""
+    scores = calibrator.solution_.held_out or _scores(calibrator, data)
+    if scores is None:
+        return
+    name = next(method for method in scores.nll if method not in REFERENCES)
+    if calibrator.is_guarded and is_worse(scores):
+        reference = fit_without_warnings(scores.reference, data)
+        vars(calibrator)["map_"] = calibrator._fallback_map(reference, data)  # noqa: SLF001 - our own
+        scores = replace(scores, fell_back_to=scores.reference)
+        warn(f"{name}: {scores.sentence(name)}, which is used instead", GuardWarning)
+    elif is_clearly_worse(scores):
+        warn(f"{name}: {scores.sentence(name)}. Use method auto, or {scores.reference}", GuardWarning)
+    calibrator.solution_ = replace(calibrator.solution_, held_out=scores)
+
+
+def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScores | None:
+    """Held-out scores; None where there are too few samples, or nothing to compare."""
+    if calibrator.name in REFERENCES:
+        return None
+    profile = data if isinstance(data, Profile) else Profile.from_predictions(data)
+    folds = Folds.from_profile(profile, N_FOLDS)
+    if not folds:
+        return None
+    scored = scored_folds(folds)
+    try:
+        if isinstance(calibrator, ScaleCalibrator) and calibrator.fits_on == "profile":
+            return score_profile(calibrator, profile, scored)
+        assert not isinstance(data, Profile)
+        return score_rows(calibrator.name, data, scored, methods={calibrator.name: (calibrator, data)})
+    except InputError:  # too few samples for a fit without a fold
+        return None
+
+
+def fit_without_warnings(method: str | Calibrator, data: Predictions | Profile) -> Calibrator:
+    """Fit a method without its warnings: the fit on all samples gives its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        return fit_validated(unfitted(method), data, kind="logits")
