@@ -110,7 +110,7 @@ class AutoCalibrator(Calibrator):
             return "fewer samples than entries of its matrix"
         return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
-    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:  # noqa: ARG002
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         return self._new_map(chosen=reference)
 
     def _map(self, *, chosen: Calibrator) -> Map:
