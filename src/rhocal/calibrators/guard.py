@@ -40,10 +40,10 @@ MIN_HELD_OUT_SAMPLES = 2_000
 
 IDENTITY, TEMPERATURE = REFERENCES = ("identity", "temperature")
 
-MAX_SHARE_WORSE = 0.01
+MAX_SHARE_WORSE = 0.02
 """Share of a reference's NLL or Brier score by which a fit may be above it before it warns."""
 
-MAX_ERRORS_WORSE = 2.0
+MAX_ERRORS_WORSE = 1.0
 """Standard errors of the paired difference by which it must be above as well."""
 
 
