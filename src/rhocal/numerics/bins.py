@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 N_BINS = 10
 """Bins of a calibration error by default, as in the paper."""
 
+RANK_ROUNDING = 1e-12
+"""More than the rounding error of a share of weight, far less than a sample."""
+
 ON_THE_EDGE = 1e-7
 """Largest distance above an edge at which a value still counts as on it: the rounding of single precision."""
 
@@ -86,8 +89,12 @@ def bin_totals(bins: NDArray[np.intp], values: Vector | None, n_bins: int = 0) -
 
 def bins_by_mass(mass: Vector, n_bins: int) -> NDArray[np.intp]:
     """The bin of each of several blocks of weight, in order."""
-    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    return np.minimum((middle * n_bins).astype(np.intp), n_bins - 1)
+    return np.minimum((mass_ranks(mass) * n_bins).astype(np.intp), n_bins - 1)
+
+
+def mass_ranks(mass: Vector) -> Vector:
+    """The share of weight up to the middle of each block. One on an edge k/n_bins lies right of it, whatever rounding does."""
+    return (np.cumsum(mass) - mass / 2) / mass.sum() + RANK_ROUNDING
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.numerics.bins import ON_THE_EDGE, BinSums, bin_totals, sums_by_confidence, tie_blocks
+from rhocal.numerics.bins import ON_THE_EDGE, BinSums, bin_totals, mass_ranks, sums_by_confidence, tie_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,9 +79,8 @@ def fine_bins(scored: Scored) -> FineBins:
     by_width = BinSums.from_bins(width, c, scored.correct, n_bins=size, weights=w)
     ranked = scored.ranked
     blocks = tie_blocks(ranked.mean)
-    weight = bin_totals(blocks, ranked.weight)
-    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
-    mass = np.clip(np.searchsorted(edges(), middle, side="right") - 1, 0, size - 1)[blocks]
+    ranks = mass_ranks(bin_totals(blocks, ranked.weight))
+    mass = np.clip(np.searchsorted(edges(), ranks, side="right") - 1, 0, size - 1)[blocks]
     variance = sums_by_confidence(c, c * (1 - c), w).correct
     return FineBins(
         _nonempty(by_width, bin_totals(width, spread, size)),
