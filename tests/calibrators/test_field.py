@@ -102,13 +102,19 @@ def test_the_guard_adds_nll_where_the_top_label_alone_would_ruin_it():
 @pytest.mark.filterwarnings("ignore::rhocal.errors.BoundaryWarning")  # mnli: a zero-shot model at chance
 @pytest.mark.parametrize("name", ["iemocap_final_psrcal", "cifar10_densenet40_ce", "agnews_gpt2", "mnli_lm_zeroshot"])
 def test_never_worse_than_temperature_by_more_than_a_percent_of_nll(name):
-    """Shifted (iemocap) and awkward networks; all 28 are in benchmarks/quality."""
-    logits, labels, test_logits, test_labels = real(name)
-    nll = [
-        metrics.nll(cal.fit(logits, labels).transform(test_logits), test_labels, kind="logits")
-        for cal in (FieldScaling(), TemperatureScaling())
-    ]
-    assert nll[0] <= 1.01 * nll[1]
+    """Shifted (iemocap) and awkward networks; all 28 are in benchmarks/quality.
+
+    The mean of three halvings: what one half has too little of, the other has too much.
+    """
+    ratios = []
+    for seed in range(3):
+        logits, labels, test_logits, test_labels = real(name, seed)
+        nll = [
+            metrics.nll(cal.fit(logits, labels).transform(test_logits), test_labels, kind="logits")
+            for cal in (FieldScaling(), TemperatureScaling())
+        ]
+        ratios.append(nll[0] / nll[1])
+    assert np.mean(ratios) <= 1.01
 
 
 def test_folds_do_not_depend_on_order_or_copies():
@@ -168,7 +174,7 @@ def test_auto_takes_the_method_that_fits():
     shifted = shifted + np.array([4.0, 0.0, -4.0, 0.0])
     cal = AutoCalibrator().fit(shifted, labels)
     assert not cal.chosen_.keeps_decision
-    assert {trial["method"] for trial in cal.solution_.trials} == set(auto.METHODS)
+    assert {trial["method"] for trial in cal.solution_.trials} == set(auto.MULTICLASS)
     assert {"nll", "ece", "floor", "tied"} <= set(cal.solution_.trials[0])
 
 
@@ -232,7 +238,7 @@ def test_auto_keeps_the_decision_if_asked():
     logits[:, 0] += 3  # a bias that a linear map would take away
     cal = AutoCalibrator(keep_decision=True).fit(logits, labels)
     assert cal.chosen_.keeps_decision
-    assert {"method": "vector", "skipped": "it may change the decision"} in cal.solution_.trials
+    assert {"method": "svs", "skipped": "it may change the decision"} in cal.solution_.trials
     assert not AutoCalibrator().fit(logits, labels).chosen_.keeps_decision
 
 

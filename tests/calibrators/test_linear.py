@@ -220,6 +220,7 @@ def test_any_objective(name, text):
     assert cal.solution_.objective == str(rhocal.objective(text))
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.FewSamplesWarning")
 @pytest.mark.parametrize("name", ["svs", "vector"])
 def test_a_thousand_classes(name):
     logits, labels = synthetic(1500, 1000)

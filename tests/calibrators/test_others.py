@@ -111,6 +111,7 @@ def test_mini_batches_are_drawn_by_the_seed():
     assert one.solution_.n_evaluations == 50
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.FewSamplesWarning")
 def test_a_step_of_mini_batch_descent_by_hand():
     """From the identity, one step along the slope of the batch's NLL, as long as ``stochastic.MAX_STEP``.
 
@@ -144,8 +145,8 @@ def test_the_table_builds_every_method():
     assert list(CALIBRATORS) == [
         "identity", "temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field", "smart", "pts", "ets",
         "iop", "polynomial", "multi-domain", "auto", "vector", "matrix", "dirichlet", "svs", "sms", "svs:field",
-        "sms:field", "cross-fitted", "average", "platt", "beta", "isotonic", "centered-isotonic", "histogram-binning",
-        "bbq", "spline", "venn-abers",
+        "sms:field", "cross-fitted", "average", "platt", "beta", "quadratic", "isotonic", "centered-isotonic",
+        "histogram-binning", "bbq", "spline", "venn-abers",
     ]  # fmt: skip
     assert rhocal.calibrator("temperature-avuc").objective == "nll + avuc"
 

@@ -108,7 +108,7 @@ def test_it_is_exported(data, tmp_path):
 @pytest.mark.usefixtures("toy")
 def test_it_is_part_of_chains_and_of_automatic_choice(data):
     chain = rhocal.calibrator("vector:toy", second__factor=2.0).fit(*data)
-    assert chain.second_.factor == 2.0
+    assert chain.second.factor == 2.0
     auto = rhocal.AutoCalibrator(("temperature", "toy"), n_folds=2).fit(*data)
     assert {trial["method"] for trial in auto.solution_.trials} == {"temperature", "toy"}
 

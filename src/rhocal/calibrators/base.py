@@ -59,9 +59,6 @@ class Calibrator(ABC):
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
 
-    is_guarded: ClassVar[bool] = False
-    """Whether it falls back where it is worse on held-out samples than the identity or temperature scaling."""
-
     is_portable: ClassVar[bool] = True
     """Whether torch, ONNX and ``apply_fn`` can carry out its map."""
 
@@ -75,6 +72,11 @@ class Calibrator(ABC):
         cls.parameters = fitted_attributes(cls, "number")
         cls.string_attributes = fitted_attributes(cls, "names")
         cls.children = fitted_attributes(cls, "calibrator")
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it falls back where it is worse on held-out samples than the identity or temperature scaling."""
+        return False
 
     @property
     def fits_on(self) -> Literal["rows", "profile"]:

@@ -140,9 +140,9 @@ def sort_keys(search: ScaleSearch) -> list[Vector]:
 
 
 def class_ranks(profile: Profile, numbers: Sequence[Vector]) -> Vector:
-    """Rank the classes by the largest hash of their samples.
+    """Rank the classes by their share of the weight, and equal ones by the largest hash of their samples.
 
-    Neither the names of classes, nor the order of samples, nor repeating one changes it.
+    Neither the names of classes, nor the order of samples, nor repeating one changes it, but for classes equal in both.
     """
     hashes = np.zeros(profile.n_samples, np.uint64)
     for number in numbers:  # multiplicative hashing; 0.0 and -0.0 are the same number
@@ -151,7 +151,10 @@ def class_ranks(profile: Profile, numbers: Sequence[Vector]) -> Vector:
     largest = np.zeros(profile.n_classes, np.uint64)
     present = profile.weights > 0
     np.maximum.at(largest, profile.labels[present], hashes[present])
-    return np.unique(largest, return_inverse=True)[1].astype(np.float64)
+    shares = np.round(np.bincount(profile.labels, profile.weights, profile.n_classes), 12)
+    ranks = np.empty(profile.n_classes)
+    ranks[np.lexsort((largest, shares))] = np.arange(profile.n_classes)
+    return ranks
 
 
 def thinned_rows(search: ScaleSearch, max_entries: int) -> NDArray[np.intp]:

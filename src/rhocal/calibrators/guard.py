@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator, fit_validated
-from rhocal.calibrators.cross_validation import paired_over_samples
+from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.errors import GuardWarning, InputError, RhocalWarning, warn
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats, Vector
 
-N_FOLDS = 5
+MIN_SAMPLES = 100
+"""With fewer samples a comparison is noise, and there is none."""
 
 MIN_HELD_OUT_SAMPLES = 2_000
 """Folds are held out, one after the other, until so many samples are scored: with many samples one fold is enough."""
@@ -168,12 +169,15 @@ def _summarize(name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Se
     )
 
 
-def score_in_sample(name: str, search: ScaleSearch, scale: Vector) -> HeldOutScores:
+def score_in_sample(name: str, search: ScaleSearch, scale: Vector) -> HeldOutScores | None:
     """Compare the scales of a family of few numbers with one temperature, on the table of a search: no pass over logits.
 
     In sample the identity is never better than temperature scaling with the lowest NLL.
     """
-    profile, scores = search.profile, {}
+    profile = search.profile
+    if profile.n_samples < MIN_SAMPLES:
+        return None
+    scores = {}
     for method, scales in ((name, scale), (TEMPERATURE, np.full(profile.n_samples, np.exp(search.log_scale)))):
         values = of_scale(profile, search.fast, scales, {"log_label", "confidence"}).values
         scores[method] = SampleScores(-values["log_label"], (values["confidence"] - profile.correct) ** 2)
@@ -202,7 +206,7 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
         return None
     profile = data if isinstance(data, Profile) else Profile.from_predictions(data)
     folds = Folds.from_profile(profile, N_FOLDS)
-    if not folds:
+    if not folds or profile.n_samples < MIN_SAMPLES:
         return None
     scored = scored_folds(folds)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rhocal.errors import BoundaryWarning, ConvergenceWarning, warn
+from rhocal.errors import BoundaryWarning, ConvergenceWarning, FewSamplesWarning, warn
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
@@ -12,6 +12,19 @@ if TYPE_CHECKING:
 
     from rhocal.objectives import Objective
     from rhocal.optimize import Minimum
+
+MIN_SAMPLES_PER_CLASS = 20
+"""Samples per class below which a map for each class is mostly noise; on held-out samples that is not visible yet."""
+
+
+def warn_if_few(name: str, samples_per_class: float, remedy: str) -> None:
+    """Warn of a map for each class that is fitted on few samples."""
+    if samples_per_class < MIN_SAMPLES_PER_CLASS:
+        warn(
+            f"{name} fits a map for each class on {samples_per_class:.3g} samples per class; below "
+            f"{MIN_SAMPLES_PER_CLASS} that is mostly noise. Use {remedy}",
+            FewSamplesWarning,
+        )
 
 
 def solution_at(

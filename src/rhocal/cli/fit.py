@@ -61,7 +61,7 @@ def fit(
     check_output(output, [path])
     cal = calibrator(method, **_options(option or []))
     if groups is not None and not cal.takes_groups:
-        raise InputError(f"--groups: {method} knows no domains; leave --groups out, or use -m multi-domain")
+        raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
     if format_of(path) == FORMAT:
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")

@@ -21,8 +21,7 @@ from rhocal.calibrators.binary.binary_map import (
 from rhocal.calibrators.binary.class_scores import ClassScores, ScoreKind
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import Fitted
-from rhocal.calibrators.solutions import warn_unless_converged
-from rhocal.errors import FewSamplesWarning, warn
+from rhocal.calibrators.solutions import warn_if_few, warn_unless_converged
 from rhocal.numerics.special import Vector, expit
 from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.optimize import Solution
@@ -38,9 +37,6 @@ ONE_VS_REST, TOP, TOP_CAPPED = SCOPES = get_args(Scope)
 
 SMOOTHING = 2.0
 """Samples that the rule of succession adds; see ``binary_map.smoothed``."""
-
-ENOUGH_PER_CLASS = 10
-"""Calibration samples per class below which one-vs-rest warns."""
 
 BEHIND = 1e-6
 """How far behind the top class, relatively, a capped class stays: visible in single precision."""
@@ -107,18 +103,12 @@ class BinaryCalibrator(Calibrator):
         fields = {name: stacked(maps, name) for name in field_names(self.map)}
         map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
         warn_unless_converged(self.name, converged=converged)
-        if data.n_classes > 2:
-            self._warn_if_few(float(weights.sum()) / data.n_classes)
+        if data.n_classes > 2 and self.scope == ONE_VS_REST:
+            warn_if_few(
+                self.name, float(weights.sum()) / data.n_classes, "scope='top-capped' (one map for all) or field"
+            )
         value = float(np.mean(values)) if values else float("nan")
         return map_, Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
-
-    def _warn_if_few(self, samples_per_class: float) -> None:
-        if self.scope == ONE_VS_REST and samples_per_class < ENOUGH_PER_CLASS:
-            warn(
-                f"{self.name} fits a map for each class on {samples_per_class:.3g} samples per class; below "
-                f"{ENOUGH_PER_CLASS} that is mostly noise. Use scope='top-capped' (one map for all), or temperature or field",
-                FewSamplesWarning,
-            )
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""

@@ -12,15 +12,13 @@ from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.profile.profile import Profile
-
-SAMPLES_PER_CLASS = 20
-"""Methods with parameters for every class are only tried with at least this many calibration samples a class."""
 
 BINARY = (
     "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field",
@@ -65,7 +63,6 @@ class AutoCalibrator(Calibrator):
 
     name = "auto"
     keeps_decision = False
-    is_guarded = True
 
     methods: Sequence[str] | None = None
     _: KW_ONLY
@@ -108,7 +105,11 @@ class AutoCalibrator(Calibrator):
             return "it may change the decision"
         if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
             return "fewer samples than entries of its matrix"
-        return "" if data.n_samples >= SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+        return "" if data.n_samples >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+
+    @property
+    def is_guarded(self) -> bool:
+        return True
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         return self._new_map(chosen=reference)

@@ -41,7 +41,6 @@ class Chain(Calibrator):
 
     name = "chain"
     keeps_decision = False
-    is_guarded = True
 
     first: str | Calibrator = option(stage=True)
     second: str | Calibrator = option(stage=True)
@@ -76,6 +75,10 @@ class Chain(Calibrator):
     def label(self) -> str:
         """The stages by name, as ``first:second``."""
         return ":".join(stage if isinstance(stage, str) else stage.name for stage in (self.first, self.second))
+
+    @property
+    def is_guarded(self) -> bool:
+        return True
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         return self._new_map(first=reference, second=fit_validated(unfitted(IDENTITY), data, kind="logits"))

@@ -16,7 +16,7 @@ from rhocal.calibrators.linear.linear import (
 )
 from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import option
-from rhocal.calibrators.solutions import solution_at
+from rhocal.calibrators.solutions import solution_at, warn_if_few
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
@@ -73,6 +73,7 @@ class VectorScaling(LinearCalibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)
+        warn_if_few(self.name, profile.total_weight / profile.n_classes, "svs, whose ridge grows with the classes")
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
         x = scale * data.logits.astype(float)

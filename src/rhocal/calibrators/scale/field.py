@@ -45,7 +45,8 @@ class FieldScaling(ScaleCalibrator):
         Strength of the pull toward temperature scaling, or ``"cv"``: chosen by cross-validation from ``RIDGES``.
     guard
         With ``ridge="cv"``: by how much held-out NLL (and one standard error) may exceed temperature scaling's, relatively.
-        While it does, more NLL is added to the objective; in the end temperature scaling itself is taken.
+        While it does, more NLL is added to the objective; in the end temperature scaling itself is taken. From 1 on there
+        is no guard.
     caution
         Standard errors by which a weaker ridge must be better in cross-validation before it is preferred to a stronger one.
     n_folds
@@ -62,7 +63,6 @@ class FieldScaling(ScaleCalibrator):
     """
 
     name = "field"
-    is_guarded = True
 
     objective: str | Objective = "top-brier + sce + 0.03*nll"
     _: KW_ONLY
@@ -91,6 +91,11 @@ class FieldScaling(ScaleCalibrator):
         else:
             x, ridge, solution = ridges.fit_scale_map(features.search, field, target, RIDGES, options, "field scaling")
         return self._new_map(**features.fitted, bias=float(x[0]), weights=x[1:], ridge=ridge), solution
+
+    @property
+    def is_guarded(self) -> bool:
+        """Unless the option says that NLL does not matter."""
+        return self.guard < 1
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         log_scale = -np.log(getattr(reference, "temperature_", 1.0))

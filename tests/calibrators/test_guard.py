@@ -1,0 +1,160 @@
+"""Every fit is compared with no calibration and with one temperature; guarded methods fall back, others warn."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal import metrics
+from rhocal.calibrators.base import fit_validated
+from rhocal.calibrators.folds import Folds
+from rhocal.data.predictions import Predictions
+from rhocal.errors import GuardWarning
+from rhocal.profile.profile import Profile
+
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def drawn(rng, truth):
+    return (softmax(truth).cumsum(axis=1) > rng.random((len(truth), 1))).argmax(axis=1)
+
+
+def tied(rng, n, n_rows, m):
+    """A few different rows, over-confident."""
+    truth = rng.normal(size=(n_rows, m))[rng.integers(n_rows, size=n)] * 2
+    return 2.5 * truth, drawn(rng, truth)
+
+
+def saturated(rng, n, m):
+    """Probabilities of 0 and 1, as naive Bayes has them; three in ten of these are wrong."""
+    truth = rng.normal(size=(n, m)) * 2
+    return np.log(np.maximum(softmax(30 * truth).astype(np.float32), 1e-38)), drawn(rng, truth)
+
+
+def rare(rng, n):
+    """One positive in a hundred, scores twice too large."""
+    score = rng.normal(size=n) * 1.5 - 5
+    return np.stack([np.zeros(n), 2 * score + 1], axis=1), (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
+
+
+def missing(rng, n):
+    """A class that never occurs in the calibration half, and hardly ever in the other."""
+    truth = rng.normal(size=(n, 5)) * 2
+    truth[:, 3] = -12
+    return 2 * truth, drawn(rng, truth)
+
+
+def few(rng, m):
+    """So few samples that a class has ten in the calibration half."""
+    truth = rng.normal(size=(20 * m, m)) * 2
+    return 2 * truth, drawn(rng, truth)
+
+
+CASES = {
+    "2 rows": lambda rng: tied(rng, 5000, 2, 2),
+    "5 rows": lambda rng: tied(rng, 5000, 5, 2),
+    "20 rows": lambda rng: tied(rng, 5000, 20, 5),
+    "saturated": lambda rng: saturated(rng, 4000, 2),
+    "saturated, 10 classes": lambda rng: saturated(rng, 4000, 10),
+    "1 % positives": lambda rng: rare(rng, 8000),
+    "a class is missing": lambda rng: missing(rng, 4000),
+    "10 samples a class": lambda rng: few(rng, 30),
+}
+SLOW = {
+    "rho-norm-paper",
+    "auto",
+    "pts",
+    "matrix",
+    "dirichlet",
+    "cross-fitted",
+}  # thousands of steps, or fits by the dozen
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", [name for name in rhocal.CALIBRATORS if name not in SLOW and name != "identity"])
+def test_no_method_collapses_in_silence(name, case):
+    """NLL on other samples at most 1.05 times the better of identity and temperature scaling; else a warning says so."""
+    logits, labels = CASES[case](np.random.default_rng(7))
+    half, classes = len(labels) // 2, np.arange(logits.shape[1])
+    tune, test = (logits[:half], labels[:half]), (logits[half:], labels[half:])
+
+    def nll(cal):
+        return metrics.nll(cal.predict_proba(test[0]), test[1])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = nll(rhocal.calibrator(name).fit(*tune, classes=classes))
+    reference = min(
+        nll(rhocal.calibrator(method).fit(*tune, classes=classes)) for method in ("identity", "temperature")
+    )
+    warned = any(isinstance(one.message, GuardWarning | rhocal.errors.FewSamplesWarning) for one in caught)
+    assert found <= 1.05 * reference or warned
+
+
+def test_folds_of_tied_samples_are_alike():
+    """In size and class shares, and of a row that many samples share each fold has its part, to one sample."""
+    logits, labels = saturated(np.random.default_rng(0), 5000, 3)
+    logits = np.round(logits / 40) * 40
+    folds = Folds.from_profile(Profile.from_predictions(Predictions.from_arrays(logits, labels)), 5)
+    sizes = np.bincount(folds.codes)
+    assert sizes.max() <= 1.1 * sizes.min()
+    for k in range(3):
+        counts = np.bincount(folds.codes[labels == k])
+        assert counts.max() <= 1.15 * counts.min()
+    _, row = np.unique(logits, axis=0, return_inverse=True)
+    largest = np.bincount(row.ravel()).argmax()
+    for k in range(3):
+        counts = np.bincount(folds.codes[(row.ravel() == largest) & (labels == k)], minlength=5)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_the_evidence_is_in_the_solution_and_in_the_artifact(tmp_path):
+    logits, labels = synthetic(600, 4)
+    cal = rhocal.calibrator("vector").fit(logits, labels)
+    held_out = cal.solution_.held_out
+    assert set(held_out.nll) == set(held_out.brier) == {"identity", "temperature", "vector"}
+    assert held_out.n_samples == 600
+    cal.save(tmp_path / "cal.safetensors")
+    assert rhocal.load(tmp_path / "cal.safetensors").solution_.held_out == held_out
+
+
+def test_held_out_scores_by_hand():
+    """The identity's scores are those of the samples themselves, whatever the folds."""
+    logits, labels = synthetic(600, 4)
+    held_out = rhocal.calibrator("svs:field").fit(logits, labels).solution_.held_out
+    probs = softmax(logits)
+    assert held_out.nll["identity"] == pytest.approx(metrics.nll(probs, labels))
+    assert held_out.brier["identity"] == pytest.approx(metrics.brier(probs, labels))
+
+
+def test_a_method_that_is_worse_warns_with_the_numbers():
+    logits, labels = saturated(np.random.default_rng(0), 3000, 10)
+    with pytest.warns(GuardWarning, match=r"histogram-binning: NLL .* on 2,\d+ held-out samples; temperature has"):
+        rhocal.calibrator("histogram-binning").fit(logits, labels)
+
+
+@pytest.mark.parametrize("name", ["histogram-binning:temperature", "field"])
+def test_a_guarded_method_falls_back(name, monkeypatch):
+    """With a guard that finds every fit worse, the map is that of the better reference."""
+    monkeypatch.setattr("rhocal.calibrators.guard.is_worse", lambda _: True)
+    logits, labels = synthetic(600, 4)
+    with pytest.warns(GuardWarning, match="which is used instead"):
+        cal = rhocal.calibrator(name).fit(logits, labels)
+    assert cal.solution_.held_out.fell_back_to == "temperature"
+    expected = rhocal.calibrator("temperature").fit(logits, labels).predict_proba(logits)
+    np.testing.assert_allclose(cal.predict_proba(logits), expected, rtol=1e-6)
+
+
+def test_a_fit_on_a_profile_has_the_same_evidence():
+    logits, labels = synthetic(800, 12)
+    cal = rhocal.calibrator("field").fit(logits, labels)
+    again = fit_validated(rhocal.calibrator("field"), Profile.from_predictions(Predictions.from_arrays(logits, labels)))
+    assert again.solution_.held_out is None  # a fit inside another one is not checked
+    assert cal.solution_.held_out.nll["field"] < 1.02 * cal.solution_.held_out.nll["temperature"]
