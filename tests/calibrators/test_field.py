@@ -217,7 +217,8 @@ def test_the_width_of_the_network_is_chosen():
     lowest = min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials if row["n_hidden"] == width)
     assert lowest <= min((row["nll_share"], row["held_out"]) for row in cal.solution_.trials)
     fixed = ParameterizedTemperatureScaling(n_hidden=width).fit(logits, labels)
-    np.testing.assert_array_equal(fixed.predict_proba(logits), cal.predict_proba(logits))
+    # The fit of the chosen width starts where a fold of it ended, which itself may have started elsewhere.
+    np.testing.assert_allclose(fixed.predict_proba(logits), cal.predict_proba(logits), atol=1e-8)
 
 
 @pytest.mark.parametrize("n_hidden", [0, 2.5, "many"])

@@ -36,9 +36,9 @@ EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop")
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
-    The criterion: the lowest held-out NLL, among the methods of which it is sure (by a standard error of the paired
-    differences) that their NLL is at most 0.6 % above that of the first, temperature scaling. Those within one standard
-    error of the lowest count as tied, and among them the lowest ECE above its floor wins.
+    The criterion is held-out NLL. Methods that may be more than 0.6 % above the first, temperature scaling, are left out
+    (with one standard error of the paired difference). Of those within one standard error of the lowest the simplest wins,
+    the first in the list.
     The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
     cross-validated on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.
@@ -46,9 +46,12 @@ class AutoCalibrator(Calibrator):
     Parameters
     ----------
     methods
-        Names of methods, or chains of them.
+        Names of methods, or chains of them, the simplest first. The default depends on the problem: ``BINARY`` with two
+        classes, ``MULTICLASS`` with more, ``EXCHANGEABLE`` where that is stated.
     n_folds
         Of the cross-validation.
+    exchangeable
+        Whether columns are options without a meaning of their own, as in multiple choice: no map of a single class is tried.
     keep_decision
         Try only methods that never change the predicted class.
     time_budget
