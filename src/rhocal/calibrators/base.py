@@ -74,6 +74,11 @@ class Calibrator(ABC):
         cls.children = fitted_attributes(cls, "calibrator")
 
     @property
+    def label(self) -> str:
+        """The name in tables and reports; of a chain the names of its stages."""
+        return self.name
+
+    @property
     def is_guarded(self) -> bool:
         """Whether it falls back where it is worse on held-out samples than the identity or temperature scaling."""
         return False

@@ -151,7 +151,10 @@ METHODS = (
 )
 
 DEFAULT_METHOD = "auto"
-"""What is fitted where no method is named."""
+"""What is fitted where no method is named: on tables, language models and image networks it is near the best of each."""
+
+DEFAULT_PROFILE_METHOD = "field"
+"""The same for a profile, which has no logits."""
 
 CALIBRATORS: dict[str, Method] = {method.name: method for method in METHODS}
 

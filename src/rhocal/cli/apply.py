@@ -63,7 +63,7 @@ def apply_(
     with execution.progress("applying", scores) as blocks:
         document = apply_source(calibrator, blocks, output, write=write, restart=restart)
     if as_json:
-        print_json({"output": str(output), "method": calibrator.name, **document})
+        print_json({"output": str(output), "method": calibrator.label, **document})
         return
     resumed = f" (from row {document['resumed_at']:,} on)" if document["resumed_at"] else ""
-    typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.name}{resumed}: {output}")
+    typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.label}{resumed}: {output}")

@@ -70,7 +70,7 @@ def evaluate(
     calibrator = None if artifact is None else load(artifact)
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None}
     if calibrator is not None:
-        calibrators[calibrator.name] = calibrator
+        calibrators[calibrator.label] = calibrator
     classes = None if calibrator is None else calibrator.classes_
     group_column = None if groups == PREDICTED else groups
     data = execution.open(source, arrays, spec.spec(classes), "test", group_column)

@@ -38,11 +38,11 @@ def export(
     else:
         done = to_file(cal, model, target, output=output, write=write, class_axis=class_axis)
     if as_json:
-        print_json({"file": str(target), "method": cal.name, **asdict(done)})
+        print_json({"file": str(target), "method": cal.label, **asdict(done)})
         return
     replaced = f", in the place of its {done.replaced}" if done.replaced else ""
     typer.echo(
-        f"saved {target}: {done.output} holds {done.holds} calibrated with {cal.name}{replaced} (opset {done.opset})"
+        f"saved {target}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
     )
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(

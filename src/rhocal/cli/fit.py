@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,15 @@ def fit(
     path: SourceFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
-    method: Annotated[str, typer.Option("-m", "--method", help="A method; `rhocal methods` lists them.")] = "rho-norm",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "-m",
+            "--method",
+            help="A method; `rhocal methods` lists them. The default is `auto`, for a profile `field`.",
+            show_default=False,
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
@@ -52,6 +61,7 @@ def fit(
     """
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.fitting import fit as fit_source
+    from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
     from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
     from rhocal.evaluation.evaluate import UNCALIBRATED
@@ -59,10 +69,12 @@ def fit(
     from rhocal.profile.saved import FORMAT
 
     check_output(output, [path])
+    is_profile = format_of(path) == FORMAT
+    method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
     if groups is not None and not cal.takes_groups:
         raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
-    if format_of(path) == FORMAT:
+    if is_profile:
         if report is not None:
             raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
         _fit_profile(cal, method, path, output, as_json=as_json)
@@ -155,6 +167,8 @@ def _show(
         print_json({**_evidence(cal, method, output), **counts, **measured})
         return
     screen = tables.console()
+    if line := _verdict(cal, method):
+        screen.print(line)
     summary = {"method": method, **_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
     if values:
@@ -163,6 +177,16 @@ def _show(
     elif "n_samples" in counts:
         screen.print(f"{counts['n_samples']:,} samples, {counts['n_classes']:,} classes")
     screen.print(f"saved {output}; evaluate it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _verdict(cal: Calibrator, method: str) -> str:
+    """The method that was chosen, and how it compares on held-out samples."""
+    held_out, chosen = cal.solution_.held_out, getattr(cal, "chosen_", None)
+    line = "" if chosen is None else f"{method} chose {chosen.label}"
+    if held_out is None:
+        return line
+    name = next(one for one in held_out.nll if one not in {"identity", "temperature"})
+    return f"{line}{': ' if line else ''}{held_out.sentence(name)}"
 
 
 def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
@@ -176,6 +200,7 @@ def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
         "converged": cal.solution_.converged,
         "at_bound": cal.solution_.at_bound,
         "trials": list(cal.solution_.trials),
+        "held_out": None if cal.solution_.held_out is None else asdict(cal.solution_.held_out),
     }
 
 

@@ -94,16 +94,16 @@ def write(document: Mapping[str, Any], output: Path, json_output: Path | None = 
 
 
 def headline(methods: Mapping[str, Any]) -> str | None:
-    """What a comparison is about, chosen before looking at its figures: our default method, if it is there."""
+    """What a comparison is about, chosen before looking at its figures: the paper's method, if it is there."""
     return "rho-norm" if "rho-norm" in methods else None
 
 
 def _named(loaded: list[tuple[Calibrator, Path]]) -> dict[str, Calibrator]:
     """By method; where two share it, by file too."""
-    names = [cal.name for cal, _ in loaded]
+    names = [cal.label for cal, _ in loaded]
     by_name: dict[str, Calibrator] = {}
     for cal, path in loaded:
-        name = cal.name if names.count(cal.name) == 1 else f"{cal.name} ({path.stem})"
+        name = cal.label if names.count(cal.label) == 1 else f"{cal.label} ({path.stem})"
         if name in by_name:
             raise InputError(f"-c: two calibrators are called {name}; rename one of the files")
         by_name[name] = cal

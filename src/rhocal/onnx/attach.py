@@ -79,7 +79,7 @@ def attach(
 
 def about(cal: Calibrator) -> dict[str, str]:
     """Metadata of the calibrator in an exported model."""
-    return {"rhocal.method": cal.name, "rhocal.version": __version__, "rhocal.calibrator": repr(cal)}
+    return {"rhocal.method": cal.label, "rhocal.version": __version__, "rhocal.calibrator": repr(cal)}
 
 
 def opset_of(model: Any) -> int:

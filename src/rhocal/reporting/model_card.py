@@ -26,7 +26,7 @@ def model_card(
     options = repr(cal)
     solution = cal.solution_
     lines = {
-        "method": f"{cal.name}, `{options}`",
+        "method": f"{cal.label}, `{options}`",
         "parameters": parameters(cal) or "none",
         "objective": f"{solution.objective}{'' if solution.converged else ' (did not converge)'}",
         "classes": f"{len(cal.classes_):,}",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rhocal.calibrators import Calibrator, calibrator
+from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Calibrated(nn.Module):
 def calibrate(
     model: nn.Module,
     loader: Iterable[Any],
-    method: str | Calibrator = "rho-norm",
+    method: str | Calibrator = DEFAULT_METHOD,
     *,
     class_axis: int = -1,
     ignore_index: int | None = -100,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError, MissingPackageError
 from rhocal.torch.collect import Calibrated, calibrate, evaluating, plain_step
 
@@ -33,7 +34,7 @@ class Calibrate(Callback):
     calibrated: Calibrated | None = None
 
     def __init__(
-        self, method: str | Calibrator = "rho-norm", *, step: Callable[..., Any] | None = None, **options: Any
+        self, method: str | Calibrator = DEFAULT_METHOD, *, step: Callable[..., Any] | None = None, **options: Any
     ) -> None:
         self.method, self.step, self.options = method, step, options
 

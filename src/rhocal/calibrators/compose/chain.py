@@ -74,7 +74,7 @@ class Chain(Calibrator):
     @property
     def label(self) -> str:
         """The stages by name, as ``first:second``."""
-        return ":".join(stage if isinstance(stage, str) else stage.name for stage in (self.first, self.second))
+        return ":".join(stage if isinstance(stage, str) else stage.label for stage in (self.first, self.second))
 
     @property
     def is_guarded(self) -> bool:

@@ -68,7 +68,7 @@ class AlphaCurve:
 def temperature_map(cal: Calibrator, logits: Any, *, n_points: int = N_POINTS) -> TemperatureMap:
     """Temperature against amplitude and margin, for calibrators that scale a sample's logits."""
     if not isinstance(cal, ScaleCalibrator):
-        raise InputError(f"{cal.name} has no temperature per sample; use one that scales logits: rho-norm, field, …")
+        raise InputError(f"{cal.label} has no temperature per sample; use one that scales logits: rho-norm, field, …")
     return temperature_map_from_predictions(cal, Predictions.from_arrays(logits, spec=InputSpec(cal.kind_)), n_points)
 
 
@@ -127,5 +127,5 @@ def alpha_curve(cal: Calibrator) -> AlphaCurve:
 def _trials(cal: Calibrator, key: str) -> list[Any]:
     rows = [row for row in cal.solution_.trials if key in row and "ece" in row]
     if not rows:
-        raise InputError(f"{cal.name} tried no {key}; fit rho-norm with rho='grid' or alpha='auto'")
+        raise InputError(f"{cal.label} tried no {key}; fit rho-norm with rho='grid' or alpha='auto'")
     return rows
