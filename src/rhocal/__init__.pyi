@@ -18,6 +18,7 @@ from rhocal.calibrators.binary.beta import BetaCalibration as BetaCalibration
 from rhocal.calibrators.binary.histogram_binning import HistogramBinning as HistogramBinning
 from rhocal.calibrators.binary.isotonic import IsotonicRegression as IsotonicRegression
 from rhocal.calibrators.binary.platt import PlattScaling as PlattScaling
+from rhocal.calibrators.binary.quadratic import QuadraticCalibration as QuadraticCalibration
 from rhocal.calibrators.binary.spline import SplineCalibration as SplineCalibration
 from rhocal.calibrators.binary.venn_abers import VennAbers as VennAbers
 from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
@@ -96,6 +97,7 @@ __all__ = [
     "PlattScaling",
     "PolynomialScaling",
     "Profile",
+    "QuadraticCalibration",
     "RhoNormScaling",
     "SoftBinnedECE",
     "SoftECE",

@@ -13,6 +13,7 @@ RhocalWarning (UserWarning)
 ├── BoundaryWarning                    a fit that stopped at a bound
 ├── FewSamplesWarning                  a calibration set that is too small
 ├── ConvergenceWarning                 an optimizer that stopped early
+├── GuardWarning                       a fit that is worse than no calibration or than temperature scaling
 ├── ShiftWarning                       data outside the range of the calibration set
 └── SubsampleWarning                   a fit on a part of the samples
 

@@ -162,7 +162,7 @@ def test_compare(folder):
         (("fit", "one.npz", "-m", "temprature", "-o", "x.safetensors"), "did you mean 'temperature'?"),
         (("fit", "one.npz", "-o", "no/x.safetensors"), "the folder no does not exist"),
         (("fit", "one.npz", "-O", "rho", "-o", "x.safetensors"), "-O takes NAME=VALUE"),
-        (("fit", "one.npz", "-O", "rho=0", "-o", "x.safetensors"), "at least 1"),
+        (("fit", "one.npz", "-m", "rho-norm", "-O", "rho=0", "-o", "x.safetensors"), "at least 1"),
         (("fit", "one.npz", "--kind", "probs", "-o", "x.safetensors"), "Use --kind logits to"),
         (("fit", "one.npz", "--kind", "logit", "-o", "x.safetensors"), "kind is one of"),
         (("apply", "one.npz", "one.npz", "-o", "x.npz"), "not a safetensors file"),

@@ -10,7 +10,7 @@ import numpy as np
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 MAX_COPIES_TOGETHER = 8
 """Equal samples that stay in one fold. With more of them the fold would be a lump of one outcome that other folds lack."""
-
-HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""2⁶⁴ divided by the golden ratio, an odd number: multiplying by it spreads nearby numbers evenly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,25 +132,19 @@ def sort_keys(search: ScaleSearch) -> list[Vector]:
     scale = max(float(np.exp(search.log_scale)), 1 / max(profile.spread, 1e-300))
     confidence = np.round(search.confidence(np.full(profile.n_samples, scale)), 9)
     gaps = [np.round(scale * gap, 7) for gap in (profile.label_gap, profile.mean_gap)]
-    rank = class_ranks(profile, [confidence, *gaps])
+    rank = class_ranks(profile, confidence)
     return [rank[profile.labels], profile.correct, confidence, *gaps, rank[profile.predicted]]
 
 
-def class_ranks(profile: Profile, numbers: Sequence[Vector]) -> Vector:
-    """Rank the classes by their share of the weight, and equal ones by the largest hash of their samples.
+def class_ranks(profile: Profile, confidence: Vector) -> Vector:
+    """Rank the classes by their share of the weight, and equal ones by their mean confidence.
 
     Neither the names of classes, nor the order of samples, nor repeating one changes it, but for classes equal in both.
     """
-    hashes = np.zeros(profile.n_samples, np.uint64)
-    for number in numbers:  # multiplicative hashing; 0.0 and -0.0 are the same number
-        hashes = (hashes ^ (number + 0.0).view(np.uint64)) * HASH_MULTIPLIER
-        hashes ^= hashes >> np.uint64(32)
-    largest = np.zeros(profile.n_classes, np.uint64)
-    present = profile.weights > 0
-    np.maximum.at(largest, profile.labels[present], hashes[present])
-    shares = np.round(np.bincount(profile.labels, profile.weights, profile.n_classes), 12)
+    shares = np.bincount(profile.labels, profile.weights, profile.n_classes)
+    means = np.bincount(profile.labels, profile.weights * confidence, profile.n_classes) / np.maximum(shares, 1e-300)
     ranks = np.empty(profile.n_classes)
-    ranks[np.lexsort((largest, shares))] = np.arange(profile.n_classes)
+    ranks[np.lexsort((np.round(means, 9), np.round(shares, 12)))] = np.arange(profile.n_classes)
     return ranks
 
 
