@@ -323,3 +323,15 @@ def test_bad_input_is_only_ever_a_named_error(name, z, labels, weight):
         else:
             assert np.isfinite(probs).all()
             np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [90_000, 110_000])
+@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs"])
+def test_order_of_many_samples(name, is_rounded, n):
+    """Below and above the size from which a search begins with a subsample; rounded logits are full of ties."""
+    logits, labels = synthetic(n, 5, dtype=np.float32)
+    logits = np.round(logits) if is_rounded else logits
+    order = np.random.default_rng(0).permutation(n)
+    a, b = fitted(name, logits, labels), fitted(name, logits[order], labels[order])
+    np.testing.assert_allclose(a.predict_proba(logits[:2000]), b.predict_proba(logits[:2000]), atol=2e-6)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, gap_sums
+from rhocal.calibrators.scale.scale_search import evenly_spaced_rows
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import equal_width_errors
 from rhocal.numerics.special import Vector, dot, dots
@@ -247,9 +248,17 @@ class NormSearch:
 
     @cached_property
     def coarse(self) -> tuple[NDArray[np.intp], NormSearch]:
-        """The search on a subsample, and its rows."""
-        weights = self.profile.weights
-        rows = np.random.default_rng(0).choice(len(weights), N_SEARCH_SAMPLES, p=weights)
+        """The search on a subsample, and its rows: spread evenly over all of them in an order of their content.
+
+        So neither the order of the samples nor repeating one changes the draw. Samples with the same key are equal, as far as
+        a scale is concerned: the key adds all numbers that were read of them, with factors that no two combinations share.
+        """
+        norms = [value for name, value in sorted(self.profile.kept.items()) if name.startswith("norm ")]
+        key = self.profile.mean_gap - np.pi * self.profile.label_gap
+        for k, norm in enumerate(norms, 2):
+            key += np.sqrt(1 + 1 / k) * norm
+        order = np.argsort(key)
+        rows = order[evenly_spaced_rows(self.profile.weights[order], N_SEARCH_SAMPLES)]
         return rows, NormSearch(self.target, self.search.take(rows))
 
     def trials(
