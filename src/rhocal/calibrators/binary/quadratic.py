@@ -45,8 +45,8 @@ class QuadraticCalibration(BinaryCalibrator):
     """A parabola in the log-odds of each class. It may change the predicted class.
 
     Platt scaling corrects a bias and a slope; the square corrects a model that is over-confident on one side only, as most
-    classifiers of rare events are. x = log(p′/(1 − p′)) with p′ = (1 − ε)·sigmoid(s/T) + ε/2 and ε = 1/(n + 1), where T is
-    fitted first: saturated scores count as certain as n samples can show, and no more.
+    classifiers of rare events are. x = log(p′/(1 − p′)) with p′ = (1 − ε)·sigmoid(s/T) + ε/2 and ε = 1/(n + 1), where 1/T is
+    the slope of Platt scaling: saturated scores count as certain as n samples can show, and no more.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class QuadraticCalibration(BinaryCalibrator):
 
     name = "quadratic"
     map = Quadratic
-    sees = "log-odds"
+    score_kind = "log-odds"
 
     ridge: float = option(1.0, minimum=0)
     _: KW_ONLY
@@ -78,17 +78,16 @@ class QuadraticCalibration(BinaryCalibrator):
     intercept_ = Fitted[Vector]()
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        single = optimize.logistic(
-            data.score[None], platt_targets(data), data.weight
-        )  # finite where classes are separated
-        scale, mix = max(float(single.x[0]), SMALLEST_SCALE), 1 / (data.total + 1)
+        both = np.stack([data.score, np.ones(len(data.score))])
+        platt = optimize.logistic(both, platt_targets(data), data.weight)  # finite where classes are separated
+        scale, mix = max(float(platt.x[0]), SMALLEST_SCALE), 1 / (data.total + 1)
         x = smoothed_log_odds(NUMPY, {"scale": scale, "mix": mix}, data.score)
         features = np.stack([0.25 * x * x, x, np.ones(len(x))])
         minimum = optimize.logistic(features, data.rate, data.weight, self.ridge, np.array([0.0, 1.0, 0.0]))
         return FittedBinaryMap(
             Quadratic(scale, mix, *minimum.x.tolist()),
-            single.converged and minimum.converged,
-            single.n_evaluations + minimum.n_evaluations,
+            platt.converged and minimum.converged,
+            platt.n_evaluations + minimum.n_evaluations,
         )
 
 
