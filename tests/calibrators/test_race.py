@@ -159,6 +159,12 @@ def test_the_simplest_method_within_a_standard_error_that_passes_the_guard():
         assert rows[1]["guarded"] == guarded
 
 
+def test_a_lead_by_rounding_is_a_tie():
+    base = np.linspace(0.1, 1.0, 50)
+    lead = held_out("ets", base * (1 - 1e-9), 0.01)  # the standard error of the difference is smaller than the lead
+    assert race.choose_method([held_out("temperature", base, 0.01), lead])[0] == "temperature"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_never_far_above_temperature_on_small_tune_sets(seed):
     logits, labels = synthetic(3000, 5, seed=seed)

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 OUT_OF_TIME = "out of time"
 
+NEGLIGIBLE_SHARE = 1e-6
+"""Of the lowest NLL. Methods that are closer are tied whatever the standard error: `ets` that ends at plain temperature scaling
+differs from it by rounding alone, and so does the standard error of the difference."""
+
 Stages = tuple[str, str]
 """First and second stage of a chain, by name."""
 
@@ -214,7 +218,7 @@ def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, An
     tied = []
     for score in passed:
         above, error = score.difference(lowest)
-        if above <= error:
+        if above <= max(error, NEGLIGIBLE_SHARE * lowest.mean_nll):
             tied.append(score)
     best = tied[0]
     rows = [
