@@ -241,7 +241,28 @@ def test_evaluate_reads_like_a_verdict(folder):
     before = document["evaluation"]["uncalibrated"]
     assert before["values"]["ece"]["value"] == document["values"]["uncalibrated"]["ece"]
     assert before["values"]["ece"]["floor"] > 0
-    assert document["differences"]["nll"]["value"] < 0
+    assert document["differences"]["temperature"]["nll"]["value"] < 0
+
+
+def test_evaluate_measures_every_calibrator(folder):
+    files = [folder / "first.safetensors", folder / "second.safetensors", folder / "third.safetensors"]
+    run("fit", folder / "two.npz", "-m", "temperature", "-o", files[0])
+    run("fit", folder / "two.npz", "-m", "temperature", "-O", "objective=brier", "-o", files[1])
+    run("fit", folder / "two.npz", "-m", "svs:temperature", "-o", files[2])
+    arguments = ("evaluate", folder / "two.npz", *(part for file in files for part in ("-c", file)))
+    document = json.loads(run(*arguments, "--json").stdout)
+    names = ["temperature (first)", "temperature (second)", "svs:temperature"]
+    assert list(document["values"]) == list(document["evaluation"]) == ["uncalibrated", *names]
+    assert list(document["differences"]) == names
+    with np.load(folder / "two.npz") as f:
+        for name, file in zip(names, files, strict=True):
+            want = rhocal.metrics.nll(rhocal.load(file).predict_proba(f["logits_test"]), f["labels_test"])
+            assert document["values"][name]["nll"] == pytest.approx(want, rel=1e-6)
+    text = " ".join(run(*arguments).stdout.split())
+    assert all(f"{name} against 'uncalibrated', on the same samples" in text for name in names)
+    run("fit", folder / "one.npz", "-m", "temperature", "-o", folder / "other.safetensors")
+    error = run("evaluate", folder / "two.npz", "-c", files[0], "-c", folder / "other.safetensors", code=2).stderr
+    assert "-c: other.safetensors and first.safetensors were fitted on different classes" in error
 
 
 def test_evaluate_by_group(folder):

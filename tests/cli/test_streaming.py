@@ -30,7 +30,7 @@ def test_fit_evaluate_and_profile_block_by_block(tmp_path):
         for metric, name in itertools.product(theirs, ("value", "low", "high", "floor", "p_value")):
             assert mine[metric][name] == pytest.approx(theirs[metric][name], rel=1e-4, abs=1e-6), (who, metric, name)
     for name in ("value", "low", "high"):
-        ours, same_here = (found["differences"]["ece"][name] for found in (blocks, whole))
+        ours, same_here = (found["differences"]["rho-norm"]["ece"][name] for found in (blocks, whole))
         assert ours == pytest.approx(same_here, rel=1e-4, abs=1e-6)
     text = run("evaluate", tmp_path / "*.parquet", "-c", cal).stdout
     assert "verdict: " in text

@@ -73,7 +73,7 @@ def test_logits_stay_logits_and_everything_else_stays(cal, data, tmp_path):
     model = graph(
         node("Neg", "x", "n"), node("Neg", "n", "logits"), node("Exp", "logits", "other"), outputs=["logits", "other"]
     )
-    done = export(cal, saved(model, tmp_path), tmp_path / "out.onnx", output="logits")
+    done = export(cal, saved(model, tmp_path), tmp_path / "out.onnx", scores="logits")
     assert (done.output, done.holds, done.replaced) == ("logits", "logits", "")
     assert done.difference < 1e-5
     assert done.whole_model < 1e-5
@@ -173,7 +173,7 @@ def test_errors_that_help(cal, tmp_path):
     two = graph(node("Identity", "x", "a"), node("Exp", "x", "b"), outputs=["a", "b"])
     with pytest.raises(InputError, match=r"no output 'logits'; it has a \(float32, \['batch', 5\]\); b \(float32"):
         attach(two, cal, "logits")
-    with pytest.raises(InputError, match=r"several outputs: .*output= to name"):
+    with pytest.raises(InputError, match=r"several outputs: .*scores= to name"):
         attach(two, cal)
     with pytest.raises(InputError, match="opset 12, and a calibrator needs 13 or newer"):
         attach(graph(node("Identity", "x", "a"), outputs=["a"], opset=12), cal)
@@ -259,8 +259,14 @@ def test_a_real_network_has_the_same_ece_in_onnxruntime(resnet, tmp_path, method
             resnet, (torch.tensor(test[:2]),), tmp_path / "net.onnx", dynamo=False, input_names=["images"],
             output_names=["logits"], dynamic_axes={"images": {0: "batch"}, "logits": {0: "batch"}}, opset_version=17,
         )  # fmt: skip
-    arguments = ("export", tmp_path / "cal.safetensors", tmp_path / "net.onnx", "-o", tmp_path / "calibrated.onnx")
-    printed = json.loads(run(*arguments, "--output", "logits", "--write", "probs", "--json").stdout)
+    arguments = (
+        "export",
+        tmp_path / "cal.safetensors",
+        tmp_path / "net.onnx",
+        "--output",
+        tmp_path / "calibrated.onnx",
+    )
+    printed = json.loads(run(*arguments, "--scores", "logits", "--write", "probs", "--json").stdout)
     assert printed["whole_model"] < 1e-5
     (probs,) = answer(tmp_path / "calibrated.onnx", test)
     cal = rhocal.load(tmp_path / "cal.safetensors")
@@ -290,6 +296,11 @@ def test_a_scikit_learn_pipeline_through_skl2onnx(tmp_path):
 def test_the_command_writes_a_calibrator_of_its_own(cal, data, tmp_path):
     cal.save(tmp_path / "cal.safetensors")
     run("export", tmp_path / "cal.safetensors", "-o", tmp_path / "cal.onnx")
+    run("export", tmp_path / "cal.safetensors", "--output", tmp_path / "same.onnx", cwd=tmp_path)  # both mean the file
+    assert (tmp_path / "same.onnx").read_bytes() == (tmp_path / "cal.onnx").read_bytes()
+    assert not (tmp_path / "calibrated.onnx").exists()
+    assert ".onnx" in run("export", tmp_path / "cal.safetensors", "--output", "logits", code=2).stderr
+    assert "no MODEL" in run("export", tmp_path / "cal.safetensors", "--scores", "logits", code=2).stderr
     (got,) = answer(tmp_path / "cal.onnx", data[0])
     np.testing.assert_allclose(got, cal.predict_proba(data[0]), atol=1e-6)
     error = run("export", tmp_path / "cal.safetensors", tmp_path / "no.onnx", "-o", tmp_path / "x.onnx", code=2).stderr

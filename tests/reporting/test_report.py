@@ -285,7 +285,7 @@ def test_fit_and_report(folder):
     assert "fit.html" in run("fit", folder / "two.npz", "-o", cal, "--report", html).stdout
     assert "Same samples" not in html.read_text(encoding="utf-8")
     out, document = folder / "report.html", folder / "report.json"
-    run("report", folder / "two.npz", "-c", cal, "-o", out, "--json", document, "--groups", "room")
+    run("report", folder / "two.npz", "-c", cal, "-o", out, "--json-output", document, "--groups", "room")
     found = json.loads(document.read_text(encoding="utf-8"))
     assert found["data"]["n_samples"] == 300
     assert {row["slice"] for row in found["slices"]["rows"]} == {"a", "b"}
@@ -295,6 +295,7 @@ def test_fit_and_report(folder):
     again = folder / "again.html"
     run("report", document, "-o", again)
     assert again.read_bytes() == out.read_bytes()
+    assert json.loads(run("report", document, "-o", again, "--json").stdout) == found  # --json prints, as everywhere
 
 
 def test_fit_on_one_set_warns_that_it_is_measured_on_itself(folder):

@@ -1,4 +1,4 @@
-"""`rhocal evaluate`: how well calibrated a file is, before and after applying a calibrator."""
+"""`rhocal evaluate`: how well calibrated a file is, before and after applying calibrators."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.artifacts import load_calibrators
 from rhocal.cli.options import (
     Arrays,
     ExecutionOptions,
@@ -37,8 +38,9 @@ MAX_KEPT_ROWS = 20_000_000
 def evaluate(
     source: SourceFile,
     *,
-    artifact: Annotated[
-        Path | None, typer.Option("-c", "--calibrator", help="A calibrator to apply and compare with.")
+    artifacts: Annotated[
+        list[Path] | None,
+        typer.Option("-c", "--calibrator", help="A calibrator to apply and compare with; repeatable."),
     ] = None,
     groups: Annotated[
         str | None,
@@ -55,23 +57,20 @@ def evaluate(
     execution: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
-    """Evaluate calibration, before and after applying a calibrator.
+    """Evaluate calibration, before and after applying calibrators.
 
     Each metric is printed with a 95 % interval, its noise floor (the value of a perfectly calibrated model) and a p-value,
     followed by a verdict. The test split is used if the file has one. Files that are read block by block have values
     without intervals and tests above 20,000,000 rows, and for metrics that need all probabilities at once.
     """
-    from rhocal.calibrators.artifact import load
     from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
     from rhocal.evaluation.samples import score
     from rhocal.metrics import CORE, inference
 
-    calibrator = None if artifact is None else load(artifact)
-    calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None}
-    if calibrator is not None:
-        calibrators[calibrator.label] = calibrator
-    classes = None if calibrator is None else calibrator.classes_
+    loaded = load_calibrators(artifacts or [])
+    calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
+    classes = next((calibrator.classes_ for calibrator in loaded.values()), None)
     group_column = None if groups == PREDICTED else groups
     data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
     if groups is not None and not data.resident:
@@ -87,10 +86,10 @@ def evaluate(
     with execution.cluster(), execution.progress("measuring", data) as blocks:
         samples = score(blocks, calibrators, dict.fromkeys([*shown, *values]))
     evaluations = {name: infer(part, shown, groups=_groups(data, groups), seed=seed) for name, part in samples.items()}
-    differences: dict[str, Difference] = {}
-    if calibrator is not None:
-        before, after = (part.scored for part in samples.values())
-        differences = inference.differences(after, before, ["ece", "nll", "brier"], seed=seed)
+    before = samples[UNCALIBRATED].scored
+    differences = {
+        name: inference.differences(samples[name].scored, before, ["ece", "nll", "brier"], seed=seed) for name in loaded
+    }
     left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
     if as_json:
@@ -102,7 +101,10 @@ def evaluate(
                 "n_classes": first.n_classes,
                 "values": {name: part.values(values) for name, part in samples.items()},
                 "evaluation": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
-                "differences": {name: vars(difference) for name, difference in differences.items()},
+                "differences": {
+                    name: {metric: vars(difference) for metric, difference in by_metric.items()}
+                    for name, by_metric in differences.items()
+                },
                 **left_out,
             }
         )
@@ -147,7 +149,9 @@ def _show_values(source: Path, data: Source, measured: MetricValues, *, as_json:
         screen.print(f"{name} comes from a sketch in fixed memory, at most {bound:.1e} from the exact value")
 
 
-def _show(evaluations: Mapping[str, Evaluation], differences: Mapping[str, Difference], title: str) -> None:
+def _show(
+    evaluations: Mapping[str, Evaluation], differences: Mapping[str, Mapping[str, Difference]], title: str
+) -> None:
     from rhocal.reporting import tables
 
     screen = tables.console()
@@ -158,7 +162,6 @@ def _show(evaluations: Mapping[str, Evaluation], differences: Mapping[str, Diffe
         screen.print(f"tests: {evaluation.tested}", end="\n\n")
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
-    if differences:
-        before, after = evaluations
-        parts = [f"{d.metric} {d.value:+.4f} ({d.verdict})" for d in differences.values()]
-        screen.print(f"{after} against {before!r}, on the same samples: {', '.join(parts)}")
+    for name, by_metric in differences.items():
+        parts = [f"{d.metric} {d.value:+.4f} ({d.verdict})" for d in by_metric.values()]
+        screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples: {', '.join(parts)}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rhocal.cli.options import ClassAxis, Json, print_json
+from rhocal.errors import FileError, InputError
 
 
 def export(
@@ -16,8 +17,10 @@ def export(
     model: Annotated[
         Path | None, typer.Argument(help="An ONNX model; without one the calibrator becomes a model of its own.")
     ] = None,
-    target: Annotated[Path, typer.Option("-o", help="The .onnx file to write.")] = Path("calibrated.onnx"),
-    output: Annotated[str | None, typer.Option("--output", help="The model's output that holds the scores.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx file to write.")] = Path("calibrated.onnx"),
+    scores: Annotated[
+        str | None, typer.Option("--scores", help="The name of the model's output that holds the scores.")
+    ] = None,
     write: Annotated[
         str, typer.Option("--write", help="Write `probs` or `logits`; `same` keeps what the output was.")
     ] = "same",
@@ -29,20 +32,26 @@ def export(
     A final Softmax is replaced: the output stays probabilities. Names, opset, dynamic batch and metadata stay.
     """
     from rhocal.calibrators.artifact import load
+    from rhocal.data.atomic import check_output
     from rhocal.onnx import export as to_file
     from rhocal.onnx import save_model
 
+    if output.suffix != ".onnx":
+        raise FileError(f"-o: {output} must end in .onnx (--scores names an output of the model)")
+    if model is None and scores is not None:
+        raise InputError(f"--scores: {scores!r} would be an output of a model, but no MODEL is given")
+    check_output(output, [artifact] if model is None else [artifact, model])
     cal = load(artifact)
     if model is None:
-        done = save_model(cal, target, output="probs" if write == "same" else write)
+        done = save_model(cal, output, output="probs" if write == "same" else write)
     else:
-        done = to_file(cal, model, target, output=output, write=write, class_axis=class_axis)
+        done = to_file(cal, model, output, scores=scores, write=write, class_axis=class_axis)
     if as_json:
-        print_json({"file": str(target), "method": cal.label, **asdict(done)})
+        print_json({"file": str(output), "method": cal.label, **asdict(done)})
         return
     replaced = f", in the place of its {done.replaced}" if done.replaced else ""
     typer.echo(
-        f"saved {target}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
+        f"saved {output}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
     )
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, SpecOptions, grouped
-from rhocal.errors import FileError, InputError
+from rhocal.cli.artifacts import load_calibrators
+from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, Json, SpecOptions, grouped
+from rhocal.errors import FileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rhocal.calibrators import Calibrator
     from rhocal.reporting.sections.provenance import Provenance
 
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Write a report too: one .html page.")]
@@ -30,7 +30,10 @@ def report(
         list[Path] | None,
         typer.Option("-c", "--calibrator", help="Compare with this calibrator; repeatable, the first is the headline."),
     ] = None,
-    json_output: Annotated[Path | None, typer.Option("--json", help="Write the document behind the page too.")] = None,
+    json_output: Annotated[
+        Path | None,
+        typer.Option("--json-output", help="Write the JSON document of the page to this file too."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The title; unless given, the name of the file.")] = None,
     groups: Annotated[
         str | None,
@@ -42,20 +45,23 @@ def report(
     arrays: Arrays,
     spec: SpecOptions,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
 
     The test split is used if the file has one. The file may also be the JSON of a report; then its
     page is written again.
     """
-    from rhocal.calibrators.artifact import load
-    from rhocal.reporting.document import build_document
+    from rhocal.reporting.document import build_document, to_json
 
     if source.suffix == ".json":
-        write(_read_document(source), output, json_output)
+        document = _read_document(source)
+        write(document, output, json_output, quiet=as_json)
+        if as_json:
+            typer.echo(to_json(document))
         return
     contents = arrays.contents(source)
-    cals = _named([(load(path), path) for path in artifacts or []])
+    cals = load_calibrators(artifacts or [])
     first = next(iter(cals.values()), None)
     stated = spec.spec(None if contents.classes is not None or first is None else first.classes_)
     test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
@@ -68,7 +74,9 @@ def report(
         groups=test.groups,
         seed=seed,
     )
-    write(document, output, json_output)
+    write(document, output, json_output, quiet=as_json)
+    if as_json:
+        typer.echo(to_json(document))
 
 
 def origin(title: str, paths: Sequence[Path]) -> Provenance:
@@ -96,18 +104,6 @@ def write(document: Mapping[str, Any], output: Path, json_output: Path | None = 
 def headline(methods: Mapping[str, Any]) -> str | None:
     """What a comparison is about, chosen before looking at its figures: the paper's method, if it is there."""
     return "rho-norm" if "rho-norm" in methods else None
-
-
-def _named(loaded: list[tuple[Calibrator, Path]]) -> dict[str, Calibrator]:
-    """By method; where two share it, by file too."""
-    names = [cal.label for cal, _ in loaded]
-    by_name: dict[str, Calibrator] = {}
-    for cal, path in loaded:
-        name = cal.label if names.count(cal.label) == 1 else f"{cal.label} ({path.stem})"
-        if name in by_name:
-            raise InputError(f"-c: two calibrators are called {name}; rename one of the files")
-        by_name[name] = cal
-    return by_name
 
 
 def _read_document(path: Path) -> dict[str, Any]:

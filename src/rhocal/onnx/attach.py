@@ -40,14 +40,14 @@ class Place:
 
 
 def attach(
-    model: Any, cal: Calibrator, output: str | None = None, *, write: str = "same", class_axis: int = -1
+    model: Any, cal: Calibrator, scores: str | None = None, *, write: str = "same", class_axis: int = -1
 ) -> tuple[Any, Place]:
-    """A copy of an ONNX model whose ``output`` is calibrated; everything else, names and opset included, stays.
+    """A copy of an ONNX model whose output ``scores`` is calibrated; everything else, names and opset included, stays.
 
     Parameters
     ----------
-    output
-        The model's output; may be left out if there is only one that fits.
+    scores
+        The name of the model's output that holds them; may be left out if there is only one that fits.
     write
         ``"same"``: logits stay logits, and where a final Softmax is replaced probabilities stay probabilities.
         ``"probs"`` or ``"logits"`` say otherwise.
@@ -58,7 +58,7 @@ def attach(
         raise InputError(f"write is same, probs or logits; got {write!r}")
     map_ = exported_map(cal)
     opset = opset_of(model)
-    value = chosen_output(model, output, map_.n_classes, class_axis)
+    value = chosen_output(model, scores, map_.n_classes, class_axis)
     place = find_place(model, value, cal, write, class_axis, opset)
     prefix = unused_prefix(model.graph)
     before = f"{prefix}{place.name}_before"
@@ -110,7 +110,7 @@ def chosen_output(model: Any, name: str | None, n_classes: int, class_axis: int)
     if len(fitting) == 1:
         return fitting[0]
     raise InputError(
-        f"the model has several outputs: {listed}", argument="output", remedy="name the one that holds the scores"
+        f"the model has several outputs: {listed}", argument="scores", remedy="name the one that holds the scores"
     )
 
 

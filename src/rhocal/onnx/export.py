@@ -68,13 +68,13 @@ def export(
     model: str | PathLike[str],
     path: str | PathLike[str],
     *,
-    output: str | None = None,
+    scores: str | None = None,
     write: str = "same",
     class_axis: int = -1,
 ) -> Exported:
     """Write a user's ONNX model with the calibrator behind it; see ``attach`` for the options."""
     original = read_model(model)
-    new, place = attach(original, cal, output, write=write, class_axis=class_axis)
+    new, place = attach(original, cal, scores, write=write, class_axis=class_axis)
     if new.ByteSize() < LARGEST:
         onnx.checker.check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
     alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={})
