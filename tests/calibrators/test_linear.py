@@ -230,10 +230,18 @@ def test_a_thousand_classes(name):
     assert nll(cal.predict_proba(logits), labels) <= 1.0001 * nll(temperature.predict_proba(logits), labels)
 
 
-@pytest.mark.parametrize("name", ["matrix", "dirichlet", "sms"])
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_full_matrices_say_what_to_use_for_many_classes(name):
-    with pytest.raises(InputError, match=r"201² = 40,401 numbers .* limited to 200 classes; use svs"):
+    with pytest.raises(InputError, match=r"201² = 40,401 numbers .* limited to 200 classes; use sms or svs"):
         rhocal.calibrator(name).fit(*synthetic(300, 201))
+
+
+def test_sms_is_limited_by_memory(monkeypatch):
+    logits, labels = synthetic(300, 201)
+    assert rhocal.calibrator("sms").fit(logits, labels).solution_.converged
+    monkeypatch.setattr("rhocal.calibrators.linear.linear.MAX_MATRIX_BYTES", 8 * 28 * 200**2)
+    with pytest.raises(InputError, match=r"201² = 40,401 numbers .* limited to 200 classes; use svs"):
+        rhocal.calibrator("sms").fit(logits, labels)
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,9 @@ def test_who_was_not_seen_on_the_first_fold_is_out_of_time():
 def test_nobody_can_be_fitted():
     logits, labels = synthetic(6000, 210)
     with pytest.raises(
-        InputError, match=r"none of the methods can be fitted; the first, sms: .* limited to 200 classes"
+        InputError, match=r"none of the methods can be fitted; the first, matrix: .* limited to 200 classes"
     ):
-        AutoCalibrator(["sms", "sms:field"]).fit(logits, labels)
+        AutoCalibrator(["matrix", "matrix:field"]).fit(logits, labels)
 
 
 def test_full_matrices_need_as_many_samples_as_entries():

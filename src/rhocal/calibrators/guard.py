@@ -41,6 +41,9 @@ MIN_HELD_OUT_SAMPLES = 2_000
 
 IDENTITY, TEMPERATURE = REFERENCES = ("identity", "temperature")
 
+MIN_SHARE_WORSE = 1e-3
+"""A smaller share of a reference's score is no reason to fall back."""
+
 MAX_SHARE_WORSE = 0.02
 """Share of a reference's NLL or Brier score by which a fit may be above it before it warns."""
 
@@ -104,7 +107,10 @@ def is_clearly_worse(scores: HeldOutScores) -> bool:
 
 def is_worse(scores: HeldOutScores) -> bool:
     """Whether a fit is above its reference in NLL or in Brier score by more than a standard error: reason to fall back."""
-    return any(scores.above[key] > max(scores.above[f"{key}_error"], 0.0) for key in ("nll", "brier"))
+    return any(
+        scores.above[key] > max(scores.above[f"{key}_error"], MIN_SHARE_WORSE * abs(values[scores.reference]))
+        for key, values in (("nll", scores.nll), ("brier", scores.brier))
+    )
 
 
 def scored_folds(folds: Folds) -> list[Fold]:

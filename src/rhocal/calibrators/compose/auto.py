@@ -10,6 +10,7 @@ from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.compose.race import Race
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
@@ -108,6 +109,8 @@ class AutoCalibrator(Calibrator):
             return "it may change the decision"
         if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
             return "fewer samples than entries of its matrix"
+        if cal.label.partition(":")[0] in {"sms", "structured"} and data.n_classes > MAX_SEARCHED_CLASSES:
+            return f"a matrix for more than {MAX_SEARCHED_CLASSES} classes takes minutes; fit it by name"
         return "" if data.n_samples >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
     @property

@@ -31,9 +31,14 @@ if TYPE_CHECKING:
     from rhocal.objectives import Objective
     from rhocal.profile.profile import Profile
 
-MOST_CLASSES = 200
-"""Largest number of classes for a full matrix: with 5,000 samples and 200 classes sms takes half a second, matrix and
-dirichlet with their cross-validation 4 and 8, and all grow at least with the square."""
+MAX_SEARCHED_CLASSES = 200
+"""Largest number of classes for a full matrix whose ridge is searched: with 5,000 samples and 200 classes matrix and dirichlet
+take 4 and 8 seconds, and both grow at least with the square."""
+
+MAX_MATRIX_BYTES = 4 << 30
+"""Memory that a fit of a full matrix may take: the matrix, its gradient and the steps that L-BFGS remembers."""
+
+MATRICES_IN_A_FIT = 28
 
 FEW_PARAMETERS = 150
 """Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""
@@ -258,10 +263,15 @@ class LinearProblem:
         return np.maximum(curvature, SMALLEST_CURVATURE * curvature.max())
 
 
-def check_size(n_classes: int, method: str, instead: str) -> None:
-    """Full matrices are for few classes."""
-    if n_classes > MOST_CLASSES:
+def check_size(n_classes: int, method: str, instead: str, max_classes: int) -> None:
+    """Full matrices are for a limited number of classes."""
+    if n_classes > max_classes:
         raise InputError(
             f"{method} learns a full matrix, {n_classes}² = {n_classes**2:,} numbers for {n_classes} classes, and is "
-            f"limited to {MOST_CLASSES} classes; use {instead}, which learns {2 * n_classes:,}"
+            f"limited to {max_classes:,} classes; use {instead}, which learns {2 * n_classes:,}"
         )
+
+
+def max_classes_in_memory() -> int:
+    """Classes whose full matrix can be fitted in ``MAX_MATRIX_BYTES``."""
+    return int((MAX_MATRIX_BYTES / (8 * MATRICES_IN_A_FIT)) ** 0.5)

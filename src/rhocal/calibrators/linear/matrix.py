@@ -72,7 +72,7 @@ class MatrixScaling(LinearCalibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
-        linear.check_size(data.n_classes, "matrix or dirichlet", "svs or vector")
+        linear.check_size(data.n_classes, "matrix or dirichlet", "sms or svs", linear.MAX_SEARCHED_CLASSES)
         profile = Profile.from_predictions(data)
         scale = linear.nll_scale(profile)
         part = Part(scale * INPUTS[self.inputs](NUMPY, {}, data.logits.astype(np.float64)), data, profile)

@@ -69,7 +69,7 @@ class StructuredScaling(LinearCalibrator):
         each = data.n_classes / profile.total_weight
         off_diagonal = None
         if self.ridge_off_diagonal is not None:
-            linear.check_size(data.n_classes, "sms", "svs")
+            linear.check_size(data.n_classes, "sms", "svs", linear.max_classes_in_memory())
             off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
         x = features(NUMPY, smoothing(scale, mix, data.n_classes), data.logits.astype(np.float64))

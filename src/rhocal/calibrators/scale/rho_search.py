@@ -254,7 +254,7 @@ class NormSearch:
         a scale is concerned: the key adds all numbers that were read of them, with factors that no two combinations share.
         """
         norms = [value for name, value in sorted(self.profile.kept.items()) if name.startswith("norm ")]
-        key = self.profile.mean_gap - np.pi * self.profile.label_gap + np.e * self.profile.correct
+        key = self.profile.mean_gap - np.pi * self.profile.label_gap + math.e * self.profile.correct
         for k, norm in enumerate(norms, 2):
             key += np.sqrt(1 + 1 / k) * norm
         order = np.argsort(key)
