@@ -38,7 +38,7 @@ class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
     The criterion is held-out NLL. Methods that may be more than 0.6 % above the first, temperature scaling, are left out
-    (with one standard error of the paired difference). Of those within one standard error of the lowest the simplest wins,
+    (with one standard error of the paired difference). Of those within half a standard error of the lowest the simplest wins,
     the first in the list.
     The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
     cross-validated on the held-out outputs of the first, which took part itself.
