@@ -16,6 +16,7 @@ from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.data.arrays import is_dask, is_tensor, restore_shape
+from rhocal.data.columns import check_frame, frame_columns
 from rhocal.data.predictions import Kind, Predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
@@ -66,6 +67,8 @@ class Calibrator(ABC):
     kind_: Kind
     solution_: Solution
     _container: str | None = None
+    _fitted_columns: tuple[str, ...] | None = None
+    """The names of the columns of the data frame that it was fitted on."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -110,6 +113,7 @@ class Calibrator(ABC):
 
         spec = InputSpec(kind, classes, ignore_index, class_axis)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
+        self._fitted_columns = frame_columns(logits)
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
@@ -294,7 +298,16 @@ class Calibrator(ABC):
                 f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(self).__name__} was fitted "
                 f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
             )
-        return Predictions.from_arrays(logits, groups=groups, spec=InputSpec(kind or self.kind_, class_axis=class_axis))
+        spec = InputSpec(kind or self.kind_, class_axis=class_axis)
+        columns = frame_columns(logits)
+        if columns is not None and self._fitted_columns is not None and set(columns) == set(self._fitted_columns):
+            logits = np.asarray(logits)[:, [columns.index(name) for name in self._fitted_columns]]
+            columns = self._fitted_columns
+        elif columns is not None:
+            check_frame(columns, classes, self._fitted_columns)
+        if columns is not None:
+            spec = replace(spec, classes=classes, columns=columns)
+        return Predictions.from_arrays(logits, groups=groups, spec=spec)
 
 
 def fit_validated(

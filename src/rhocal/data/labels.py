@@ -82,6 +82,20 @@ def sample_labels(
     return *label_columns(flat, names, m), rows
 
 
+def label_values(labels: Any, ignore_index: int | None) -> NDArray[Any] | None:
+    """Labels that names of columns can be compared with, whole numbers as such; None where there are none to compare."""
+    if labels is None:
+        return None
+    array = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels).reshape(-1)
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
+        array = array.astype(str)
+    if array.dtype.kind == "f" and (np.isfinite(array) & (array == np.round(array))).all():
+        array = array.astype(np.int64)
+    if ignore_index is not None:
+        array = array[array != ignore_index]
+    return array if array.dtype.kind in "iubU" and array.size else None
+
+
 def label_columns(
     labels: NDArray[Any], names: NDArray[Any] | None, m: int
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
@@ -101,9 +115,11 @@ def label_columns(
             bad = (labels < 0) | (labels >= m)
             row = int(bad.argmax())
             ignored = labels[row] == -100
+            counts_from_1 = labels.min() >= 1 and labels.max() == m
+            hint = f". They seem to count from 1: subtract 1, or name the columns 1 to {m}" if counts_from_1 else ""
             raise InputError(
                 f"labels must be column numbers from 0 to {m - 1}; {int(bad.sum())} are not, the first is "
-                f"{labels[row]} at row {row}",
+                f"{labels[row]} at row {row}{hint}",
                 argument="ignore_index=-100" if ignored else "classes",
                 remedy="leave such samples out" if ignored else "name the columns",
             )
@@ -119,11 +135,12 @@ def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -
             labels = labels.astype(str)
     try:
         if names is None:
-            names = np.unique(labels)
+            names = _sorted_values(labels)
             if len(names) != m:
                 raise InputError(
-                    f"labels show {len(names)} different values, but there are {m} columns; pass classes= with the "
-                    "label of each column, in order"
+                    f"labels show {len(names)} different values, but there are {m} columns",
+                    argument="classes",
+                    remedy="name the label of each column, in order",
                 )
         order = np.argsort(names, kind="stable")
         positions = np.searchsorted(names[order], labels)
@@ -135,3 +152,11 @@ def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -
         shown = ", ".join(repr(value) for value in np.unique(labels[unseen])[:5].tolist())
         raise InputError(f"labels hold {int(unseen.sum())} values that are not in classes, such as {shown}")
     return codes.astype(np.intp), names
+
+
+def _sorted_values(labels: NDArray[Any]) -> NDArray[Any]:
+    """The different labels in order; texts of digits in the order of their numbers."""
+    values = np.unique(labels)
+    if values.dtype.kind == "U" and all(value.isdecimal() for value in values.tolist()):
+        return values[np.argsort([int(value) for value in values.tolist()], kind="stable")]
+    return values

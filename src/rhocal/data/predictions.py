@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, scan_scores
-from rhocal.data.labels import class_names, sample_groups, sample_labels, sample_weights
+from rhocal.data.columns import frame_columns, match_columns
+from rhocal.data.labels import class_names, label_values, sample_groups, sample_labels, sample_weights
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -78,7 +79,8 @@ class Predictions:
             ``spec.class_axis``, or binary scores of shape (n_samples,) or (n_samples, 1), positive meaning ``classes[1]``.
         labels
             One label for each sample: column numbers, or values of ``spec.classes``. Without classes, or if these are
-            texts, integer labels are column numbers; other labels must then show every class (they are sorted).
+            texts, integer labels are column numbers. Other labels are matched with the names of the columns of a data
+            frame; the columns of an array belong to the sorted labels, which must then show every class.
         weights
             Non-negative weights, one for each sample; a weight of 2 counts a sample twice.
         groups
@@ -93,6 +95,10 @@ class Predictions:
         spec = spec or InputSpec()
         table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
+        named = spec.columns or frame_columns(scores)
+        if named is not None and len(named) == table.shape[1] and isinstance(table, np.ndarray):
+            order, names = match_columns(named, names, label_values(labels, spec.ignore_index))
+            table = table if order is None else np.ascontiguousarray(table[:, order])
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)

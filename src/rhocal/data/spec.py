@@ -26,6 +26,9 @@ class InputSpec:
     class_axis: int = -1
     """The axis of the classes, 1 for (N, C, H, W)."""
 
+    columns: tuple[str, ...] | None = None
+    """The names of the columns in a table, which are matched with the classes; None: their position decides."""
+
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"kind is one of {', '.join(KINDS)}; got {self.kind!r}")

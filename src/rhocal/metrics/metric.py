@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.columns import frame_columns
 from rhocal.errors import InputError
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.sums import MetricSketch, Sketch, Sums, WeightedMean
@@ -81,20 +82,29 @@ class Metric:
                 *(inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in self.options.items()),
                 inspect.Parameter("sample_weight", inspect.Parameter.KEYWORD_ONLY, default=None),
                 inspect.Parameter("kind", inspect.Parameter.KEYWORD_ONLY, default="probs"),
+                inspect.Parameter("classes", inspect.Parameter.KEYWORD_ONLY, default=None),
             ],
             return_annotation=float,
         )
 
     def __call__(
-        self, probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", **options: Any
+        self,
+        probs: Any,
+        labels: Any,
+        *,
+        sample_weight: Any = None,
+        kind: Kind = "probs",
+        classes: Any = None,
+        **options: Any,
     ) -> float:
-        """Validate the input and compute the value."""
+        """Validate the input and compute the value; ``classes`` names the label of each column."""
         self._validate(options)
-        if self.one_pass is not None and sample_weight is None and kind == "probs":
+        is_plain = classes is None and frame_columns(probs) is None
+        if self.one_pass is not None and sample_weight is None and kind == "probs" and is_plain:
             value = self.one_pass(probs, labels, **options)
             if value is not None:
                 return value
-        return self.value(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
+        return self.value(Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes), **options)
 
     def of(
         self,
@@ -103,6 +113,7 @@ class Metric:
         *,
         sample_weight: Any = None,
         kind: Kind = "probs",
+        classes: Any = None,
         sketch: bool = False,
         **options: Any,
     ) -> Any:
@@ -115,7 +126,7 @@ class Metric:
         if factory is None:
             remedy = "; sketch=True approximates it in fixed memory" if self.sketch is not None and not sketch else ""
             raise InputError(f"{self.name} cannot be added up over batches: {self.no_sums_reason}{remedy}")
-        return factory(Scored.from_arrays(probs, labels, sample_weight, kind), **options)
+        return factory(Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes), **options)
 
     def _validate(self, options: dict[str, Any]) -> None:
         for key in options:

@@ -1,0 +1,152 @@
+"""Columns of a table and the classes that they hold: matched by name wherever columns have names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.arrays import is_tensor
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+N_SHOWN = 8
+"""Names that a message shows before it ends in an ellipsis."""
+
+
+def frame_columns(scores: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a data frame; None for an array, and for names that only count from 0."""
+    if isinstance(scores, np.ndarray) or is_tensor(scores) or not hasattr(scores, "columns"):
+        return None
+    names = list(scores.columns)
+    if len(names) < 2 or names == list(range(len(names))):
+        return None
+    return tuple(str(name) for name in names)
+
+
+def match_columns(
+    columns: Sequence[str], classes: NDArray[Any] | None, labels: NDArray[Any] | None
+) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
+    """The order that puts named columns in the order of the classes, and the classes; None where the position decides.
+
+    Without classes the labels are looked up among the names of the columns, as they are and without their common prefix
+    (``logit_cat``). Names that only count (``logit_0``, ``logit_1``) state the position.
+    """
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if list(columns).count(name) > 1)
+        raise InputError(f"columns must have different names; {twice!r} stands there more than once")
+    if classes is not None:
+        return _order_of_classes(columns, classes), classes
+    if labels is None:
+        return None, None
+    values = {name_key(label): label for label in np.unique(labels).tolist()}
+    is_text = labels.dtype.kind == "U"
+    for names in (list(columns), without_prefix(columns)):
+        keys = [name_key(name) for name in names]
+        if values.keys() <= set(keys):
+            if is_text:
+                return None, np.array([str(values.get(key, name)) for key, name in zip(keys, names, strict=True)])
+            return _order_of_numbers(keys, labels.dtype)
+    _refuse_other_names(columns, values, is_text=is_text)
+    return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0], None
+
+
+def name_key(value: Any) -> str:
+    """A name as text; whole numbers in one spelling: 1, "1", "1.0" and "01" are one name."""
+    text = str(value)
+    return str(int(float(text))) if re.fullmatch(r"-?\d{1,15}(\.0*)?", text) else text
+
+
+def without_prefix(columns: Sequence[str]) -> list[str]:
+    """Names without what all of them begin with, up to a separator (``logit_cat``) or a number (``V1``)."""
+    first, last = min(columns), max(columns)  # in the order of texts: all between them share their prefix
+    n_shared = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    prefix = first[:n_shared]
+    separated = re.match(r"(.*[_\-. /:])", prefix)
+    letters = prefix.rstrip("0123456789")
+    if separated and all(len(name) > separated.end() for name in columns):
+        return [name[separated.end() :] for name in columns]
+    if all(name[len(letters) :].isdecimal() for name in columns):
+        return [name[len(letters) :] for name in columns]
+    return list(columns)
+
+
+def first_number(columns: Sequence[str]) -> int | None:
+    """The first number of names that count on without a gap, from 0 or 1 and in any order; None for other names."""
+    numbers = sorted(int(name) if name.isdecimal() else -1 for name in without_prefix(columns))
+    return next((start for start in (0, 1) if numbers == list(range(start, start + len(columns)))), None)
+
+
+def shown(names: Iterable[Any]) -> str:
+    """Names for messages."""
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:N_SHOWN]) + (f", … ({len(texts)})" if len(texts) > N_SHOWN else "")
+
+
+def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[str] | None) -> None:
+    """Raise an error if columns are named neither as the classes of a fit nor by numbers.
+
+    Classes that only count have no names of their own: then the columns of the data frame of the fit are compared.
+    """
+    counts = [name_key(value) for value in classes.tolist()] == [str(k) for k in range(len(classes))]
+    if first_number(columns) is not None or (counts and fitted is None):
+        return
+    known = {name_key(name) for name in (fitted if counts and fitted is not None else classes.tolist())}
+    if not any({name_key(name) for name in names} == known for names in (list(columns), without_prefix(columns))):
+        raise InputError(
+            f"logits have columns {shown(columns)}, but the calibrator was fitted with {shown(sorted(known))}; rename the "
+            "columns, or pass an array with the columns in the order of the fit"
+        )
+
+
+def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
+    wanted = [name_key(value) for value in classes.tolist()]
+    present: set[str] = set()
+    for names in (list(columns), without_prefix(columns)):
+        places = {name_key(name): j for j, name in enumerate(names)}
+        present |= places.keys() & set(wanted)
+        if places.keys() == set(wanted):
+            order = np.array([places[name] for name in wanted], np.intp)
+            return None if (order == np.arange(len(order))).all() else order
+    if present:
+        raise InputError(
+            f"columns {shown(columns)} are not named as the classes {shown(classes.tolist())}: only {shown(sorted(present))} "
+            "are in both; rename the columns, or pass an array"
+        )
+    return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0]
+
+
+def _order_of_numbers(keys: list[str], dtype: Any) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
+    """Columns that are named by numbers, smallest first, and these numbers unless they count from 0."""
+    if not all(re.fullmatch(r"-?\d+", key) for key in keys):
+        return None, None if dtype is None else np.array(keys)
+    numbers = np.array([int(key) for key in keys])
+    order = np.argsort(numbers, kind="stable").astype(np.intp)
+    classes = None if (numbers[order] == np.arange(len(keys))).all() else numbers[order]
+    return None if (order == np.arange(len(order))).all() else order, classes
+
+
+def _refuse_other_names(columns: Sequence[str], values: dict[str, Any], *, is_text: bool) -> None:
+    """Raise an error where neither names nor positions state which column belongs to which label."""
+    start = first_number(columns)
+    if not is_text:
+        if start == 1:
+            raise InputError(
+                f"columns {shown(columns)} count from 1, but labels hold {shown(values.values())}",
+                argument="classes",
+                remedy="name the label of each column, in order",
+            )
+        return
+    if start is not None:
+        return
+    missing = [label for key, label in values.items() if key not in {name_key(name) for name in columns}]
+    raise InputError(
+        f"labels {shown(missing)} have no column of that name; the columns are {shown(columns)}",
+        argument="classes",
+        remedy="name the label of each column, in order",
+    )

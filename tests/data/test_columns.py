@@ -1,0 +1,105 @@
+"""Columns of tables belong to classes by name."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal import metrics
+from rhocal.data.columns import match_columns, without_prefix
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError
+
+NAMES = np.array(["zebra", "cat", "dog"])
+Z, Y = synthetic(300, 3)
+FRAME = pd.DataFrame(Z, columns=NAMES)
+LABELS = NAMES[Y]
+
+
+def probs(logits):
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("prefix", ["", "logit_", "p."])
+def test_labels_are_looked_up_among_the_names_of_columns(prefix):
+    data = Predictions.from_arrays(FRAME.add_prefix(prefix), LABELS)
+    np.testing.assert_array_equal(data.labels, Y)
+    assert data.classes.tolist() == NAMES.tolist()
+
+
+def test_classes_put_the_columns_in_order():
+    spec = InputSpec(classes=np.sort(NAMES))
+    data = Predictions.from_arrays(FRAME, LABELS, spec=spec)
+    np.testing.assert_array_equal(data.scores, FRAME[sorted(NAMES)])
+    np.testing.assert_array_equal(data.classes[data.labels], LABELS)
+
+
+def test_metrics_and_evaluate_match_names():
+    table = pd.DataFrame(probs(Z), columns=NAMES)
+    expected = float((Z.argmax(axis=1) == Y).mean())
+    assert metrics.accuracy(table, LABELS) == pytest.approx(expected)
+    assert metrics.accuracy(probs(Z), LABELS, classes=NAMES) == pytest.approx(expected)
+    assert metrics.ece(table, LABELS) == pytest.approx(metrics.ece(probs(Z), Y))
+    assert metrics.ece(probs(Z), LABELS, classes=NAMES) == pytest.approx(metrics.ece(probs(Z), Y))
+    assert rhocal.evaluate(table, LABELS)["accuracy"].value == pytest.approx(expected)
+    assert rhocal.evaluate(probs(Z), LABELS, classes=NAMES)["accuracy"].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("labels", [LABELS, Y], ids=["names", "numbers"])
+def test_predict_proba_puts_columns_in_order_or_refuses(labels):
+    calibrator = rhocal.calibrator("vector").fit(FRAME, labels)
+    expected = calibrator.predict_proba(FRAME)
+    np.testing.assert_allclose(expected, calibrator.predict_proba(Z))
+    np.testing.assert_array_equal(calibrator.predict_proba(FRAME[["dog", "zebra", "cat"]]), expected)
+    with pytest.raises(InputError, match=r"columns cow, cat, dog, but the calibrator was fitted with cat, dog, zebra"):
+        calibrator.predict_proba(FRAME.rename(columns={"zebra": "cow"}))
+
+
+def test_names_that_do_not_match_are_refused():
+    with pytest.raises(InputError, match=r"labels zebra have no column of that name; .* cow, cat, dog. Pass classes="):
+        rhocal.evaluate(FRAME.rename(columns={"zebra": "cow"}), LABELS, kind="logits")
+    with pytest.raises(InputError, match="only cat, dog are in both"):
+        Predictions.from_arrays(FRAME.rename(columns={"zebra": "cow"}), LABELS, spec=InputSpec(classes=NAMES))
+    other = FRAME.set_axis(["a", "b", "c"], axis=1)
+    data = Predictions.from_arrays(other, LABELS, spec=InputSpec(classes=NAMES))
+    np.testing.assert_array_equal(data.labels, Y)
+
+
+def test_numbered_columns_go_by_number():
+    wide, labels = synthetic(200, 12)
+    names = [f"logit_{k}" for k in range(12)]
+    shuffled = pd.DataFrame(wide, columns=names)[sorted(names)]  # logit_1, logit_10, logit_11, logit_2
+    np.testing.assert_array_equal(Predictions.from_arrays(shuffled, labels).scores, wide)
+    from_one = pd.DataFrame(wide, columns=[f"c{k}" for k in range(1, 13)])
+    data = Predictions.from_arrays(from_one, labels + 1)
+    np.testing.assert_array_equal(data.labels, labels)
+    assert data.classes.tolist() == list(range(1, 13))
+    with pytest.raises(InputError, match="count from 1, but labels hold 0, 1"):
+        Predictions.from_arrays(from_one, labels)
+
+
+def test_labels_that_count_from_1_get_a_hint():
+    with pytest.raises(InputError, match=r"They seem to count from 1: subtract 1.* Pass classes="):
+        Predictions.from_arrays(Z, Y + 1)
+    data = Predictions.from_arrays(Z, Y + 1, spec=InputSpec(classes=[1, 2, 3]))
+    np.testing.assert_array_equal(data.labels, Y)
+
+
+def test_texts_of_digits_are_sorted_as_numbers():
+    wide, labels = synthetic(400, 12)
+    data = Predictions.from_arrays(wide, labels.astype(str))
+    np.testing.assert_array_equal(data.labels, labels)
+    assert data.classes.tolist() == [str(k) for k in range(12)]
+
+
+def test_names_must_differ():
+    with pytest.raises(InputError, match="'a' stands there more than once"):
+        match_columns(["a", "a", "b"], None, np.array(["a", "b"]))
+
+
+def test_prefixes():
+    assert without_prefix(["logit_10", "logit_11"]) == ["10", "11"]
+    assert without_prefix(["V1", "V2"]) == ["1", "2"]
+    assert without_prefix(["cat", "car"]) == ["cat", "car"]
