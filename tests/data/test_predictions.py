@@ -210,6 +210,7 @@ def test_small_scores_are_put_in_rows_and_large_ones_left(monkeypatch):
     assert np.shares_memory(Predictions.from_arrays(by_columns).scores, by_columns)
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.FewSamplesWarning")
 def test_half_precision_stays_as_stored_and_gives_the_same_fit():
     from rhocal.data.predictions import Predictions
     from rhocal.numerics import special
