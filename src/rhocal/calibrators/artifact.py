@@ -54,7 +54,7 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
     string_attributes = {name: getattr(calibrator, name).tolist() for name in calibrator.string_attributes}
     inside = {name: _describe_children(calibrator, name, prefix, tensors) for name in calibrator.children}
     return {
-        "method": calibrator.name,
+        "method": calibrator.label,
         "options": _options(calibrator),
         "evidence": asdict(calibrator.solution_),
         **({"string_attributes": string_attributes} if string_attributes else {}),
@@ -111,8 +111,10 @@ def _unfitted(about: dict[str, Any]) -> Calibrator:
 
 
 def _family(name: str) -> type[Calibrator]:
-    """The family of a name; the method of the same name is looked at first, because that imports one family only."""
-    for method in sorted(CALIBRATORS.values(), key=lambda method: method.name != name):
+    """The family of a method, or of its own name, which earlier versions wrote."""
+    if name in CALIBRATORS or ":" in name:
+        return CALIBRATORS.get(name, CALIBRATORS["svs:field"]).family  # any chain
+    for method in CALIBRATORS.values():
         if method.family.name == name:
             return method.family
     raise FileError(f"this version ({__version__}) does not know the method {name!r}")

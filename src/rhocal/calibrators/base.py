@@ -78,8 +78,10 @@ class Calibrator(ABC):
 
     @property
     def label(self) -> str:
-        """The name in tables and reports; of a chain the names of its stages."""
-        return self.name
+        """The name in tables and reports: the method of the registry with its options; of a chain the names of its stages."""
+        from rhocal.calibrators.registry import method_name  # noqa: PLC0415 - it names families
+
+        return method_name(self)
 
     @property
     def is_guarded(self) -> bool:

@@ -152,11 +152,11 @@ def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence
     for fold in folds:
         inside, outside = without_fold(profile, fold), profile.take(fold.outside)
         scales = {IDENTITY: np.ones(outside.n_samples)}
-        for method, unfit in ((TEMPERATURE, TEMPERATURE), (calibrator.name, calibrator)):
+        for method, unfit in ((TEMPERATURE, TEMPERATURE), (calibrator.label, calibrator)):
             scales[method] = fit_without_warnings(unfit, inside).map_.scales(outside)
         for method, scale in scales.items():
             parts.setdefault(method, []).append(SampleScores.from_scales(outside, scale))
-    return _summarize(calibrator.name, parts, folds)
+    return _summarize(calibrator.label, parts, folds)
 
 
 def without_fold(profile: Profile, fold: Fold) -> Profile:
@@ -195,7 +195,7 @@ def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
     scores = calibrator.solution_.held_out or _scores(calibrator, data)
     if scores is None:
         return
-    name = next(method for method in scores.nll if method not in REFERENCES)
+    name = scores.method
     if calibrator.is_guarded and is_worse(scores):
         reference = fit_without_warnings(scores.reference, data)
         vars(calibrator)["map_"] = calibrator._fallback_map(reference, data)  # noqa: SLF001 - our own
@@ -219,7 +219,7 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
         if isinstance(calibrator, ScaleCalibrator) and calibrator.fits_on == "profile":
             return score_profile(calibrator, profile, scored)
         assert not isinstance(data, Profile)
-        return score_rows(calibrator.name, data, scored, methods={calibrator.name: (calibrator, data)})
+        return score_rows(calibrator.label, data, scored, methods={calibrator.label: (calibrator, data)})
     except InputError:  # too few samples for a fit without a fold
         return None
 

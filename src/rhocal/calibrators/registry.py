@@ -180,6 +180,27 @@ def calibrator(name: str, **options: Any) -> Calibrator:
         raise InputError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}") from None
 
 
+def method_name(calibrator: Calibrator) -> str:
+    """The method of a calibrator: of those with its family and with presets that are its options, the one with most presets.
+
+    >>> method_name(calibrator("svs", ridge_diagonal=2.0)), method_name(calibrator("sms"))
+    ('svs', 'sms')
+    """
+    family, options = type(calibrator), calibrator.get_params(deep=False)
+    fitting = [
+        method
+        for method in CALIBRATORS.values()
+        if (method.module, method.class_name) == (family.__module__, family.__name__)
+        and all(_plain(options[name]) == _plain(value) for name, value in method.options.items())
+    ]
+    return max(fitting, key=lambda method: len(method.options)).name if fitting else calibrator.name
+
+
+def _plain(value: Any) -> Any:
+    """An option as it is written: objectives as text, tuples as lists, as artifacts hold them."""
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else str(value)
+
+
 def find_method(name: str) -> Method:
     """The line of a method, or the chain that ``first:second`` stands for."""
     if name in CALIBRATORS:

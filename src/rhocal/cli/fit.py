@@ -181,18 +181,40 @@ def _show(
 
 def _verdict(cal: Calibrator, method: str) -> str:
     """The method that was chosen, and how it compares on held-out samples."""
-    held_out, chosen = cal.solution_.held_out, getattr(cal, "chosen_", None)
-    line = "" if chosen is None else f"{method} chose {chosen.label}"
+    held_out, chosen = cal.solution_.held_out, _chosen_method(cal, method)
+    line = method
+    if hasattr(cal, "chosen_"):
+        line = f"{method} chose {chosen}"
+    elif chosen != method:
+        line = f"{method} fell back to {chosen}"
     if held_out is None:
-        return line
-    name = next(one for one in held_out.nll if one not in {"identity", "temperature"})
-    return f"{line}{': ' if line else ''}{held_out.sentence(name)}"
+        return line if line != method else ""
+    return f"{line}: {held_out.summary}"
+
+
+def _chosen_method(cal: Calibrator, method: str) -> str:
+    """The method whose map is used: the choice of ``auto``, the fallback of a guarded method, or the method itself."""
+    held_out = cal.solution_.held_out
+    if hasattr(cal, "chosen_"):
+        return str(cal.chosen_.label)
+    return held_out.fell_back_to or method if held_out is not None else method
+
+
+def _choice(cal: Calibrator, method: str) -> dict[str, Any]:
+    """The method whose map is used, with the scores of the fit and of temperature scaling."""
+    document: dict[str, Any] = {"method": _chosen_method(cal, method)}
+    if (held_out := cal.solution_.held_out) is not None:
+        document |= {"n_samples": held_out.n_samples, "in_sample": held_out.in_sample}
+        for key, scores in (("nll", held_out.nll), ("brier", held_out.brier)):
+            document |= {key: scores[held_out.method], f"temperature_{key}": scores["temperature"]}
+    return document
 
 
 def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
     """The fitted parameters, and the evidence of the fit."""
     return {
         "method": method,
+        "chosen": _choice(cal, method),
         "output": str(output),
         "parameters": _parameters(cal),
         "objective": cal.solution_.objective,

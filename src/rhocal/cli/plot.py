@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.artifacts import load_calibrators
 from rhocal.cli.options import IN_MEMORY, Arrays, SpecOptions, grouped
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.bins import N_BINS
@@ -39,10 +40,10 @@ class Request:
 
     def views(self) -> dict[str, Any]:
         """Logits by name: uncalibrated, and with each calibrator."""
-        from rhocal.calibrators.artifact import load
         from rhocal.evaluation.evaluate import UNCALIBRATED
 
-        calibrated = {path.stem: load(path).transform(self.data.logits, kind="logits") for path in self.artifacts}
+        calibrators = load_calibrators(self.artifacts)
+        calibrated = {name: cal.transform(self.data.logits, kind="logits") for name, cal in calibrators.items()}
         return {UNCALIBRATED: self.data.logits, **calibrated}
 
     def last(self) -> tuple[Any, Any]:

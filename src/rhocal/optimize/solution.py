@@ -39,6 +39,19 @@ class HeldOutScores:
     fell_back_to: str = ""
     """What a guarded method uses instead of its own fit."""
 
+    @property
+    def method(self) -> str:
+        """The name of the fit: the one that is not a reference."""
+        return next(name for name in self.nll if name not in {"identity", "temperature"})
+
+    @property
+    def summary(self) -> str:
+        """Both scores of the fit beside those of temperature scaling, in one line."""
+        samples, top = ("calibration", "top-label ") if self.in_sample else ("held-out", "")
+        scores = ((self.nll, "NLL"), (self.brier, f"{top}Brier"))
+        parts = (f"{title} {by[self.method]:.4f} (temperature {by['temperature']:.4f})" for by, title in scores)
+        return f"on {self.n_samples:,} {samples} samples {', '.join(parts)}"
+
     def sentence(self, name: str) -> str:
         """The comparison in words."""
         samples = "calibration" if self.in_sample else "held-out"

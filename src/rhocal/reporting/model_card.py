@@ -29,6 +29,7 @@ def model_card(
         "method": f"{cal.label}, `{options}`",
         "parameters": parameters(cal) or "none",
         "objective": f"{solution.objective}{'' if solution.converged else ' (did not converge)'}",
+        "evidence": solution.held_out.summary if solution.held_out is not None else "",
         "classes": f"{len(cal.classes_):,}",
         "takes": cal.kind_,
         "keeps the predicted class": "yes" if cal.keeps_decision else "not always",
@@ -50,7 +51,7 @@ def parameters(cal: Calibrator) -> str:
     for name in cal.children:
         children = getattr(cal, name)
         members = children if isinstance(children, list) else [children]
-        parts += [f"{name.rstrip('_')}: {child.name} ({parameters(child)})" for child in members]
+        parts += [f"{name.rstrip('_')}: {child.label} ({parameters(child)})" for child in members]
     return "; ".join(parts)
 
 

@@ -94,6 +94,7 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
     """The fitted numbers and their evidence."""
     solution = cal.solution_
     return {
+        "method": cal.label,
         "family": type(cal).__name__,
         "keeps_decision": cal.keeps_decision,
         "options": {name: str(v) if isinstance(v, Objective) else v for name, v in cal.get_params().items()},
@@ -104,6 +105,7 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
         "converged": solution.converged,
         "n_evaluations": solution.n_evaluations,
         "at_bound": solution.at_bound,
+        "held_out": None if solution.held_out is None else solution.held_out.summary,
         "trials": [dict(row) for row in solution.trials],
     }
 
