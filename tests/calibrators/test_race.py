@@ -112,9 +112,9 @@ def test_who_was_not_seen_on_the_first_fold_is_out_of_time():
 def test_nobody_can_be_fitted():
     logits, labels = synthetic(6000, 210)
     with pytest.raises(
-        InputError, match=r"none of the methods can be fitted; the first, matrix: .* limited to 200 classes"
+        InputError, match=r"none of the methods can be fitted; the first, vector:matrix: .* limited to 200 classes"
     ):
-        AutoCalibrator(["matrix", "matrix:field"]).fit(logits, labels)
+        AutoCalibrator(["vector:matrix", "svs:matrix"]).fit(logits, labels)
 
 
 def test_full_matrices_need_as_many_samples_as_entries():
@@ -134,7 +134,7 @@ def test_full_matrices_need_as_many_samples_as_entries():
 
 def held_out(method, nll, ece):
     n = len(nll)
-    return MethodScore(method, np.asarray(nll), np.full(n, 1 / n), float(n), ece, 0.01)
+    return MethodScore(method, np.asarray(nll), np.full(n, 0.5), np.full(n, 1 / n), float(n), ece, 0.01)
 
 
 def noisy(base, above, error):
@@ -165,10 +165,13 @@ def test_a_lead_by_rounding_is_a_tie():
     assert race.choose_method([held_out("temperature", base, 0.01), lead])[0] == "temperature"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_never_far_above_temperature_on_small_tune_sets(seed):
-    logits, labels = synthetic(3000, 5, seed=seed)
-    n = (80, 150, 300, 600)[seed]
-    tune, test = (logits[:n], labels[:n]), (logits[n:], labels[n:])
-    auto = AutoCalibrator().fit(*tune)
-    assert nll(auto, *test) <= 1.01 * nll(rhocal.TemperatureScaling().fit(*tune), *test)
+@pytest.mark.parametrize("n", [80, 150, 300, 600])
+def test_never_far_above_temperature_on_small_calibration_sets(n):
+    """Where temperature scaling is the truth; on the mean of four draws."""
+    ratios = []
+    for seed in range(4):
+        logits, labels = synthetic(3000, 5, seed=seed)
+        tune, test = (logits[:n], labels[:n]), (logits[n:], labels[n:])
+        plain = rhocal.TemperatureScaling().fit(*tune)
+        ratios.append(nll(AutoCalibrator().fit(*tune), *test) / nll(plain, *test))
+    assert np.mean(ratios) <= 1.01

@@ -37,9 +37,9 @@ EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop")
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
-    The criterion is held-out NLL. Methods that may be more than 0.6 % above the first, temperature scaling, are left out
-    (with one standard error of the paired difference). Of those within half a standard error of the lowest the simplest wins,
-    the first in the list.
+    The criterion is held-out NLL plus Brier score, each relative to that of the first method, temperature scaling. Methods
+    whose NLL may be more than 0.6 % above the first are left out (with one standard error of the paired difference). Of
+    those within one standard error of the lowest the simplest wins, the first in the list.
     The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
     cross-validated on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.

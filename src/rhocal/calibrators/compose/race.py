@@ -18,7 +18,7 @@ from rhocal.calibrators.cross_validation import (
     passes_guard,
 )
 from rhocal.calibrators.folds import Fold, Folds
-from rhocal.calibrators.guard import score_rows
+from rhocal.calibrators.guard import SampleScores, score_rows
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 
 OUT_OF_TIME = "out of time"
 
-MAX_ERRORS_TIED = 0.5
-"""Standard errors of the paired difference within which methods are tied: with one, small tables keep temperature scaling too
-often (benchmarks/tabular); with none, the best of many looks better than it is."""
-
 NEGLIGIBLE_SHARE = 1e-6
-"""Of the lowest NLL. Methods that are closer are tied whatever the standard error: `ets` that ends at plain temperature scaling
+"""Of the lowest score. Methods that are closer are tied whatever the standard error: `ets` that ends at temperature scaling
 differs from it by rounding alone, and so does the standard error of the difference."""
 
 Stages = tuple[str, str]
@@ -89,10 +85,12 @@ class Race:
                 running.append(name)
         part = self.data.take(seen.rows)
         scores = [
-            MethodScore.from_logits(name, self.outputs[name][seen.rows], self.nll[name][seen.rows], part)
+            MethodScore.from_logits(name, self.outputs[name][seen.rows], part)
             for name in self.methods
             if name in running
         ]
+        if not scores:
+            raise self._nothing_fitted()
         best, rows = choose_method(scores)
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
@@ -118,8 +116,7 @@ class Race:
                 if self._advance(validation, name):
                     scored.append(name)
             if not scored:
-                reason = self.skipped[self.first]
-                raise InputError(f"none of the methods can be fitted; the first, {self.first}: {reason}")
+                raise self._nothing_fitted()
             running = self._drop_behind(scored, self.folds.first(n_seen + 1).rows)
         return running, len(self.folds)
 
@@ -157,6 +154,9 @@ class Race:
             return False
         return True
 
+    def _nothing_fitted(self) -> InputError:
+        return InputError(f"none of the methods can be fitted; the first, {self.first}: {self.skipped[self.first]}")
+
     def _is_late(self) -> bool:
         return time.monotonic() > self.deadline
 
@@ -184,6 +184,7 @@ class MethodScore:
     method: str
     nll: Vector
     """Of every sample."""
+    brier: Vector
     weights: Vector
     """They sum to 1."""
     total_weight: float
@@ -191,20 +192,28 @@ class MethodScore:
     floor: float
 
     @classmethod
-    def from_logits(cls, method: str, logits: Floats, nll: Vector, data: Predictions) -> MethodScore:
-        """Measure calibrated logits whose NLL is known."""
+    def from_logits(cls, method: str, logits: Floats, data: Predictions) -> MethodScore:
+        """Measure calibrated logits."""
         assert data.labels is not None
         counts = _counts(data)
         total = float(counts.sum())
         confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
         ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / total).error(1)
-        return cls(method, nll, counts / total, total, ece, perfect_error(confidence, counts, N_BINS))
+        scores, floor = SampleScores.from_logits(logits, data.labels), perfect_error(confidence, counts, N_BINS)
+        return cls(method, scores.nll, scores.brier, counts / total, total, ece, floor)
 
     @property
     def mean_nll(self) -> float:
         """Of all samples."""
         return float(self.weights @ self.nll)
+
+    def relative_to(self, first: MethodScore) -> Vector:
+        """NLL and Brier score of every sample, each over the mean of the first method: what methods are chosen by.
+
+        NLL alone is decided by a few surprising samples; the sum of both has the smaller standard error.
+        """
+        return self.nll / first.mean_nll + self.brier / float(first.weights @ first.brier)
 
     def difference(self, other: MethodScore) -> tuple[float, float]:
         """How far NLL is above that of another method, and the standard error."""
@@ -212,23 +221,25 @@ class MethodScore:
 
 
 def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, Any]]]:
-    """The simplest method whose NLL is within half a standard error of the lowest, and a row of evidence for each.
+    """The simplest method whose score is within one standard error of the lowest, and a row of evidence for each.
 
     Methods come in the order of their simplicity. The first is the one that the guard compares with.
     """
     first = scores[0]
     passed = [score for score in scores if passes_guard(*score.difference(first), first.mean_nll)]
-    lowest = min(passed, key=lambda score: score.mean_nll)
+    relative = {score.method: score.relative_to(first) for score in passed}
+    lowest = min(relative.values(), key=lambda values: float(first.weights @ values))
     tied = []
     for score in passed:
-        above, error = score.difference(lowest)
-        if above <= max(MAX_ERRORS_TIED * error, NEGLIGIBLE_SHARE * lowest.mean_nll):
+        above, error = paired_over_samples(relative[score.method], lowest, first.weights, first.total_weight)
+        if above <= max(error, NEGLIGIBLE_SHARE):
             tied.append(score)
     best = tied[0]
     rows = [
         {
             "method": score.method,
             "nll": score.mean_nll,
+            "brier": float(score.weights @ score.brier),
             "ece": score.ece,
             "floor": score.floor,
             "guarded": score not in passed,
