@@ -1,15 +1,20 @@
 """The command line, as people run it: a process of its own."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import rhocal
-from helpers import run, synthetic
+from helpers import as_parquet, run, synthetic
 from rhocal.calibrators import CALIBRATORS
+from rhocal.cli import app
 from rhocal.cli.demo import SHOWN
+from rhocal.errors import FileError, MissingExtraError
 from rhocal.metrics import CORE, METRICS
+from rhocal.reporting import tables
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +158,37 @@ def test_compare(folder):
         "compare", folder / "one.npz", folder / "two.npz", "--methods", "identity,temperature", "--per-network"
     ).stdout
     assert "mean over 2 networks" in text
+
+
+def test_compare_has_a_default_set_of_methods(folder):
+    common = ["identity", "temperature", "rho-norm", "field", "svs", "svs:field"]
+    logits, labels = synthetic(300, 2)
+    np.savez(folder / "binary.npz", logits=logits, labels=labels)
+    (folder / "parts").mkdir()
+    as_parquet(folder / "parts" / "a.parquet", logits, labels)
+
+    def methods(*arguments):
+        document = json.loads(run("compare", *arguments, "--seeds", 1, "--json").stdout)
+        return [line["method"] for line in document["summary"]]
+
+    assert methods(folder / "one.npz") == common
+    both = [*common, "quadratic", "beta", "centered-isotonic", "venn-abers"]
+    assert methods(folder / "binary.npz") == methods(folder / "parts") == both
+    assert methods(folder / "binary.npz", folder / "two.npz") == common  # what all files have in common
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_the_work(folder, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("work has begun")
+
+    monkeypatch.setattr("rhocal.cli.options.ExecutionOptions.open", never)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    source, target = str(folder / "two.npz"), str(folder / "late.safetensors")
+    for arguments in (["compare", source], ["fit", source, "-o", target]):
+        with pytest.raises(MissingExtraError, match=r"needs plotly.*rhocal\[report\]"):
+            CliRunner().invoke(app, [*arguments, "--report", "page.html"], catch_exceptions=False)
+        with pytest.raises(FileError, match=r"page\.pdf: .* end in \.html"):
+            CliRunner().invoke(app, [*arguments, "--report", "page.pdf"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -331,3 +367,17 @@ def test_split(folder):
         np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(whole["logits"], axis=0))
     assert "already" in run("split", output, "-o", folder / "again.npz", code=2).stderr
     assert "both sides" in run("split", folder / "one.npz", "--cal", 1, "-o", output, code=2).stderr
+
+
+def test_progress_is_printed_as_lines_where_stderr_is_not_a_terminal(capsys, monkeypatch):
+    with tables.progress("fitting", 2) as step:
+        step("a")
+    assert capsys.readouterr().err == ""  # short work
+    monkeypatch.setattr(tables, "SECONDS_BETWEEN_LINES", 0.0)
+    with tables.progress("fitting", 2) as step:
+        step("net, svs")
+        step("net, field")
+    assert capsys.readouterr().err == "fitting: 1 of 2, net, svs (0 s)\nfitting: 2 of 2, net, field (0 s)\n"
+    with tables.row_progress("measuring", None) as count:
+        count(1500)
+    assert capsys.readouterr().err == "measuring: 1,500 rows (0 s)\n"

@@ -21,7 +21,7 @@ from rhocal.cli.options import (
     print_json,
     skipped,
 )
-from rhocal.cli.report import ReportOption, headline, origin, write
+from rhocal.cli.report import ReportOption, check_report, headline, origin, write
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
@@ -46,7 +46,14 @@ def compare(
         ),
     ],
     *,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas, or `all`.")] = "all",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas, or `all`. The default is a few that are fitted in seconds; with two classes "
+            "there are more of them.",
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random halvings of files without a test split.")] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
@@ -64,21 +71,27 @@ def compare(
 ) -> None:
     """Compare methods: fit each on a calibration set and measure it on a test set.
 
+    Unless methods are named, these are identity, temperature, rho-norm, field, svs and svs:field, and if all files have two
+    classes quadratic, beta, centered-isotonic and venn-abers too; `--methods all` compares all.
+
     The two splits of a file are used if it has them; other files are cut into random halves, once for each seed. A
     report is about one file and its last split. Files that are read block by block are read twice, whatever the number of
     methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
     from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.evaluation.compare import run, split_by_seed
+    from rhocal.evaluation.compare import default_methods, run, split_by_seed
     from rhocal.reporting import tables
 
-    names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    for name in names:
-        calibrator(name)  # an unknown name is an error now, not after an hour
     _check(paths, output, report, arrays, resume=resume)
-    ledger = Ledger(output, names, resume=resume)
     execution.refuse({"--report": report is not None and any(execution.streams(path) for path in paths)})
     files = [LogitsFile(path, arrays, kind, execution) for path in paths]
+    if methods is None:
+        names = default_methods(2 if all(file.n_classes == 2 for file in files) else 0)
+    else:
+        names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    for name in names:
+        calibrator(name)  # an unknown name is an error now, not after an hour
+    ledger = Ledger(output, names, resume=resume)
     resident = sorted((file for file in files if not file.streams), key=lambda file: -file.path.stat().st_size)
     tasks = [task for file in resident for task in file.tasks(names, seeds, ledger.done)]
     with tables.progress("fitting", sum(task.n_fits for task in tasks)) as step:
@@ -120,6 +133,17 @@ class LogitsFile:
         from rhocal.evaluation.compare import network_name
 
         return network_name(self.path)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; of a file that is read block by block, in its first block."""
+        import numpy as np
+
+        first = self.open()[0]
+        if first.resident:
+            return first.predictions.n_classes
+        shape = np.shape(next(iter(first.blocks)).read().scores)
+        return max(shape[-1], 2) if len(shape) > 1 else 2
 
     def open(self) -> tuple[Source, Source | None]:
         """Its calibration and test set, or its single set."""
@@ -207,6 +231,8 @@ class Ledger:
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
     """Raise an error for options that exclude each other, before any work."""
+    if report is not None:
+        check_report(report)
     if resume and output is None:
         raise InputError("--resume continues the rows of a file; name it with -o")
     if report is not None and len(sources) > 1:

@@ -20,7 +20,7 @@ from rhocal.cli.options import (
     print_json,
     skipped,
 )
-from rhocal.cli.report import ReportOption, origin, write
+from rhocal.cli.report import ReportOption, check_report, origin, write
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def fit(
         _fit_profile(cal, method, path, output, as_json=as_json)
         return
     if report is not None:
+        check_report(report)
         execution.refuse({"--report": execution.streams(path)})
     source = execution.open(path, arrays, spec.spec(), "calibration", groups)
     with execution.cluster(), execution.progress("fitting", source) as blocks:

@@ -54,6 +54,7 @@ def report(
     """
     from rhocal.reporting.document import build_document, to_json
 
+    check_report(output)
     if source.suffix == ".json":
         document = _read_document(source)
         write(document, output, json_output, quiet=as_json)
@@ -86,14 +87,22 @@ def origin(title: str, paths: Sequence[Path]) -> Provenance:
     return Provenance.now(title, [shlex.join(["rhocal", *sys.argv[1:]])], [InputFile.from_path(path) for path in paths])
 
 
+def check_report(output: Path) -> None:
+    """Raise an error for a report that cannot be written: the wrong ending, or missing packages."""
+    from rhocal.reporting.page import check_packages
+
+    if output.suffix not in {".html", ".htm"}:
+        raise FileError(f"{output}: a report is a page; let the name end in .html")
+    check_packages()
+
+
 def write(document: Mapping[str, Any], output: Path, json_output: Path | None = None, *, quiet: bool = False) -> None:
     """Write the page, and the document if asked, whole or not at all."""
     from rhocal.data.files import write_text
     from rhocal.reporting.document import to_json
     from rhocal.reporting.page import render_page
 
-    if output.suffix not in {".html", ".htm"}:
-        raise FileError(f"{output}: a report is a page; let the name end in .html")
+    check_report(output)
     write_text(output, render_page(document))
     if json_output is not None:
         write_text(json_output, to_json(document))

@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,15 @@ LEVELS = {
     "fair": "Nearly calibrated: small errors remain",
     "bad": "Not calibrated",
 }
+
+
+def check_packages() -> None:
+    """Raise an error if a package that a page needs is not installed; called before long work."""
+    for package in ("jinja2", "plotly"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(package, "report", PURPOSE) from error
 
 
 def render_page(document: Mapping[str, Any]) -> str:

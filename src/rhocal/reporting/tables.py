@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
     from rhocal.evaluation.evaluation import Evaluation, Group
 
+SECONDS_BETWEEN_LINES = 2.0
+"""Seconds between two lines of progress, if stderr is not a terminal."""
+
 PLAIN_WIDTH = 120
 """Characters per line if the output is not a terminal, so that a file or a log has all of a table."""
 
@@ -43,23 +48,55 @@ def console() -> Console:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar of tasks on stderr; none if stderr is not a terminal."""
+    """A progress bar of tasks on stderr; lines if stderr is not a terminal."""
+    lines = Lines(what, total)
     with _bar(what, total, MofNCompleteColumn()) as (bar, task):
-        yield lambda name: bar.update(task, advance=1, description=name)
+
+        def step(name: str) -> None:
+            bar.update(task, advance=1, description=name)
+            lines.step(1, name)
+
+        yield step
 
 
 @contextmanager
 def row_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar of rows with their rate and the remaining time; none if stderr is not a terminal."""
+    """A progress bar of rows with their rate and the remaining time; lines if stderr is not a terminal."""
+    lines = Lines(what, total, "rows")
     columns = TaskProgressColumn(show_speed=total is None), TextColumn("{task.fields[rate]} rows/s")
     with _bar(what, total, *columns) as (bar, task):
 
         def step(rows: int) -> None:
             bar.update(task, advance=rows)
+            lines.step(rows)
             speed = bar.tasks[0].speed
             bar.update(task, rate="…" if speed is None else f"{speed:,.0f}")
 
         yield step
+
+
+@dataclass
+class Lines:
+    """Progress as lines on stderr where that is not a terminal: one every few seconds, so that short work prints none."""
+
+    what: str
+    total: int | None
+    unit: str = ""
+    done: int = 0
+    start: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
+
+    def step(self, n: int, name: str = "") -> None:
+        """Count what is done, and print it if the last line was a while ago."""
+        self.done += n
+        now = time.monotonic()
+        if now < self.printed + SECONDS_BETWEEN_LINES or sys.stderr.isatty():
+            return
+        self.printed = now
+        of = "" if self.total is None else f" of {self.total:,}"
+        parts = [f"{self.what}: {self.done:,}{of}{self.unit and f' {self.unit}'}", *([name] if name else [])]
+        sys.stderr.write(f"{', '.join(parts)} ({now - self.start:.0f} s)\n")
+        sys.stderr.flush()
 
 
 @contextmanager
