@@ -78,7 +78,16 @@ def test_per_sample_is_what_the_mean_is_of():
     data = Predictions.from_arrays(*synthetic(300, 4), weights=np.random.default_rng(0).random(300))
     scored = Scored.from_predictions(data)
     means = {name: metric for name, metric in METRICS.items() if metric.per_sample is not None}
-    assert set(means) == {"accuracy", "nll", "brier", "top_brier", "spherical", "confidence_gap", "entropy"}
+    assert set(means) == {
+        "accuracy",
+        "nll",
+        "brier",
+        "binary_brier",
+        "top_brier",
+        "spherical",
+        "confidence_gap",
+        "entropy",
+    }
     for metric in means.values():
         assert np.isclose(np.average(metric.per_sample(scored), weights=scored.weights), metric.value(scored))
 

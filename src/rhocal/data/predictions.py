@@ -95,9 +95,9 @@ class Predictions:
         spec = spec or InputSpec()
         table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
-        named = spec.columns or frame_columns(scores)
-        if named is not None and len(named) == table.shape[1] and isinstance(table, np.ndarray):
-            order, names = match_columns(named, names, label_values(labels, spec.ignore_index))
+        column_names = spec.columns or frame_columns(scores)
+        if column_names is not None and len(column_names) == table.shape[1] and isinstance(table, np.ndarray):
+            order, names = match_columns(column_names, names, label_values(labels, spec.ignore_index))
             table = table if order is None else np.ascontiguousarray(table[:, order])
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")

@@ -103,6 +103,7 @@ _MORE: dict[str, Metric] = {
     "kde_ce": Metric("KDE CE", "lower", kernel.kde_ce, range=(0, 2), reference="Popordanoska et al. 2022",
         no_sums_reason=PAIRS),
     # scores and their parts
+    "binary_brier": mean_metric("Binary Brier", scores.binary_brier_per_sample, "lower", reference="Brier 1950"),
     "spherical": mean_metric("Spherical", scores.spherical_per_sample, "higher", reference="Gneiting & Raftery 2007"),
     "reliability": sums_metric("Reliability", decompositions.reliability, "lower", reference=_MURPHY),
     "resolution": sums_metric("Resolution", decompositions.resolution, "higher", range=(0, 0.25), reference=_MURPHY),

@@ -26,6 +26,11 @@ def brier_per_sample(scored: Scored) -> Vector:
     return scored.sum_squares - 2 * np.exp(scored.log_label) + 1
 
 
+def binary_brier_per_sample(scored: Scored) -> Vector:
+    """Half the multiclass Brier score; with two classes mean (p_1 − y)², scikit-learn's ``brier_score_loss``."""
+    return brier_per_sample(scored) / 2
+
+
 def top_brier_per_sample(scored: Scored) -> Vector:
     """Brier score of the top label, mean of (correct − confidence)²."""
     return np.asarray((scored.correct - scored.confidence) ** 2)
