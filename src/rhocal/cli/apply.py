@@ -28,7 +28,10 @@ def apply_(
     artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
     source: SourceFile,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The file to write: .npz, .npy, .csv or .safetensors.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="The file to write: .npz, .npy, .csv, .tsv, .jsonl, .parquet or .safetensors."
+        ),
     ],
     write: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
     kind: Annotated[str | None, typer.Option("--kind", help="What the scores are, if not as in the fit.")] = None,
@@ -58,7 +61,7 @@ def apply_(
     check_output(output, [source, artifact])
     calibrator = load(artifact)
     execution = ExecutionOptions(stream)
-    spec = input_spec(kind or calibrator.kind_, class_axis=class_axis)
+    spec = input_spec(kind or calibrator.kind_, calibrator.classes_, class_axis=class_axis)
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
     with execution.progress("applying", scores) as blocks:
         document = apply_source(calibrator, blocks, output, write=write, restart=restart)

@@ -8,6 +8,7 @@ import math
 import os
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
@@ -51,6 +52,33 @@ LogitsName = Annotated[
 LabelsName = Annotated[
     str, typer.Option("--labels-name", help="The name of the array or column of labels.", rich_help_panel=FILE)
 ]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="The columns of a table that hold one class each, separated by commas.",
+        rich_help_panel=FILE,
+        show_default=False,
+    ),
+]
+ClassesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        help="The label of each column, separated by commas; of a table, columns with these names.",
+        rich_help_panel=FILE,
+        show_default=False,
+    ),
+]
+WeightsName = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="The name of the array or column with the weight of each sample.",
+        rich_help_panel=FILE,
+        show_default=False,
+    ),
+]
 IgnoreIndex = Annotated[
     int | None, typer.Option("--ignore-index", help="Leave out samples with this label (-100).", rich_help_panel=FILE)
 ]
@@ -73,12 +101,31 @@ class Arrays:
     labels: LabelsOption = None
     logits_name: LogitsName = "logits"
     labels_name: LabelsName = "labels"
+    columns: ColumnsOption = None
+    classes: ClassesOption = None
+    weights: WeightsName = None
 
-    def names(self, groups: str | None = None) -> Names:
-        """The names as readers take them."""
+    def names(self, groups: str | None = None, classes: Any = None) -> Names:
+        """The names as readers take them; ``classes`` are those of a calibrator."""
         from rhocal.data.formats.base import Names
 
-        return Names(self.logits_name, self.labels_name, groups)
+        known = _listed(self.classes) or (None if classes is None else tuple(str(name) for name in classes))
+        return Names(self.logits_name, self.labels_name, groups, self.weights, _listed(self.columns), known)
+
+    def stated(self, spec: InputSpec, stored: InputSpec) -> InputSpec:
+        """A spec with the classes of the options. ``spec`` has those of a calibrator, ``stored`` the columns of the file."""
+        from rhocal.data.columns import check_frame, name_key
+
+        names = _listed(self.classes)
+        columns = stored.columns
+        if names is not None:
+            if columns is None or {name_key(name) for name in names} != {name_key(name) for name in columns}:
+                columns = names  # in the order of the columns
+            if spec.classes is None:
+                spec = replace(spec, classes=_as_numbers(names))
+        elif columns is not None and spec.classes is not None:
+            check_frame(columns, spec.classes, None)
+        return replace(spec, columns=columns)
 
     def contents(self, path: Path) -> Contents:
         """A file whose arrays are not read yet."""
@@ -154,8 +201,11 @@ class ExecutionOptions:
         if not resident:
             self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
         group_file = Path(groups) if groups is not None and Path(groups).is_file() else None
-        names = arrays.names(None if group_file else groups)
+        names = arrays.names(None if group_file else groups, spec.classes)
         source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
+        if source.spec.columns is not None and arrays.columns is None:
+            _show_columns(path, source.spec.columns, source.log.unused_columns)
+        spec = arrays.stated(spec, source.spec)
         if groups is not None:
             source = _with_groups(source, groups, group_file)
         return as_source(source, spec=spec, needs_labels=needs_labels)
@@ -218,6 +268,27 @@ class ExecutionOptions:
 
 IN_MEMORY = ExecutionOptions(stream=False)
 """For commands that need all rows at once."""
+
+
+def _listed(text: str | None) -> tuple[str, ...] | None:
+    """Names that are separated by commas."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _as_numbers(names: tuple[str, ...]) -> Any:
+    """Names of classes, whole numbers as such."""
+    import numpy as np
+
+    return np.array([int(name) for name in names] if all(name.isdecimal() for name in names) else names)
+
+
+@cache  # a command may open a file more than once
+def _show_columns(path: Path, columns: tuple[str, ...], unused: tuple[str, ...]) -> None:
+    """Print which columns were inferred to hold classes."""
+    from rhocal.data.columns import shown
+
+    others = f"; other columns: {shown(unused)}" if unused else ""
+    typer.echo(f"{path}: classes in columns {shown(columns)}{others}", err=True)
 
 
 def _with_groups(source: Source, groups: str, group_file: Path | None) -> Source:

@@ -39,6 +39,8 @@ class ReadLog:
     skip_bad: bool = False
     """Leave out blocks that cannot be read, and list them in ``skipped``."""
     skipped: list[str] = field(default_factory=list)
+    unused_columns: tuple[str, ...] = ()
+    """Columns of a table that hold neither classes nor what was asked for."""
 
     def add(self, outcome: Outcome[Any]) -> None:
         """Count what was read for a result."""
@@ -255,8 +257,12 @@ def as_source(
             raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
         if not source.resident:
             _check_streamed(groups, spec)
-        classes = source.spec.classes if spec.classes is None else spec.classes
-        return replace(source, spec=replace(spec, classes=classes), needs_labels=needs_labels)
+        classes, columns = spec.classes, spec.columns or source.spec.columns
+        if classes is None:
+            classes = source.spec.classes
+        elif columns is None and source.spec.classes is not None:  # a file that names its columns: put in order
+            columns = tuple(str(name) for name in source.spec.classes)
+        return replace(source, spec=replace(spec, classes=classes, columns=columns), needs_labels=needs_labels)
     if is_dask(scores):
         from rhocal.dask import dask_source  # noqa: PLC0415 - Dask is there if its arrays are
 

@@ -18,7 +18,7 @@ from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 def stream(
@@ -27,6 +27,7 @@ def stream(
     labels: str | PathLike[str] | None = None,
     logits_name: str = "logits",
     labels_name: str = "labels",
+    columns: Sequence[str] | None = None,
     split: str = "",
     skip_bad: bool = False,
 ) -> Source:
@@ -42,6 +43,8 @@ def stream(
         A file with the labels, for ``.npy`` and files without them.
     logits_name, labels_name
         Names of the arrays or columns.
+    columns
+        The columns of a table that hold one class each, if not those that are named as the labels, numbered, or all.
     split
         ``"_val"`` or ``"_test"`` for files with two splits.
     skip_bad
@@ -53,7 +56,7 @@ def stream(
         paths = [Path(item) for item in source]
     else:
         return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
-    names = Names(logits_name + split, labels_name + split)
+    names = Names(logits_name + split, labels_name + split, columns=None if columns is None else tuple(columns))
     files = open_files(paths, names)
     return _source(files, names, None if labels is None else Path(labels), skip_bad=skip_bad)
 
@@ -64,7 +67,9 @@ def open_split(
     """A source of one split of a file (or of its only set): all rows in memory, or blocks of one or many files."""
     if resident:
         contents = read(path, names, labels)
-        return Source((contents.read(split),), InputSpec(classes=contents.classes), resident=True)
+        spec = InputSpec(classes=contents.classes, columns=contents.file.columns)
+        log = ReadLog(unused_columns=contents.file.unused)
+        return Source((contents.read(split),), spec, resident=True, log=log)
     files = open_files(_paths(str(path)), names)
     return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)
 
@@ -80,7 +85,8 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
         raise InputError("labels: a file of labels goes with one file of logits; put the labels into each file")
     beside = None if labels is None else only_array(labels, "labels")
     blocks, classes = blocks_of_files(files, names, beside)
-    return Source(blocks, InputSpec(classes=classes), log=ReadLog(skip_bad=skip_bad))
+    log = ReadLog(skip_bad=skip_bad, unused_columns=files[0].unused)
+    return Source(blocks, InputSpec(classes=classes, columns=files[0].columns), log=log)
 
 
 def _paths(source: str) -> list[Path]:

@@ -170,6 +170,8 @@ class ArrayWriter:
     """Writes a single block in any format of ``rhocal.data.formats``."""
 
     output: Path
+    classes: NDArray[Any]
+    """Names of the columns; written where they are texts."""
     n_blocks = n_rows = 0
     arrays: Arrays = field(default_factory=dict, repr=False)
 
@@ -183,7 +185,8 @@ class ArrayWriter:
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if kind is None:
-            write_arrays(self.output, self.arrays)
+            is_text = self.classes.dtype.kind in "USO"
+            write_arrays(self.output, self.arrays | ({"classes": self.classes.astype(str)} if is_text else {}))
 
 
 def open_writer(
@@ -195,7 +198,7 @@ def open_writer(
     if sizes is not None:
         raise FileError(f"{output}: block by block only {' and '.join(BLOCK_FORMATS)} can be written")
     check_writable(output)
-    return ArrayWriter(output)
+    return ArrayWriter(output, classes)
 
 
 def _reserve_file(part: Path, layout: Layout, *, is_new: bool) -> None:

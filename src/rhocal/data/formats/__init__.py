@@ -8,16 +8,19 @@ below.
 from __future__ import annotations
 
 import struct
+import sys
 import zipfile
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rhocal.data.atomic import writing
+from rhocal.data.formats.delimited import csv_file, open_csv, write_csv, write_tsv
+from rhocal.data.formats.jsonl import jsonl_file, open_jsonl, write_jsonl
 from rhocal.data.formats.npy import open_npy, write_npy
 from rhocal.data.formats.npz import open_npz, write_npz
-from rhocal.data.formats.parquet import open_parquet
+from rhocal.data.formats.parquet import open_parquet, write_parquet
 from rhocal.data.formats.pt import open_pt
 from rhocal.data.formats.safetensors import open_safetensors, write_safetensors
-from rhocal.data.formats.tables import open_csv, write_csv
 from rhocal.data.formats.zarr import open_zarr
 from rhocal.errors import FileError, RhocalError, one_line
 
@@ -31,6 +34,8 @@ READERS: dict[str, Callable[[Path, Names], StoredFile]] = {
     ".npz": open_npz,
     ".npy": open_npy,
     ".csv": open_csv,
+    ".tsv": open_csv,
+    ".jsonl": open_jsonl,
     ".parquet": open_parquet,
     ".safetensors": open_safetensors,
     ".pt": open_pt,
@@ -40,6 +45,9 @@ WRITERS: dict[str, Callable[[Path, Arrays], None]] = {
     ".npz": write_npz,
     ".npy": write_npy,
     ".csv": write_csv,
+    ".tsv": write_tsv,
+    ".jsonl": write_jsonl,
+    ".parquet": write_parquet,
     ".safetensors": write_safetensors,
 }
 
@@ -49,8 +57,26 @@ def open_files(paths: Iterable[Path], names: Names) -> list[StoredFile]:
     return [open_file(path, names) for path in paths]
 
 
+STDIN = "-"
+"""The name of the standard input, which holds CSV or JSON Lines."""
+
+
+@cache  # commands open a file more than once
+def _read_stdin() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+def _open_stdin(path: Path, names: Names) -> StoredFile:
+    content = _read_stdin()
+    if not content.strip():
+        raise FileError("-: the standard input is empty")
+    return (jsonl_file if content.lstrip().startswith(b"{") else csv_file)(path, content, names)
+
+
 def open_file(path: Path, names: Names) -> StoredFile:
-    """Open a file without reading its arrays."""
+    """Open a file without reading its arrays; ``-`` is the standard input."""
+    if str(path) == STDIN:
+        return _open_stdin(path, names)
     if not path.exists():
         raise FileError(f"{path}: no such file")
     if path.is_dir() and path.suffix != ".zarr":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -37,9 +37,22 @@ class Names:
     groups: str | None = None
     """The group of each sample, where a method uses groups."""
 
+    weights: str | None = None
+    """The weight of each sample."""
+    columns: tuple[str, ...] | None = None
+    """The columns of a table that hold one class each; None: they are inferred."""
+    classes: tuple[str, ...] | None = None
+    """The classes where they are known before the file is read, as texts."""
+
     def with_suffix(self, suffix: str) -> Names:
         """The names of a split."""
-        return Names(self.logits + suffix, self.labels + suffix, self.groups and self.groups + suffix)
+        groups, weights = (name and name + suffix for name in (self.groups, self.weights))
+        return replace(self, logits=self.logits + suffix, labels=self.labels + suffix, groups=groups, weights=weights)
+
+    @property
+    def beside(self) -> set[str]:
+        """The columns of a table that are no classes."""
+        return {name for name in (self.labels, self.groups, self.weights) if name is not None}
 
 
 class StoredArray(Protocol):
@@ -142,6 +155,10 @@ class StoredFile:
     arrays: Mapping[str, StoredArray]
     has_blocks: bool = True
     """Whether blocks can be read without the whole file in memory."""
+    columns: tuple[str, ...] | None = None
+    """The columns of a table that hold one class each, in the order of the logits."""
+    unused: tuple[str, ...] = ()
+    """Other columns of a table."""
 
     def describe(self) -> list[str]:
         """The arrays with their shapes, for messages."""
@@ -153,6 +170,8 @@ class StoredFile:
             raise MissingArrayError.in_file(self.path, self.describe(), repr(names.logits))
         if not self.arrays[names.logits].shape:
             raise FileError(f"{self.path}: {names.logits} is a single number; need shape (n_samples, n_classes)")
+        if names.weights is not None and names.weights not in self.arrays:
+            raise FileError(f"{self.path}: no array or column {names.weights!r}; found {', '.join(self.describe())}")
 
     @property
     def classes(self) -> Any:
@@ -162,15 +181,18 @@ class StoredFile:
     def read(self, names: Names) -> Block:
         """Read all rows as one block."""
         self.check(names)
-        wanted = (self.arrays.get(name) for name in (names.logits, names.labels, names.groups or ""))
-        logits, labels, groups = (None if array is None else array[:] for array in wanted)
-        return Block(logits, labels, str(self.path), groups=groups)
+        wanted = (names.logits, names.labels, names.groups or "", names.weights or "")
+        stored = (self.arrays.get(name) for name in wanted)
+        logits, labels, groups, weights = (None if array is None else array[:] for array in stored)
+        return Block(logits, labels, str(self.path), groups=groups, weights=weights)
 
     def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
         """References to blocks of rows; ``labels`` come from another file."""
         self.check(names)
         if not self.has_blocks:
             raise FileError(f"{self.path}: a {self.path.suffix} file cannot be read block by block; convert it to .npz")
+        if names.weights is not None:
+            raise FileError(f"{self.path}: weights are read block by block from .parquet files only")
         logits = self.arrays[names.logits]
         if labels is None and names.labels in self.arrays:
             labels = self.arrays[names.labels][:]
@@ -187,8 +209,11 @@ class StoredFile:
 def blocks_of_files(files: Iterable[StoredFile], names: Names, labels: Any = None) -> tuple[list[BlockRef], Any]:
     """The blocks of files, one file after the other, and the names of the columns from the first file that has them."""
     blocks: list[BlockRef] = []
-    classes = None
+    classes, first = None, None
     for file in files:
+        first = first or file
+        if file.columns != first.columns:
+            raise FileError(f"{file.path}: its columns of classes differ from those of {first.path}, or in their order")
         blocks += file.blocks(names, labels)
         classes = file.classes if classes is None else classes
     return blocks, classes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.blocks import Block
-from rhocal.data.formats.base import Names, StoredFile
+from rhocal.data.formats.base import Arrays, Names, StoredFile
+from rhocal.data.formats.tables import FRACTIONS, LISTS, NUMBERS, TEXT, WHOLE, class_columns, columns_of
 from rhocal.errors import FileError, InputError, MissingExtraError, one_line
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
 
 
 def open_parquet(path: Path, names: Names) -> StoredFile:
-    """Its columns; without a column of logits, all columns of numbers but labels and groups together."""
+    """Its columns; those of classes together are the logits."""
     try:
         from pyarrow import ArrowException  # noqa: PLC0415
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415
-        from pyarrow.types import is_floating, is_integer  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", f"reading {path.name}") from error
     try:
@@ -34,14 +34,45 @@ def open_parquet(path: Path, names: Names) -> StoredFile:
     except ArrowException as error:
         raise FileError(f"{path}: damaged, or not a Parquet file: {one_line(error)}") from error
     sizes = tuple(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
-    columns = {field.name: Columns(path, (field.name,), metadata.num_rows, str(field.type)) for field in schema}
-    if names.logits not in columns:
-        rest = [field for field in schema if field.name not in {names.labels, names.groups}]
-        if rest and all(is_floating(field.type) or is_integer(field.type) for field in rest):
-            matrix = Columns(path, tuple(field.name for field in rest), metadata.num_rows, "columns")
-            columns = {name: columns[name] for name in (names.labels, names.groups) if name in columns}
-            columns[names.logits] = matrix
-    return ParquetStoredFile(path, columns, sizes=sizes)
+    columns = {one.name: Columns(path, (one.name,), metadata.num_rows, str(one.type)) for one in schema}
+    kinds = {one.name: _kind(one.type) for one in schema}
+    label_column = columns.get(names.labels)
+    classes = class_columns(path, kinds, names, lambda: None if label_column is None else label_column[:])
+    if classes is None:
+        return ParquetStoredFile(path, columns, sizes=sizes)
+    for name in classes:
+        if kinds[name] not in NUMBERS:
+            raise FileError(f"{path}: column {name!r} is not numbers, but {columns[name].dtype}")
+    arrays = {name: column for name, column in columns.items() if name not in classes}
+    arrays[names.logits] = Columns(path, classes, metadata.num_rows, "columns")
+    unused = tuple(name for name in columns if name not in {*classes, *names.beside})
+    return ParquetStoredFile(path, arrays, columns=classes, unused=unused, sizes=sizes)
+
+
+def _kind(dtype: Any) -> str:
+    """What a column holds, by its type."""
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_floating(dtype) or types.is_decimal(dtype):
+        return FRACTIONS
+    if types.is_integer(dtype):
+        return WHOLE
+    is_list = types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype)
+    return LISTS if is_list else TEXT
+
+
+def write_parquet(path: Path, arrays: Arrays) -> None:
+    """Write a row of a matrix as a list, or as one column a class where classes have names."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", f"writing {path.name}") from error
+    if "classes" in arrays:
+        columns: dict[str, Any] = columns_of(arrays)
+    else:
+        columns = {name: list(array) if array.ndim > 1 else array for name, array in arrays.items()}
+    parquet.write_table(pa.table(columns), path)
 
 
 @dataclass(frozen=True)
@@ -82,7 +113,7 @@ class Columns:
 class ParquetStoredFile(StoredFile):
     """A Parquet file whose columns are known and not yet read."""
 
-    arrays: dict[str, Columns]
+    arrays: dict[str, Columns] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
     """Rows of every row group."""
 
@@ -101,7 +132,8 @@ class ParquetStoredFile(StoredFile):
         if labels is not None:
             raise InputError(f"{self.path}: a file of labels does not go with Parquet; put them into a column")
         logits, beside = self.arrays[names.logits], self.arrays.get(names.labels)
-        return [ParquetBlock(self.path, k, n, logits, beside) for k, n in enumerate(self.sizes) if n]
+        weights = None if names.weights is None else self.arrays.get(names.weights)
+        return [ParquetBlock(self.path, k, n, logits, beside, weights) for k, n in enumerate(self.sizes) if n]
 
 
 @dataclass(frozen=True)
@@ -113,11 +145,13 @@ class ParquetBlock:
     n_rows: int
     logits: Columns
     labels: Columns | None
+    weights: Columns | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that are read; of others not a byte."""
-        return (*self.logits.columns, *(self.labels.columns if self.labels else ()))
+        beside = [array.columns for array in (self.labels, self.weights) if array is not None]
+        return (*self.logits.columns, *(name for names in beside for name in names))
 
     @property
     def location(self) -> str:
@@ -126,7 +160,8 @@ class ParquetBlock:
     def read(self) -> Block:
         table = read_table(self.path, self.columns, self.group)
         labels = None if self.labels is None else self.labels.values(table, self.location)
-        return Block(self.logits.values(table, self.location), labels, self.location)
+        weights = None if self.weights is None else self.weights.values(table, self.location)
+        return Block(self.logits.values(table, self.location), labels, self.location, weights)
 
 
 def read_table(path: Path, columns: Sequence[str], group: int | None = None) -> Any:

@@ -32,8 +32,19 @@ def open_safetensors(path: Path, _names: Names) -> StoredFile:
         if length > MAX_HEADER_BYTES:
             raise ValueError("the header is too long")
         header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return StoredFile(path, {name: _array(path, name, entry, 8 + length) for name, entry in header.items()})
+    texts = {name: _texts(value) for name, value in header.pop("__metadata__", {}).items()}
+    arrays = {name: _array(path, name, entry, 8 + length) for name, entry in header.items()}
+    return StoredFile(path, arrays | {name: value for name, value in texts.items() if value is not None})
+
+
+def _texts(value: str) -> Any:
+    """An array of texts that ``write_safetensors`` wrote to the header; None for other entries of it."""
+    try:
+        values = json.loads(value)
+    except ValueError:
+        return None
+    is_texts = isinstance(values, list) and values and all(isinstance(text, str) for text in values)
+    return np.asarray(values) if is_texts else None
 
 
 def _array(path: Path, name: str, entry: Mapping[str, Any], start: int) -> StoredArray:

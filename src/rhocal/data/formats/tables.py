@@ -1,55 +1,79 @@
-"""CSV: one column a class, and one column of labels. The file is read whole, because its rows have no known place."""
+"""Tables: which columns hold the classes, and tables in memory as files whose arrays are known."""
 
 from __future__ import annotations
 
-import csv
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.columns import first_number, name_key, shown
 from rhocal.data.formats.base import Arrays, Names, StoredFile
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
 
-def open_csv(path: Path, names: Names) -> StoredFile:
-    """Columns of labels and groups by name; all others are logits, in order. The first row holds the names."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            rows = [row for row in csv.reader(file) if row]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise FileError(f"{path}: not a readable CSV file: {error}") from error
-    if len(rows) < 2:
-        raise FileError(f"{path}: needs a row of column names and at least one row of numbers")
-    header, *body = rows
-    if _is_number(header[0]) and _is_number(header[-1]):
-        raise FileError(f"{path}: the first row must hold column names (such as logit_0, …, {names.labels})")
-    for line, row in enumerate(body, start=2):
-        if len(row) != len(header):
-            raise FileError(f"{path}: line {line} has {len(row)} fields, the first line has {len(header)}")
-    columns = dict(zip(header, zip(*body, strict=True), strict=True))
-    beside = {name: columns.pop(name) for name in (names.labels, names.groups) if name in columns}
-    arrays: Arrays = {}
-    if columns:
-        try:
-            arrays[names.logits] = np.array([np.asarray(values, np.float64) for values in columns.values()]).T
-        except ValueError as error:
-            raise FileError(f"{path}: a column besides {names.labels!r} is not numbers: {error}") from error
-    arrays |= {name: _integers_or_texts(values) for name, values in beside.items()}
-    return StoredFile(path, arrays, has_blocks=False)
+OTHER_COLUMNS = {
+    "id", "index", "idx", "row", "fold", "split", "weight", "weights", "sample_weight", "group", "groups", "domain",
+    "predicted", "prediction", "confidence", "label", "labels", "target", "y",
+}  # fmt: skip
+"""Usual names of columns beside those of classes, in lower case."""
+
+FRACTIONS, ONES, WHOLE, TEXT, LISTS = "fractions", "zeros and ones", "whole numbers", "texts", "lists"
+"""What a column holds. Zeros and ones may be probabilities, or counts."""
+
+NUMBERS = (FRACTIONS, ONES, WHOLE)
 
 
-def _integers_or_texts(values: Sequence[str]) -> Any:
-    try:
-        return np.array([int(value) for value in values])
-    except ValueError:
-        return np.asarray(values)
+def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> StoredFile:
+    """A table in memory: every column is an array, and the columns of classes together are the logits."""
+    kinds = {name: column_kind(values) for name, values in table.items()}
+    classes = class_columns(path, kinds, names, lambda: table.get(names.labels))
+    arrays: dict[str, Any] = dict(table)
+    if classes is None:
+        return StoredFile(path, arrays, has_blocks=False)
+    for name in classes:
+        if table[name].dtype.kind not in "iuf":
+            raise FileError(f"{path}: column {name!r} is not numbers: {_first_text(table[name])!r}")
+        arrays.pop(name, None)
+    arrays[names.logits] = np.column_stack([table[name].astype(np.float64) for name in classes])
+    unused = tuple(name for name in table if name not in {*classes, *names.beside})
+    return StoredFile(path, arrays, has_blocks=False, columns=classes, unused=unused)
 
 
-def _is_number(text: str) -> bool:
+def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
+    """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there."""
+    columns: dict[str, list[Any]] = {}
+    n_rows = len(next(iter(arrays.values())))
+    classes = arrays.get("classes", np.array([]))
+    for name, array in arrays.items():
+        if name == "classes":
+            continue
+        if array.ndim == 2:
+            names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
+            columns |= {f"{name}_{label}": array[:, j].tolist() for j, label in enumerate(names)}
+        elif array.ndim == 1 and len(array) == n_rows:
+            columns[name] = array.tolist()
+    return columns
+
+
+def column_kind(values: NDArray[Any]) -> str:
+    """What a column in memory holds. Numbers with other entries among them count as numbers: they are not left out silently."""
+    if values.ndim > 1 or (values.dtype.kind == "O" and any(isinstance(value, list) for value in values.flat)):
+        return LISTS
+    if values.dtype.kind not in "iuf":
+        return FRACTIONS if any(is_number(str(value)) for value in values.flat) else TEXT
+    if (values != np.round(values)).any():
+        return FRACTIONS
+    return WHOLE if np.abs(values).max(initial=0) > 1 else ONES
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -57,18 +81,121 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def write_csv(path: Path, arrays: Arrays) -> None:
-    """Write one column a class and one for each vector."""
-    header: list[str] = []
-    columns: list[Any] = []
-    for name, array in arrays.items():
-        if array.ndim == 2:
-            header += [f"{name}_{j}" for j in range(array.shape[1])]
-            columns += list(array.T)
-        elif len(array) == len(next(iter(arrays.values()))):
-            header.append(name)
-            columns.append(array)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+def class_columns(
+    path: Path, kinds: Mapping[str, str], names: Names, labels: Callable[[], NDArray[Any] | None]
+) -> tuple[str, ...] | None:
+    """The columns that hold one class each; None where a single column holds the logits, or none does.
+
+    They are named by the caller, named as the classes or as the labels, numbered (``logit_0``), or begin with the name of
+    the logits (``logits_cat``). Otherwise all columns of numbers are classes, if there are as many as labels show.
+    """
+    if names.columns is not None:
+        missing = [name for name in names.columns if name not in kinds]
+        if missing:
+            raise FileError(f"{path}: no column {shown(missing)}; the columns are {shown(kinds)}")
+        return names.columns
+    numeric = [name for name, kind in kinds.items() if kind in NUMBERS and name not in names.beside]
+    if names.logits in kinds or not numeric:
+        return None
+    values = _label_values(labels)
+    chosen = None if names.classes is None else _named(numeric, names.classes)
+    chosen = chosen or _named_as_labels(path, kinds, names, numeric, values) or _numbered(names, numeric)
+    return chosen or _all_numbers(path, kinds, names, numeric, values)
+
+
+def _named_as_labels(
+    path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], values: NDArray[Any] | None
+) -> tuple[str, ...] | None:
+    """The columns whose names are the labels."""
+    if values is None or values.dtype.kind != "U":
+        return None
+    matching = _named(numeric, values.tolist())
+    if matching is None:
+        return None
+    rest = [name for name in numeric if name not in matching and kinds[name] != WHOLE]
+    rest = [name for name in rest if name.lower() not in OTHER_COLUMNS]
+    if rest:
+        raise _ambiguous(path, kinds, names, f"{shown(rest)} may be classes without a label")
+    return matching
+
+
+def _numbered(names: Names, numeric: list[str]) -> tuple[str, ...] | None:
+    """The columns that are numbered, or begin with the name of the logits."""
+    families = _numbered_families(numeric)
+    stems = (f"{names.logits}_", f"{names.logits.removesuffix('s')}_")
+    chosen = [families[stem] for stem in stems if stem in families] or list(families.values())
+    begun = [tuple(name for name in numeric if name.startswith(stem)) for stem in stems]
+    chosen = chosen if len(chosen) == 1 else [family for family in begun if len(family) > 1]
+    return chosen[0] if chosen else None
+
+
+def _all_numbers(
+    path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], values: NDArray[Any] | None
+) -> tuple[str, ...]:
+    """All columns of numbers, if nothing speaks against it."""
+    others = [name for name in numeric if name.lower() in OTHER_COLUMNS]
+    if others:
+        raise _ambiguous(path, kinds, names, f"{shown(others)} may be no classes")
+    whole = [name for name in numeric if kinds[name] == WHOLE]
+    if whole and any(kinds[name] == FRACTIONS for name in numeric):
+        raise _ambiguous(path, kinds, names, f"{shown(whole)} hold whole numbers and the others fractions")
+    if len(numeric) == 1 and len(kinds) > 1 + len(names.beside & set(kinds)):
+        raise _ambiguous(path, kinds, names, "a single column is left")
+    n_classes = None if names.classes is None else len(names.classes)
+    if n_classes is None and values is not None:
+        n_classes = len(values) if values.dtype.kind == "U" else int(values.max(initial=0)) + 1
+    if n_classes is not None and len(numeric) > max(n_classes, 2):
+        raise _ambiguous(path, kinds, names, f"there are {len(numeric)} for {n_classes} classes")
+    return tuple(numeric)
+
+
+def _named(numeric: Sequence[str], wanted: Sequence[Any]) -> tuple[str, ...] | None:
+    """The columns with the wanted names, as they are or behind a common prefix, in the order of the table."""
+    keys = {name_key(value) for value in wanted}
+    direct = tuple(name for name in numeric if name_key(name) in keys)
+    if len(direct) == len(keys) > 1:
+        return direct
+    for prefix in {name[: -len(str(wanted[0]))] for name in numeric if name.endswith(str(wanted[0]))}:
+        behind = tuple(name for name in numeric if name.startswith(prefix) and name[len(prefix) :] in keys)
+        if len(behind) == len(keys) > 1:
+            return behind
+    return None
+
+
+def _numbered_families(numeric: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Columns that count on from 0 or 1, by what stands before the number."""
+    families: dict[str, list[str]] = {}
+    for name in numeric:
+        if match := re.fullmatch(r"(.*?)\d+", name):
+            families.setdefault(match[1], []).append(name)
+    return {
+        stem: tuple(family) for stem, family in families.items() if len(family) > 1 and first_number(family) is not None
+    }
+
+
+def _label_values(labels: Callable[[], NDArray[Any] | None]) -> NDArray[Any] | None:
+    values = labels()
+    if values is None or values.ndim != 1 or not values.size:
+        return None
+    if values.dtype.kind == "O":
+        values = values.astype(str)
+    if values.dtype.kind == "f":
+        values = values[np.isfinite(values)]
+    return np.unique(values) if values.dtype.kind in "iufU" else None
+
+
+def _ambiguous(path: Path, kinds: Mapping[str, str], names: Names, reason: str) -> FileError:
+    """The error where columns must be named."""
+    rest = {name: kind for name, kind in kinds.items() if name not in names.beside}
+    numbers = shown(name for name, kind in rest.items() if kind in NUMBERS)
+    texts = [name for name, kind in rest.items() if kind == TEXT]
+    others = f"; not numbers: {shown(texts)}" if texts else ""
+    return FileError(
+        f"{path}: unclear which columns hold the classes: {reason}. Columns of numbers: {numbers}{others}",
+        argument="columns",
+        remedy="name those of the classes",
+    )
+
+
+def _first_text(values: NDArray[Any]) -> str:
+    return next((str(value) for value in values.flat if not is_number(str(value))), "")

@@ -1,0 +1,107 @@
+"""CSV and TSV: a row of column names, then one row a sample. Files are read whole, because their rows have no known place."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.formats.tables import columns_of, is_number, table_file
+from rhocal.errors import FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.formats.base import Arrays, Names, StoredFile
+
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+
+
+def open_csv(path: Path, names: Names) -> StoredFile:
+    """Columns separated by commas, semicolons or tabs, whichever the first row has."""
+    return csv_file(path, path.read_bytes(), names)
+
+
+def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
+    """The same for the bytes of a file."""
+    try:
+        text = content.decode("utf-8-sig")
+        separator = _separator(path, text.partition("\n")[0])
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: not a readable CSV file: {error}") from error
+    if len(rows) < 2:
+        raise FileError(f"{path}: needs a row of column names and at least one row of numbers")
+    header, *body = rows
+    header = [name.strip() for name in header]
+    counts = header == [str(k) for k in range(len(header))]
+    if not counts and (all(map(is_number, header)) or any(is_number(name) and not name.isdecimal() for name in header)):
+        raise FileError(f"{path}: the first row must hold column names (such as logit_0, …, {names.labels})")
+    for line, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            raise FileError(f"{path}: line {line} has {len(row)} fields, the first line has {len(header)}")
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise FileError(f"{path}: column {twice!r} stands there more than once")
+    columns = {
+        name: column_values([_point(value, separator) for value in values])
+        for name, values in zip(header, zip(*body, strict=True), strict=True)
+    }
+    return table_file(path, columns, names)
+
+
+def _separator(path: Path, header: str) -> str:
+    if path.suffix == ".tsv":
+        return "\t"
+    return max(",;\t", key=header.count)
+
+
+def _point(value: str, separator: str) -> str:
+    """A number with a decimal comma as one with a point; with commas as separators there is none."""
+    return value.replace(",", ".") if separator != "," and DECIMAL_COMMA.fullmatch(value) else value
+
+
+def column_values(texts: Sequence[str]) -> NDArray[Any]:
+    """Texts as whole numbers, as numbers, as lists, or as they are; "3.0" is a whole number if all are."""
+    try:
+        numbers = np.asarray(texts, np.float64)
+    except ValueError:
+        return _lists(texts)
+    if np.isfinite(numbers).all() and (numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53:
+        return numbers.astype(np.int64)
+    return numbers
+
+
+def _lists(texts: Sequence[str]) -> NDArray[Any]:
+    if all(text.lstrip().startswith("[") for text in texts):
+        try:
+            lists = [json.loads(text) for text in texts]
+        except ValueError:
+            return np.asarray(texts)
+        if len({len(values) for values in lists}) == 1:
+            return np.asarray(lists)
+        ragged = np.empty(len(lists), object)
+        ragged[:] = lists
+        return ragged
+    return np.asarray(texts)
+
+
+def write_tsv(path: Path, arrays: Arrays) -> None:
+    """Write as ``write_csv`` with tabs."""
+    write_csv(path, arrays, "\t")
+
+
+def write_csv(path: Path, arrays: Arrays, separator: str = ",") -> None:
+    """Write one column a class and one for each vector."""
+    columns = columns_of(arrays)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
