@@ -29,6 +29,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     card = {
         "classes": class_list(calibrator.classes_),
         "kind": calibrator.kind_,
+        **({} if calibrator.positive_ is None else {"positive": calibrator.positive_}),
         **_describe(calibrator, "", tensors),
     }
     # A file without tensors is allowed by the format but not by every reader.
@@ -40,11 +41,13 @@ def load(path: str | PathLike[str]) -> Calibrator:
     """Read a calibrator that ``save`` wrote."""
     card, tensors = _read(Path(path))
     try:
-        return _build(card, "", tensors, card)
+        calibrator = _build(card, "", tensors, card)
+        calibrator.positive_ = card.get("positive")
     except (KeyError, TypeError) as error:
         raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
+    return calibrator
 
 
 def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:

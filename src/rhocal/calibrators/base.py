@@ -66,6 +66,8 @@ class Calibrator(ABC):
     classes_: NDArray[Any]
     kind_: Kind
     solution_: Solution
+    positive_: Any = None
+    """The name of the positive class of two, if it was stated."""
     _container: str | None = None
     _fitted_columns: tuple[str, ...] | None = None
     """The names of the columns of the data frame that it was fitted on."""
@@ -104,16 +106,18 @@ class Calibrator(ABC):
         ignore_index: int | None = None,
         class_axis: int = -1,
         groups: Any = None,
+        positive: Any = None,
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
         See ``rhocal.data.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
         arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
-        families that know domains (``multi-domain``).
+        families that know domains (``multi-domain``). ``positive`` is the positive class of two, by name or column number;
+        scores of shape (n_samples,) are those of this class, which becomes ``classes_[1]``.
         """
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it imports this module
 
-        spec = InputSpec(kind, classes, ignore_index, class_axis)
+        spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
         self._fitted_columns = frame_columns(logits)
         return self

@@ -19,6 +19,7 @@ from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
+from rhocal.data.labels import positive_column
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import sampling_threshold
 from rhocal.data.sources import as_source
@@ -53,6 +54,8 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     """Fit a calibrator on a source."""
     fits = Fits(source, {calibrator.name: calibrator})
     fits.fit(calibrator.name, calibrator)
+    positive, classes = source.spec.positive, calibrator.classes_
+    calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()
     return fits
 
 

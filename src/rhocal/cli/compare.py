@@ -16,6 +16,7 @@ from rhocal.cli.options import (
     ExecutionOptions,
     Json,
     KindOption,
+    PositiveOption,
     grouped,
     input_spec,
     print_json,
@@ -65,6 +66,7 @@ def compare(
     report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="Print a table for each network too.")] = False,
     kind: KindOption = "logits",
+    positive: PositiveOption = None,
     arrays: Arrays,
     execution: ExecutionOptions,
     as_json: Json = False,
@@ -84,7 +86,7 @@ def compare(
 
     _check(paths, output, report, arrays, resume=resume)
     execution.refuse({"--report": report is not None and any(execution.streams(path) for path in paths)})
-    files = [LogitsFile(path, arrays, kind, execution) for path in paths]
+    files = [LogitsFile(path, arrays, kind, execution, positive) for path in paths]
     if methods is None:
         names = default_methods(2 if all(file.n_classes == 2 for file in files) else 0)
     else:
@@ -121,6 +123,7 @@ class LogitsFile:
     arrays: Arrays
     kind: str
     execution: ExecutionOptions
+    positive: str | None = None
 
     @property
     def streams(self) -> bool:
@@ -166,7 +169,7 @@ class LogitsFile:
 
 @lru_cache(maxsize=1)  # the splits of a file are compared one after the other
 def _open(file: LogitsFile) -> tuple[Source, Source | None]:
-    return file.execution.open_splits(file.path, file.arrays, input_spec(file.kind))
+    return file.execution.open_splits(file.path, file.arrays, input_spec(file.kind, positive=file.positive))
 
 
 @dataclass(frozen=True)

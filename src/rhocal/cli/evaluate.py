@@ -92,6 +92,7 @@ def evaluate(
     }
     left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
+    positive = data.predictions.positive if data.resident else spec.positive
     if as_json:
         rows = {} if data.resident else {"n_rows": data.n_rows}
         print_json(
@@ -99,6 +100,7 @@ def evaluate(
                 **rows,
                 "n_samples": first.n_samples,
                 "n_classes": first.n_classes,
+                **({} if positive is None else {"positive": positive}),
                 "values": {name: part.values(values) for name, part in samples.items()},
                 "evaluation": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
                 "differences": {

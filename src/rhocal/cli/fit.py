@@ -170,7 +170,8 @@ def _show(
     screen = tables.console()
     if line := _verdict(cal, method):
         screen.print(line)
-    summary = {"method": method, **_parameters(cal), "objective": cal.solution_.objective}
+    positive = {} if cal.positive_ is None else {"positive class": cal.positive_}
+    summary = {"method": method, **positive, **_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
     if values:
         title = f"on the {counts['n_samples']:,} samples of the calibration set itself"
@@ -217,6 +218,7 @@ def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
         "method": method,
         "chosen": _choice(cal, method),
         "output": str(output),
+        **({} if cal.positive_ is None else {"positive": cal.positive_}),
         "parameters": _parameters(cal),
         "objective": cal.solution_.objective,
         "value": cal.solution_.value,

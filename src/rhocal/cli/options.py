@@ -85,6 +85,14 @@ IgnoreIndex = Annotated[
 ClassAxis = Annotated[
     int, typer.Option("--class-axis", help="The axis of the classes, 1 for (N, C, H, W).", rich_help_panel=FILE)
 ]
+PositiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--positive",
+        help="The positive class of two, by name or column number: that of a single column of scores.",
+        rich_help_panel=FILE,
+    ),
+]
 GroupsOption = Annotated[
     str | None,
     typer.Option(
@@ -141,10 +149,11 @@ class SpecOptions:
     kind: KindOption = "logits"
     ignore_index: IgnoreIndex = None
     class_axis: ClassAxis = -1
+    positive: PositiveOption = None
 
     def spec(self, classes: Any = None) -> InputSpec:
         """The same as the library takes it."""
-        return input_spec(self.kind, classes, self.ignore_index, self.class_axis)
+        return input_spec(self.kind, classes, self.ignore_index, self.class_axis, self.positive)
 
 
 BLOCKS = "Block by block, and on many processes"
@@ -349,11 +358,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def input_spec(kind: str, classes: Any = None, ignore_index: int | None = None, class_axis: int = -1) -> InputSpec:
+def input_spec(
+    kind: str,
+    classes: Any = None,
+    ignore_index: int | None = None,
+    class_axis: int = -1,
+    positive: str | None = None,
+) -> InputSpec:
     """What is stated about the scores, as the library takes it."""
     from rhocal.data.spec import InputSpec
 
-    return InputSpec(cast("Kind", kind), classes, ignore_index, class_axis)  # which validates the kind
+    return InputSpec(cast("Kind", kind), classes, ignore_index, class_axis, positive)  # which validates the kind
 
 
 def print_json(document: dict[str, Any]) -> None:

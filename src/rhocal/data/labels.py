@@ -127,6 +127,27 @@ def label_columns(
     return _columns_by_name(labels, names, m)
 
 
+def positive_column(positive: Any, classes: NDArray[Any]) -> int:
+    """The column of the positive class, given by its name or else by its number."""
+    if len(classes) != 2:
+        raise InputError(f"positive is for two classes; there are {len(classes)}")
+    names = classes.tolist()
+    texts = [str(name) for name in names]
+    if isinstance(positive, str):  # as the command line gives it: a number may be a name or a column
+        if positive in texts:
+            return texts.index(positive)
+        number: Any = int(positive) if positive.isdecimal() else None
+    else:
+        if positive in names:
+            return names.index(positive)
+        number = positive
+    if isinstance(number, int | np.integer) and number in {0, 1}:
+        return int(number)
+    raise InputError(
+        f"positive must be one of the classes {texts[0]} and {texts[1]}, or a column, 0 or 1; got {positive!r}"
+    )
+
+
 def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
     if labels.dtype.kind == "O":
         if any(label is None or label != label for label in labels.flat):  # noqa: PLR0124 - NaN is not itself

@@ -10,8 +10,8 @@ import numpy as np
 
 from rhocal.data.arrays import Scores, scan_scores
 from rhocal.data.columns import frame_columns, match_columns
-from rhocal.data.labels import class_names, label_values, sample_groups, sample_labels, sample_weights
-from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory
+from rhocal.data.labels import class_names, label_values, positive_column, sample_groups, sample_labels, sample_weights
+from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, lowest, widened
@@ -32,6 +32,12 @@ SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
+
+
+def _are_numbers(labels: Any, names: NDArray[Any]) -> bool:
+    """Whether labels are column numbers of named columns."""
+    values = label_values(labels, None)
+    return names.dtype.kind in "US" and values is not None and values.dtype.kind in "iu"
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Predictions:
     """The number of the block in its source."""
     rows: NDArray[np.intp] | None = None
     """The rows of the block that these are; None for all of them."""
+    positive: Any = None
+    """The name of the positive class of two, if it was stated."""
     stored_labels: Any = None
     """Labels that are copied to the output and not validated, where the work needs none."""
 
@@ -76,7 +84,8 @@ class Predictions:
         ----------
         scores
             Array, list, data frame or tensor of shape (n_samples, n_classes), any shape with the classes on
-            ``spec.class_axis``, or binary scores of shape (n_samples,) or (n_samples, 1), positive meaning ``classes[1]``.
+            ``spec.class_axis``, or binary scores of shape (n_samples,) or (n_samples, 1): those of ``spec.positive``, which
+            becomes ``classes[1]``.
         labels
             One label for each sample: column numbers, or values of ``spec.classes``. Without classes, or if these are
             texts, integer labels are column numbers. Other labels are matched with the names of the columns of a data
@@ -106,6 +115,18 @@ class Predictions:
         columns, rows, n_ignored = None, None, 0
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
+        positive = None
+        if spec.positive is not None:
+            known = np.arange(table.shape[1]) if names is None else names
+            column = positive_column(spec.positive, known)
+            positive = known[column].item()
+            if column == 0 and is_single_column(scores, spec.class_axis):  # the score is that of the second column
+                if names is not None and columns is not None and _are_numbers(labels, names):
+                    raise InputError(
+                        f"positive={spec.positive!r} is the first of the named classes and labels are column numbers; name "
+                        "the positive class second, or give labels by name"
+                    )
+                names, columns = known[::-1], None if columns is None else 1 - columns
         if rows is not None:
             n_ignored = len(table) - len(rows)
             table = table[rows]
@@ -114,7 +135,9 @@ class Predictions:
         if sample_weight is not None and not sample_weight.any():
             raise InputError("sample_weight is zero for every sample; at least one must be positive")
         classes = np.arange(table.shape[1]) if names is None else names
-        data = cls(table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows)
+        data = cls(
+            table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive
+        )
         is_quick = labels is None and spec.kind == "logits"
         if is_quick and isinstance(table, np.ndarray) and (lowest(table) or 0) < 0:
             return data  # finite, and nobody would take them for probabilities: rows need not be scanned one by one

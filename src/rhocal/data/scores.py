@@ -35,6 +35,12 @@ def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
     return _in_rows(_as_table(values, spec.class_axis, spec.kind, name)), stored
 
 
+def is_single_column(scores: Any, class_axis: int = -1) -> bool:
+    """Whether scores are one number for each sample, that of one class of two."""
+    shape = np.shape(scores)
+    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and class_axis in {-1, 1})
+
+
 def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     """The values as floating-point numbers, and the name of the type they were stored in.
 
@@ -87,7 +93,7 @@ def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
         raise InputError(f"{name} must have shape (n_samples, n_classes); got a single number")
     if not -scores.ndim <= class_axis < scores.ndim:
         raise InputError(f"class_axis={class_axis} does not exist in {name} of shape {scores.shape}")
-    if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and class_axis in {-1, 1}):
+    if is_single_column(scores, class_axis):
         return _from_binary(scores.reshape(-1), kind)
     n_classes = scores.shape[class_axis]
     if n_classes < 2:

@@ -26,6 +26,9 @@ class InputSpec:
     class_axis: int = -1
     """The axis of the classes, 1 for (N, C, H, W)."""
 
+    positive: Any = None
+    """The positive class of two, by name or column number: of a single column of scores, the class that they are scores of.
+    None: not stated, and a single column belongs to the second class."""
     columns: tuple[str, ...] | None = None
     """The names of the columns in a table, which are matched with the classes; None: their position decides."""
 

@@ -52,6 +52,7 @@ def evaluate(
     sample_weight: Any = None,
     kind: Kind = "probs",
     classes: Any = None,
+    positive: Any = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
@@ -59,11 +60,12 @@ def evaluate(
     """Evaluate calibration: metrics with intervals, floors and p-values, tests, and a verdict.
 
     ``classes`` names the label of each column; columns of a data frame are matched with labels by name.
+    ``positive`` is the positive class of two, by name or column number: that of scores of shape (n_samples,).
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
     (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
     ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
     """
-    source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes))
+    source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
     if groups is not None and not source.resident:
         raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
     samples = score(source, {UNCALIBRATED: None}, metrics)[UNCALIBRATED]

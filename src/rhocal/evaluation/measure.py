@@ -175,6 +175,12 @@ def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predic
     """Predictions after a calibrator; None leaves them uncalibrated."""
     if calibrator is None:
         return data
+    if data.positive is not None and list(data.classes) != list(calibrator.classes_):
+        one, other = (", ".join(map(str, classes)) for classes in (data.classes, calibrator.classes_))
+        raise InputError(
+            f"positive={data.positive!r} puts the classes in the order {one}, but the calibrator was fitted on {other}; state "
+            "the positive class of the fit"
+        )
     return replace(data, scores=calibrator.map_.logits(data), kind="logits")
 
 

@@ -83,6 +83,7 @@ class Metric:
                 inspect.Parameter("sample_weight", inspect.Parameter.KEYWORD_ONLY, default=None),
                 inspect.Parameter("kind", inspect.Parameter.KEYWORD_ONLY, default="probs"),
                 inspect.Parameter("classes", inspect.Parameter.KEYWORD_ONLY, default=None),
+                inspect.Parameter("positive", inspect.Parameter.KEYWORD_ONLY, default=None),
             ],
             return_annotation=float,
         )
@@ -95,16 +96,22 @@ class Metric:
         sample_weight: Any = None,
         kind: Kind = "probs",
         classes: Any = None,
+        positive: Any = None,
         **options: Any,
     ) -> float:
-        """Validate the input and compute the value; ``classes`` names the label of each column."""
+        """Validate the input and compute the value; ``classes`` names the label of each column.
+
+        ``positive`` is the positive class of two, by name or column number: that of scores of shape (n_samples,).
+        """
         self._validate(options)
-        is_plain = classes is None and frame_columns(probs) is None
+        is_plain = classes is None and positive is None and frame_columns(probs) is None
         if self.one_pass is not None and sample_weight is None and kind == "probs" and is_plain:
             value = self.one_pass(probs, labels, **options)
             if value is not None:
                 return value
-        return self.value(Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes), **options)
+        return self.value(
+            Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive), **options
+        )
 
     def of(
         self,
@@ -114,6 +121,7 @@ class Metric:
         sample_weight: Any = None,
         kind: Kind = "probs",
         classes: Any = None,
+        positive: Any = None,
         sketch: bool = False,
         **options: Any,
     ) -> Any:
@@ -126,7 +134,9 @@ class Metric:
         if factory is None:
             remedy = "; sketch=True approximates it in fixed memory" if self.sketch is not None and not sketch else ""
             raise InputError(f"{self.name} cannot be added up over batches: {self.no_sums_reason}{remedy}")
-        return factory(Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes), **options)
+        return factory(
+            Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive), **options
+        )
 
     def _validate(self, options: dict[str, Any]) -> None:
         for key in options:

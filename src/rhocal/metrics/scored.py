@@ -102,12 +102,12 @@ class Scored:
     @classmethod
     def from_arrays(
         cls, probs: Any, labels: Any, sample_weight: Any, kind: Kind, *, purpose: str = "a metric", name: str = "",
-        classes: Any = None,
+        classes: Any = None, positive: Any = None,
     ) -> Scored:  # fmt: skip
         """Validate arrays. ``purpose`` is what needs the labels, ``name`` the argument, for messages."""
         if labels is None:
             raise InputError(f"labels are missing; {purpose} needs one label for each sample")
-        spec = InputSpec(kind, classes)
+        spec = InputSpec(kind, classes, positive=positive)
         return cls.from_predictions(
             Predictions.from_arrays(probs, labels, weights=sample_weight, name=name or kind, spec=spec)
         )

@@ -111,6 +111,7 @@ def _describe_data(test: Predictions, calibration: Predictions | None) -> dict[s
     return {
         "n_samples": test.n_samples,
         "n_classes": test.n_classes,
+        "positive": None if test.positive is None else str(test.positive),
         "n_ignored": test.n_ignored,
         "n_clipped": test.n_clipped,
         "weight": test.n_samples if weights is None else float(weights.sum()),

@@ -31,6 +31,7 @@ def model_card(
         "objective": f"{solution.objective}{'' if solution.converged else ' (did not converge)'}",
         "evidence": solution.held_out.summary if solution.held_out is not None else "",
         "classes": f"{len(cal.classes_):,}",
+        "positive class": "" if cal.positive_ is None else str(cal.positive_),
         "takes": cal.kind_,
         "keeps the predicted class": "yes" if cal.keeps_decision else "not always",
         **facts,
