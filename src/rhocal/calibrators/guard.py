@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator, fit_validated
-from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
+from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.errors import GuardWarning, InputError, RhocalWarning, warn
@@ -40,9 +40,6 @@ MIN_HELD_OUT_SAMPLES = 2_000
 """Folds are held out, one after the other, until so many samples are scored: with many samples one fold is enough."""
 
 IDENTITY, TEMPERATURE = REFERENCES = ("identity", "temperature")
-
-MIN_SHARE_WORSE = 1e-3
-"""A smaller share of a reference's score is no reason to fall back."""
 
 MAX_SHARE_WORSE = 0.02
 """Share of a reference's NLL or Brier score by which a fit may be above it before it warns."""
@@ -106,9 +103,9 @@ def is_clearly_worse(scores: HeldOutScores) -> bool:
 
 
 def is_worse(scores: HeldOutScores) -> bool:
-    """Whether a fit is above its reference in NLL or in Brier score by more than a standard error: reason to fall back."""
+    """Whether a fit is above its reference in NLL or in Brier score by more than a standard error and ``GUARD``."""
     return any(
-        scores.above[key] > max(scores.above[f"{key}_error"], MIN_SHARE_WORSE * abs(values[scores.reference]))
+        scores.above[key] > max(scores.above[f"{key}_error"], GUARD * abs(values[scores.reference]))
         for key, values in (("nll", scores.nll), ("brier", scores.brier))
     )
 
