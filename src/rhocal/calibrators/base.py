@@ -364,6 +364,10 @@ class ScaleCalibrator(Calibrator):
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         return fit_validated(self, profile)
 
+    def with_choices(self) -> ScaleCalibrator:
+        """Unfitted, with what cross-validation chose as options: fits on parts of the samples need not choose again."""
+        return self
+
     def scale(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[np.float64]:

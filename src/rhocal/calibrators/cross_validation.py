@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from rhocal.numerics.special import dot
+
 if TYPE_CHECKING:
     from rhocal.calibrators.folds import Fold, Folds
     from rhocal.numerics.special import Vector
@@ -194,8 +196,8 @@ def paired_over_folds(values: Vector, others: Vector, shares: Vector) -> tuple[V
 def paired_over_samples(values: Vector, others: Vector, weights: Vector, total_weight: float) -> tuple[float, float]:
     """Mean over the samples of the difference, and its standard error."""
     difference = values - others
-    mean = float(weights @ difference)
-    return mean, float(np.sqrt(weights @ (difference - mean) ** 2 / total_weight))
+    mean = float(dot(weights, difference))  # a product of BLAS may wait for its threads
+    return mean, float(np.sqrt(dot(weights, (difference - mean) ** 2) / total_weight))
 
 
 def passes_guard(above: float, error: float, baseline: float, guard: float = GUARD) -> bool:

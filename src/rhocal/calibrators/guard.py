@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator, fit_validated
 from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.scale.scale_search import LAST_STEP
 from rhocal.errors import GuardWarning, InputError, RhocalWarning, warn
-from rhocal.numerics.special import log_softmax
+from rhocal.numerics.special import dot, log_softmax
 from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
-from rhocal.profile.statistics import of_scale
+from rhocal.profile.statistics import nll_by_scale, of_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,13 +82,13 @@ def held_out_scores(
     """Summarize the scores of a method and of the references. ``weights`` are those of the samples scored."""
     share = weights / weights.sum()
     present = [one for one in REFERENCES if one in scores]
-    reference = min(present, key=lambda one: float(share @ scores[one].nll))
+    reference = min(present, key=lambda one: float(dot(share, scores[one].nll)))
     mine, other = scores[name], scores[reference]
     nll, nll_error = paired_over_samples(mine.nll, other.nll, share, total_weight)
     brier, brier_error = paired_over_samples(mine.brier, other.brier, share, total_weight)
     return HeldOutScores(
-        nll={one: float(share @ score.nll) for one, score in scores.items()},
-        brier={one: float(share @ score.brier) for one, score in scores.items()},
+        nll={one: float(dot(share, score.nll)) for one, score in scores.items()},
+        brier={one: float(dot(share, score.brier)) for one, score in scores.items()},
         reference=reference,
         above={"nll": nll, "nll_error": nll_error, "brier": brier, "brier_error": brier_error},
         n_samples=len(weights),
@@ -149,7 +151,7 @@ def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence
     for fold in folds:
         inside, outside = without_fold(profile, fold), profile.take(fold.outside)
         scales = {IDENTITY: np.ones(outside.n_samples)}
-        for method, unfit in ((TEMPERATURE, TEMPERATURE), (calibrator.label, calibrator)):
+        for method, unfit in ((TEMPERATURE, TEMPERATURE), (calibrator.label, calibrator.with_choices())):
             scales[method] = fit_without_warnings(unfit, inside).map_.scales(outside)
         for method, scale in scales.items():
             parts.setdefault(method, []).append(SampleScores.from_scales(outside, scale))
@@ -172,18 +174,21 @@ def _summarize(name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Se
     )
 
 
-def score_in_sample(name: str, search: ScaleSearch, scale: Vector) -> HeldOutScores | None:
+def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: Vector) -> HeldOutScores | None:
     """Compare the scales of a family of few numbers with one temperature, on the table of a search: no pass over logits.
 
-    In sample the identity is never better than temperature scaling with the lowest NLL.
+    ``confidence`` is that of every sample at its scale. In sample the identity is never better than temperature scaling with
+    the lowest NLL.
     """
     profile = search.profile
     if profile.n_samples < MIN_SAMPLES:
         return None
-    scores = {}
-    for method, scales in ((name, scale), (TEMPERATURE, np.full(profile.n_samples, np.exp(search.log_scale)))):
-        values = of_scale(profile, search.fast, scales, {"log_label", "confidence"}).values
-        scores[method] = SampleScores(-values["log_label"], (values["confidence"] - profile.correct) ** 2)
+    minimum = optimize.newton(nll_by_scale(profile, search.fast), search.rough_log_scale, *search.bounds, LAST_STEP)
+    single = np.full(profile.n_samples, np.exp(minimum.x[0]))
+    scores = {
+        method: SampleScores(-np.log(top) - scales * profile.label_gap, (top - profile.correct) ** 2)
+        for method, scales, top in ((name, scale, confidence), (TEMPERATURE, single, search.confidence(single)))
+    }
     return replace(held_out_scores(name, scores, profile.weights, profile.total_weight), in_sample=True)
 
 

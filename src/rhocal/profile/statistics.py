@@ -99,13 +99,18 @@ def of_scale(
     return ScaleStatistics(values, slopes)
 
 
-def nll_by_scale(profile: Profile) -> Callable[[float], tuple[float, float, float, float, float]]:
-    """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale."""
+def nll_by_scale(
+    profile: Profile, curves: HasCurve | None = None
+) -> Callable[[float], tuple[float, float, float, float, float]]:
+    """Log scale → NLL and its first three derivatives in the *scale*, in which it is convex, and the scale.
+
+    ``curves`` is where they are read from, if it is not the profile itself.
+    """
     w, n = profile.weights, len(profile.weights)
 
     def fun(log_scale: float) -> tuple[float, float, float, float, float]:
         scale = float(np.exp(log_scale))
-        at = profile.curve(np.full(n, scale), order=3)
+        at = (curves or profile).curve(np.full(n, scale), order=3)
         label_slope, value, slope, second, third = dots((profile.label_gap, *at.orders), w).tolist()
         return value - scale * label_slope, slope - label_slope, second, third, scale
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -91,6 +91,9 @@ class FieldScaling(ScaleCalibrator):
         else:
             x, ridge, solution = ridges.fit_scale_map(features.search, field, target, RIDGES, options, "field scaling")
         return self._new_map(**features.fitted, bias=float(x[0]), weights=x[1:], ridge=ridge), solution
+
+    def with_choices(self) -> FieldScaling:
+        return replace(self, objective=self.solution_.objective, ridge=self.ridge_)
 
     @property
     def is_guarded(self) -> bool:

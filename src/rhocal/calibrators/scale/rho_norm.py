@@ -140,6 +140,11 @@ class RhoNormScaling(ScaleCalibrator):
             searches[alpha] = NormSearch(prepared, fit)
             trials += searches[alpha].trials(alpha, norms, self.n_bins, minima)
         best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
+        scale, confidence = (
+            best.norm.scales(best.minimum.x)[0],
+            searches[best.alpha].confidence(best.norm, best.minimum.x),
+        )
+        held_out = score_in_sample(self.label, fit, scale, confidence)  # the last steps need no table, and release it
         if self.solver == "expected":
             best = searches[best.alpha].finish(best)
         solution = solution_at(
@@ -150,7 +155,6 @@ class RhoNormScaling(ScaleCalibrator):
             n_evaluations=sum(trial.minimum.n_evaluations for trial in trials),
             bounds=fit.bounds,
         )
-        held_out = score_in_sample(self.name, fit, best.norm.scales(best.minimum.x)[0])
         parameters = {name: best.row[name] for name in ("rho", "gamma", "beta", "alpha")}
         return self._new_map(**parameters, center=self.center), replace(solution, held_out=held_out)
 

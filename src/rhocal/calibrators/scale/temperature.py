@@ -70,7 +70,9 @@ class TemperatureScaling(ScaleCalibrator):
         solution = solution_at(minimum, target, "temperature scaling", bounds=search.bounds)
         if minimum is not search.nll:
             scale = np.full(data.n_samples, np.exp(minimum.x[0]))
-            solution = replace(solution, held_out=score_in_sample(f"temperature ({target})", search, scale))
+            solution = replace(
+                solution, held_out=score_in_sample(f"temperature ({target})", search, scale, search.confidence(scale))
+            )
         return self._new_map(temperature=float(np.exp(-minimum.x[0]))), solution
 
     def _map(self, *, temperature: float) -> Map:
