@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from helpers import run, synthetic
+from rhocal.data.formats import open_file
+from rhocal.data.formats.base import Names
 
 NAMES = np.array(["zebra", "cat", "dog"])
 Z, Y = synthetic(400, 3)
@@ -157,3 +159,23 @@ def test_standard_input(tmp_path, ending):
     command = [sys.executable, "-m", "rhocal", "evaluate", "-", "--json"]
     result = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True, timeout=120)
     assert json.loads(result.stdout)["values"]["uncalibrated"]["accuracy"] == pytest.approx(ACCURACY)
+
+
+@pytest.mark.parametrize("output", [".npz", ".safetensors"])
+@pytest.mark.parametrize("source", [".csv", ".parquet", ".jsonl"])
+def test_split_keeps_every_column(tmp_path, source, output):
+    table = TABLE.assign(
+        site=np.where(Y == 0, "north", "süd"), id=np.arange(400), tokens=[[1] * (k % 3) for k in range(400)]
+    )
+    path, out = write(tmp_path / f"x{source}", table), tmp_path / f"out{output}"
+    run("split", path, "-o", out)
+    file = open_file(out, Names())
+    for half in ("val", "test"):
+        rows = file.arrays[f"id_{half}"][:]
+        np.testing.assert_allclose(file.arrays[f"logits_{half}"][:], Z[rows])
+        for name in ("labels", "site"):
+            np.testing.assert_array_equal(file.arrays[f"{name}_{half}"][:], table[name].to_numpy(str)[rows])
+        assert [json.loads(text) for text in file.arrays[f"tokens_{half}"][:]] == [[1] * (k % 3) for k in rows]
+    expected = float((Z.argmax(axis=1) == Y)[file.arrays["id_test"][:]].mean())
+    assert accuracy(out) == pytest.approx(expected)
+    assert ".npz or .safetensors" in run("split", path, "-o", tmp_path / "out.csv", code=2).stderr

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rhocal.cli.options import Arrays, InputFile, Json, grouped, print_json
-from rhocal.errors import InputError
+from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.files import Contents
+
+
+OUTPUTS = (".npz", ".safetensors")
+"""Formats in which arrays may differ in length."""
 
 
 @grouped
@@ -21,11 +31,16 @@ def split(
     arrays: Arrays,
     as_json: Json = False,
 ) -> None:
-    """Cut a file at random into a calibration and a test split, as the other commands take them."""
+    """Cut a file at random into a calibration and a test split, as the other commands take them.
+
+    Every array or column with one value a sample is cut; lists of different lengths are written as JSON texts.
+    """
     import numpy as np
 
     from rhocal.data.formats import write_arrays
 
+    if output.suffix not in OUTPUTS:
+        raise InputError(f"{output}: a file with two splits is {' or '.join(OUTPUTS)}")
     contents = arrays.contents(source)
     if contents.has_splits:
         raise InputError(f"{source} has two splits already")
@@ -36,12 +51,51 @@ def split(
         raise InputError(f"--cal must leave samples on both sides; {share} of {n:,} are {n_calibration:,}")
     order = np.random.default_rng(seed).permutation(n)
     halves = {"val": order[:n_calibration], "test": order[n_calibration:]}
-    parts = {} if contents.classes is None else {"classes": np.asarray(contents.classes)}
-    for name, rows in halves.items():
-        parts[f"logits_{name}"] = np.asarray(whole.scores)[rows]
-        parts[f"labels_{name}"] = np.asarray(whole.labels)[rows]
+    parts: dict[str, Any] = {}
+    for name, values in _all_arrays(contents, arrays).items():
+        if values.ndim and len(values) == n and name != "classes":
+            parts |= {f"{name}_{half}": values[rows] for half, rows in halves.items()}
+        else:
+            parts[name] = values
     write_arrays(output, parts)
     if as_json:
         print_json({"output": str(output), "n_calibration": n_calibration, "n_test": n - n_calibration, "seed": seed})
     else:
         typer.echo(f"{n_calibration:,} calibration samples, {n - n_calibration:,} test samples: {output}")
+
+
+def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """All arrays of a file, columns of classes in order and with their names."""
+    import numpy as np
+
+    from rhocal.data.columns import match_columns
+    from rhocal.data.labels import label_values
+    from rhocal.data.spec import InputSpec
+
+    values = {name: _values(array) for name, array in contents.file.arrays.items()}
+    names = contents.names
+    if contents.labels is not None:
+        values[names.labels] = np.asarray(contents.labels)
+    spec = arrays.stated(InputSpec(), InputSpec(classes=contents.classes, columns=contents.file.columns))
+    if spec.columns is not None:
+        columns, classes = match_columns(spec.columns, spec.classes, label_values(values.get(names.labels), None))
+        if columns is not None:
+            values[names.logits] = values[names.logits][:, columns]
+        if classes is not None:
+            values["classes"] = classes
+    return {"logits": values.pop(names.logits), "labels": values.pop(names.labels), **values}
+
+
+def _values(array: Any) -> NDArray[Any]:
+    """An array as it can be written: texts as texts, lists of different lengths as JSON."""
+    import numpy as np
+
+    try:
+        values = np.asarray(array[:])
+    except FileError:
+        if not hasattr(array, "lists"):
+            raise
+        values = array.lists()
+    if values.dtype.kind != "O":
+        return values
+    return np.array([value if isinstance(value, str) else json.dumps(value, default=str) for value in values.tolist()])

@@ -92,6 +92,13 @@ class Columns:
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         return self.values(read_table(self.path, self.columns), str(self.path))[rows]
 
+    def lists(self) -> NDArray[Any]:
+        """The lists of a column, which may differ in length or be missing."""
+        (name,) = self.columns
+        out = np.empty(self.n_rows, object)
+        out[:] = read_table(self.path, self.columns).column(name).to_pylist()
+        return out
+
     def values(self, table: Any, location: str) -> NDArray[Any]:
         """The numbers in a table that holds these columns."""
         if len(self.columns) > 1:
