@@ -159,6 +159,8 @@ def test_standard_input(tmp_path, ending):
     command = [sys.executable, "-m", "rhocal", "evaluate", "-", "--json"]
     result = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True, timeout=120)
     assert json.loads(result.stdout)["values"]["uncalibrated"]["accuracy"] == pytest.approx(ACCURACY)
+    command = [sys.executable, "-m", "rhocal", "compare", "-", "--methods", "temperature", "--seeds", "1"]
+    subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True, timeout=120)
 
 
 @pytest.mark.parametrize("output", [".npz", ".safetensors"])

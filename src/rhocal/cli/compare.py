@@ -94,7 +94,7 @@ def compare(
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
     ledger = Ledger(output, names, resume=resume)
-    resident = sorted((file for file in files if not file.streams), key=lambda file: -file.path.stat().st_size)
+    resident = sorted((file for file in files if not file.streams), key=lambda file: -file.n_bytes)
     tasks = [task for file in resident for task in file.tasks(names, seeds, ledger.done)]
     with tables.progress("fitting", sum(task.n_fits for task in tasks)) as step:
         try:
@@ -129,6 +129,11 @@ class LogitsFile:
     def streams(self) -> bool:
         """Whether it is read block by block."""
         return self.execution.streams(self.path)
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size; 0 for the standard input."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def network(self) -> str:
