@@ -158,3 +158,39 @@ def test_a_fit_on_a_profile_has_the_same_evidence():
     again = fit_validated(rhocal.calibrator("field"), Profile.from_predictions(Predictions.from_arrays(logits, labels)))
     assert again.solution_.held_out is None  # a fit inside another one is not checked
     assert cal.solution_.held_out.nll["field"] < 1.02 * cal.solution_.held_out.nll["temperature"]
+
+
+def test_knots_a_subnormal_number_apart():
+    """Scores of 1e-318 and the like, as 300 times too large logits have them: no slope is infinite."""
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=1000)
+    labels = (rng.random(1000) < 1 / (1 + np.exp(-score))).astype(int)
+    held_out = (
+        rhocal.calibrator("centered-isotonic").fit(np.stack([-score, score], axis=1) * 300, labels).solution_.held_out
+    )
+    assert np.isfinite(list(held_out.nll.values())).all()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", ["rho-norm", "auto"])
+def test_rows_of_equal_logits(name, dtype):
+    """Their norm is 0: with beta = 0 their scale is infinite."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(200, 5))
+    logits /= np.linalg.norm(logits, axis=1, keepdims=True)
+    labels = (2 * logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    logits = (logits * rng.lognormal(1, 1, size=(200, 1))).astype(dtype)
+    logits[:5] = 0
+    assert np.isfinite(rhocal.calibrator(name).fit(logits, labels).predict_proba(logits)).all()
+
+
+@pytest.mark.parametrize("name", ["auto", "svs:field"])
+def test_weights_are_repetition_for_the_guard(name):
+    """Few rows that count often: neither the guard nor the choice may count rows."""
+    rng = np.random.default_rng(6)
+    logits = rng.normal(size=(150, 3)) * 3
+    labels = (logits * 0.4 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    times = rng.integers(1, 4, 150)
+    a = rhocal.calibrator(name).fit(logits, labels, times)
+    b = rhocal.calibrator(name).fit(np.repeat(logits, times, axis=0), np.repeat(labels, times))
+    np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import rhocal
 from helpers import run, synthetic
 from rhocal.data.formats import open_file
 from rhocal.data.formats.base import Names
@@ -181,3 +182,26 @@ def test_split_keeps_every_column(tmp_path, source, output):
     expected = float((Z.argmax(axis=1) == Y)[file.arrays["id_test"][:]].mean())
     assert accuracy(out) == pytest.approx(expected)
     assert ".npz or .safetensors" in run("split", path, "-o", tmp_path / "out.csv", code=2).stderr
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_an_artifact_knows_the_columns_it_was_fitted_on(tmp_path, ending):
+    """Labels are numbers of columns, so names of classes do not help: the order of the columns at the fit counts."""
+    logits, labels = synthetic(300, 3, seed=5)
+    logits[:, 0] *= 3
+    frame = pd.DataFrame(logits, columns=["zebra", "cat", "dog"]).assign(labels=labels)
+    write = {
+        "csv": lambda table, path: table.to_csv(path, index=False),
+        "parquet": lambda table, path: table.to_parquet(path),
+    }
+    write[ending](frame, tmp_path / f"a.{ending}")
+    write[ending](frame[["dog", "labels", "zebra", "cat"]], tmp_path / f"b.{ending}")
+    cal = tmp_path / "cal.safetensors"
+    run("fit", tmp_path / f"a.{ending}", "-m", "vector", "-o", cal)
+    for name in "ab":
+        run("apply", cal, tmp_path / f"{name}.{ending}", "-o", tmp_path / f"{name}.npz")
+    with np.load(tmp_path / "a.npz") as a, np.load(tmp_path / "b.npz") as b:
+        np.testing.assert_allclose(a["probs"], b["probs"], atol=1e-12)
+    loaded = rhocal.load(cal)
+    reordered = loaded.predict_proba(frame[["dog", "zebra", "cat"]])
+    np.testing.assert_allclose(reordered, loaded.predict_proba(logits), atol=1e-12)

@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_said(data):
 
 def test_command_line(folder, tmp_path):
     cal = tmp_path / "cal.safetensors"
-    there = json.loads(run("fit", folder, "--workers", "2", "-o", cal, "--json").stdout)
+    there = json.loads(run("fit", folder, "-m", "rho-norm", "--workers", "2", "-o", cal, "--json").stdout)
     here = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     assert there["parameters"]["gamma"] == here.gamma_
     workers = json.loads(run("evaluate", folder, "--workers", "2", "--json").stdout)["values"]["uncalibrated"]

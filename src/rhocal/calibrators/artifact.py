@@ -30,6 +30,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         "classes": class_list(calibrator.classes_),
         "kind": calibrator.kind_,
         **({} if calibrator.positive_ is None else {"positive": calibrator.positive_}),
+        **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
         **_describe(calibrator, "", tensors),
     }
     # A file without tensors is allowed by the format but not by every reader.
@@ -43,6 +44,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
     try:
         calibrator = _build(card, "", tensors, card)
         calibrator.positive_ = card.get("positive")
+        calibrator.columns_ = tuple(card["columns"]) if "columns" in card else None
     except (KeyError, TypeError) as error:
         raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
     except FileError as error:

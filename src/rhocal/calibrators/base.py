@@ -69,8 +69,8 @@ class Calibrator(ABC):
     positive_: Any = None
     """The name of the positive class of two, if it was stated."""
     _container: str | None = None
-    _fitted_columns: tuple[str, ...] | None = None
-    """The names of the columns of the data frame that it was fitted on."""
+    columns_: tuple[str, ...] | None = None
+    """The names of the columns of the table or data frame that it was fitted on."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -119,7 +119,7 @@ class Calibrator(ABC):
 
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
-        self._fitted_columns = frame_columns(logits)
+        self.columns_ = frame_columns(logits) or self.columns_
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
@@ -306,11 +306,11 @@ class Calibrator(ABC):
             )
         spec = InputSpec(kind or self.kind_, class_axis=class_axis)
         columns = frame_columns(logits)
-        if columns is not None and self._fitted_columns is not None and set(columns) == set(self._fitted_columns):
-            logits = np.asarray(logits)[:, [columns.index(name) for name in self._fitted_columns]]
-            columns = self._fitted_columns
+        if columns is not None and self.columns_ is not None and set(columns) == set(self.columns_):
+            logits = np.asarray(logits)[:, [columns.index(name) for name in self.columns_]]
+            columns = self.columns_
         elif columns is not None:
-            check_frame(columns, classes, self._fitted_columns)
+            check_frame(columns, classes, self.columns_)
         if columns is not None:
             spec = replace(spec, classes=classes, columns=columns)
         return Predictions.from_arrays(logits, groups=groups, spec=spec)

@@ -54,6 +54,7 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     """Fit a calibrator on a source."""
     fits = Fits(source, {calibrator.name: calibrator})
     fits.fit(calibrator.name, calibrator)
+    calibrator.columns_ = source.spec.columns
     positive, classes = source.spec.positive, calibrator.classes_
     calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()
     return fits

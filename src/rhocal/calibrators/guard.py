@@ -97,17 +97,18 @@ def held_out_scores(
 
 def is_clearly_worse(scores: HeldOutScores) -> bool:
     """Whether a fit is above its reference in NLL or in Brier score by more than chance and more than a little."""
-    return any(
-        scores.above[key] > MAX_ERRORS_WORSE * scores.above[f"{key}_error"]
-        and scores.above[key] > MAX_SHARE_WORSE * abs(values[scores.reference])
-        for key, values in (("nll", scores.nll), ("brier", scores.brier))
-    )
+    return _is_above(scores, MAX_ERRORS_WORSE, MAX_SHARE_WORSE)
 
 
 def is_worse(scores: HeldOutScores) -> bool:
     """Whether a fit is above its reference in NLL or in Brier score by more than a standard error and ``GUARD``."""
+    return _is_above(scores, 1.0, GUARD)
+
+
+def _is_above(scores: HeldOutScores, n_errors: float, share: float) -> bool:
+    """Whether NLL or Brier score is above the reference's by more than some standard errors and a share; so is NaN."""
     return any(
-        scores.above[key] > max(scores.above[f"{key}_error"], GUARD * abs(values[scores.reference]))
+        not scores.above[key] <= max(n_errors * scores.above[f"{key}_error"], share * abs(values[scores.reference]))
         for key, values in (("nll", scores.nll), ("brier", scores.brier))
     )
 
@@ -142,7 +143,7 @@ def score_rows(
             logits[method] = fitted.map_.logits(rows.take(fold.outside))
         for method, part in logits.items():
             parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
-    return _summarize(name, parts, folds)
+    return _summarize(name, parts, folds, data.total_weight)
 
 
 def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence[Fold]) -> HeldOutScores:
@@ -155,7 +156,7 @@ def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence
             scales[method] = fit_without_warnings(unfit, inside).map_.scales(outside)
         for method, scale in scales.items():
             parts.setdefault(method, []).append(SampleScores.from_scales(outside, scale))
-    return _summarize(calibrator.label, parts, folds)
+    return _summarize(calibrator.label, parts, folds, profile.total_weight)
 
 
 def without_fold(profile: Profile, fold: Fold) -> Profile:
@@ -165,12 +166,14 @@ def without_fold(profile: Profile, fold: Fold) -> Profile:
     return replace(profile, weights=weights / total, total_weight=profile.total_weight * total)
 
 
-def _summarize(name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Sequence[Fold]) -> HeldOutScores:
+def _summarize(
+    name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Sequence[Fold], total_weight: float
+) -> HeldOutScores:
     rows = np.concatenate([fold.outside for fold in folds])
     weights = folds[0].folds.weights[rows]
-    effective = float(weights.sum() ** 2 / (weights @ weights))
+    held_out = total_weight * float(weights.sum())  # a weight counts as often as a repetition
     return held_out_scores(
-        name, {method: SampleScores.concat(scores) for method, scores in parts.items()}, weights, effective
+        name, {method: SampleScores.concat(scores) for method, scores in parts.items()}, weights, held_out
     )
 
 
@@ -181,7 +184,7 @@ def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: V
     the lowest NLL.
     """
     profile = search.profile
-    if profile.n_samples < MIN_SAMPLES:
+    if profile.total_weight < MIN_SAMPLES:
         return None
     minimum = optimize.newton(nll_by_scale(profile, search.fast), search.rough_log_scale, *search.bounds, LAST_STEP)
     single = np.full(profile.n_samples, np.exp(minimum.x[0]))
@@ -214,7 +217,7 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
         return None
     profile = data if isinstance(data, Profile) else Profile.from_predictions(data)
     folds = Folds.from_profile(profile, N_FOLDS)
-    if not folds or profile.n_samples < MIN_SAMPLES:
+    if not folds or profile.total_weight < MIN_SAMPLES:
         return None
     scored = scored_folds(folds)
     try:

@@ -62,6 +62,7 @@ def apply_(
     calibrator = load(artifact)
     execution = ExecutionOptions(stream)
     spec = input_spec(kind or calibrator.kind_, calibrator.classes_, class_axis=class_axis)
+    arrays = arrays.of_calibrator(calibrator, source)
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
     with execution.progress("applying", scores) as blocks:
         document = apply_source(calibrator, blocks, output, write=write, restart=restart)

@@ -72,6 +72,7 @@ def evaluate(
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
     classes = next((calibrator.classes_ for calibrator in loaded.values()), None)
     group_column = None if groups == PREDICTED else groups
+    arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
     data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
     if groups is not None and not data.resident:
         execution.refuse({"--groups": True})

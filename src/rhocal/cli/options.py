@@ -19,6 +19,7 @@ from rhocal.errors import FileError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents, Split
     from rhocal.data.formats.base import Names
     from rhocal.data.sources import Source
@@ -112,6 +113,16 @@ class Arrays:
     columns: ColumnsOption = None
     classes: ClassesOption = None
     weights: WeightsName = None
+
+    def of_calibrator(self, calibrator: Calibrator | None, path: Path) -> Arrays:
+        """The same for a table whose columns are those that a calibrator was fitted on, in whatever order they stand."""
+        from rhocal.data.formats import has_class_columns
+
+        if calibrator is None or calibrator.columns_ is None or self.columns or self.classes:
+            return self
+        if not has_class_columns(path, calibrator.columns_, self.names()):
+            return self  # lists of scores, whose order is stated, or columns that are matched with the classes by name
+        return replace(self, columns=",".join(calibrator.columns_))
 
     def names(self, groups: str | None = None, classes: Any = None) -> Names:
         """The names as readers take them; ``classes`` are those of a calibrator."""

@@ -61,9 +61,10 @@ def report(
         if as_json:
             typer.echo(to_json(document))
         return
-    contents = arrays.contents(source)
     cals = load_calibrators(artifacts or [])
     first = next(iter(cals.values()), None)
+    arrays = arrays.of_calibrator(first, source)
+    contents = arrays.contents(source)
     stated = spec.spec(None if contents.classes is not None or first is None else first.classes_)
     test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
     has_calibration = contents.has_splits and contents.has_labels("calibration")

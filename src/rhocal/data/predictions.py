@@ -158,6 +158,11 @@ class Predictions:
         return len(self.scores)
 
     @property
+    def total_weight(self) -> float:
+        """Weight of all samples; without weights their number."""
+        return float(self.n_samples if self.weights is None else self.weights.sum())
+
+    @property
     def n_classes(self) -> int:
         """Number of columns."""
         return self.scores.shape[1]

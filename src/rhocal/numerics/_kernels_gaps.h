@@ -8,7 +8,7 @@
 
 enum { GAP_SUMS = 12 };
 
-static const double smallest_mix = 1e-150; /* SMALLEST_DENOMINATOR of `gaps.py`, where its reason stands */
+static const double smallest_mix = 1e-20; /* SMALLEST_DENOMINATOR of `gaps.py`, where its reason stands */
 
 typedef struct {
     const In_double *curves; /* a ring (n_powers x n) around `center`; or, with n_powers = 0, L, L1 and L2 in s (3 x n) */

@@ -160,7 +160,8 @@ class NumpyOps(ArrayOps):
         for k, n in enumerate(np.isfinite(rows).sum(axis=1)):
             if n:
                 out[:, k] = np.interp(score[:, k], rows[k, :n], values[k, :n])
-        return out
+        # Between knots that are a subnormal number apart NumPy's slope is infinite.
+        return out if np.isfinite(out).all() else super().interpolate(lines, score)
 
     def cap(self, p: Value, spared: Value, limit: Value, total: Value, order: Value) -> Value:
         over = (p > limit) & ~spared

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+STEEPEST = 1e300
+"""Largest slope of a line: finite, because an infinite one times 0 is not a number."""
+
+
 def padded(rows: NDArray[np.float64], fill: float, width: int | None = None) -> NDArray[np.float64]:
     """Rows with NaN at their ends as one flat table: each filled up to one less than a power of 2, or to a width."""
     rows = np.atleast_2d(rows)
@@ -39,7 +43,8 @@ def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict
         if n:
             low[k, : n + 1], high[k, : n + 1] = np.r_[y[0], y], np.r_[y, y[-1]]
             begin[k, : n + 1] = np.r_[x[0], x]
-            slope[k, 1:n] = np.diff(y) / np.diff(x)
+            with np.errstate(over="ignore"):  # knots of saturated scores may be a subnormal number apart
+                slope[k, 1:n] = np.clip(np.diff(y) / np.diff(x), -STEEPEST, STEEPEST)
     return {
         "width": width,
         "edges": edges,

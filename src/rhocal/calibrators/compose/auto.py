@@ -107,11 +107,11 @@ class AutoCalibrator(Calibrator):
             return ""
         if self.keep_decision:
             return "it may change the decision"
-        if isinstance(cal, MatrixScaling) and data.n_samples < data.n_classes**2:
+        if isinstance(cal, MatrixScaling) and data.total_weight < data.n_classes**2:
             return "fewer samples than entries of its matrix"
         if cal.label.partition(":")[0] in {"sms", "structured"} and data.n_classes > MAX_SEARCHED_CLASSES:
             return f"a matrix for more than {MAX_SEARCHED_CLASSES} classes takes minutes; fit it by name"
-        return "" if data.n_samples >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+        return "" if data.total_weight >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
     @property
     def is_guarded(self) -> bool:

@@ -17,7 +17,7 @@ from rhocal.profile.curve_table import derivatives
 if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
-SMALLEST_DENOMINATOR = 1e-150
+SMALLEST_DENOMINATOR = 1e-20
 """A row of zeros has norm 0; with β = 0 its scale would be infinite. Any finite one gives the same uniform row."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 import zipfile
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from rhocal.data.formats.zarr import open_zarr
 from rhocal.errors import FileError, RhocalError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rhocal.data.formats.base import Arrays, Names, StoredFile
@@ -92,6 +93,17 @@ def open_file(path: Path, names: Names) -> StoredFile:
         raise
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, struct.error) as error:
         raise FileError(f"{path}: damaged, or not a {path.suffix} file: {one_line(error)}") from error
+
+
+def has_class_columns(path: Path, columns: Sequence[str], names: Names) -> bool:
+    """Whether a file is a table that has all of these columns."""
+    if str(path) == STDIN or not path.is_file() or path.suffix not in {".csv", ".tsv", ".jsonl", ".parquet"}:
+        return False
+    try:
+        stored = open_file(path, replace(names, columns=tuple(columns)))
+    except RhocalError:
+        return False
+    return stored.columns is not None and set(stored.columns) == set(columns)
 
 
 def check_writable(path: Path) -> None:
