@@ -185,6 +185,12 @@ class Calibrator(ABC):
         (isotonic and the like), which distinguish 1 − 1e−9 from 1.
         """
         map_, probs = exported_map(self), wants_probs(output)
+        if map_.is_wide and ArrayOps(xp).dtype != np.float64:
+            raise InputError(
+                f"{self.label} is computed in double precision, and {getattr(xp, '__name__', xp)} has single precision only; "
+                "with JAX: jax.config.update('jax_enable_x64', True)",
+                argument="xp",
+            )
 
         def apply(parameters: Parameters, logits: Any) -> Any:
             came = xp.asarray(logits)

@@ -20,13 +20,15 @@ class ArrayOps(Ops):
     """Operations of an array namespace, in one floating type."""
 
     def __init__(self, xp: Any = np, dtype: Any = np.float64) -> None:
-        self.xp, self.dtype = xp, dtype
-        self.tiny, self.eps = (float(value) for value in (np.finfo(dtype).tiny, np.finfo(dtype).eps))
+        # JAX has no double precision unless it is switched on: the type is the one that the namespace gives.
+        self.xp, self.dtype = xp, np.dtype(xp.asarray(np.zeros((), dtype)).dtype)
+        self.tiny, self.eps = (float(value) for value in (np.finfo(self.dtype).tiny, np.finfo(self.dtype).eps))
 
     def constant(self, value: Any) -> Value:
         """An outside array: floats in the type of the computation, others as they are."""
         array = self.xp.asarray(value)
-        return self.xp.asarray(array, dtype=self.dtype) if np.asarray(value).dtype.kind == "f" else array
+        # Not `np.asarray(value)`: a traced array of JAX has a type and no values.
+        return array if np.dtype(array.dtype).kind in "iub" else self.xp.asarray(array, dtype=self.dtype)
 
     def max(self, x: Value) -> Value:
         return self.xp.max(x, axis=-1, keepdims=True)

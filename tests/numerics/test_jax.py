@@ -1,0 +1,52 @@
+"""The plain function of a calibrator in JAX: compiled, mapped over samples, and its gradient."""
+
+import numpy as np
+import pytest
+
+import rhocal
+from rhocal.calibrators.registry import CALIBRATORS, calibrator
+from rhocal.errors import InputError
+
+jax = pytest.importorskip("jax", reason="pip install 'rhocal[jax]'")
+
+N = 200
+EXPORTABLE = [name for name in CALIBRATORS if calibrator(name).is_portable]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.normal(size=(N, 4))
+    return 2 * truth, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("name", EXPORTABLE)
+def test_jax_agrees_with_numpy_under_jit_vmap_and_grad(name, data):
+    logits, labels = data
+    cal = calibrator(name).fit(logits, labels)
+    with jax.enable_x64(True):
+        apply, parameters = cal.apply_fn(xp=jax.numpy)
+        want = cal.predict_proba(logits)
+        for function in (jax.jit(apply), jax.jit(jax.vmap(apply, in_axes=(None, 0)))):
+            np.testing.assert_allclose(np.asarray(function(parameters, logits)), want, atol=1e-9, rtol=0)
+
+        def loss(parameters, logits):
+            return -jax.numpy.log(apply(parameters, logits)[np.arange(N), labels] + 1e-9).mean()
+
+        slope = np.asarray(jax.jit(jax.grad(loss, argnums=1))(parameters, logits))
+    assert np.isfinite(slope).all()
+
+
+def test_single_precision_stays_and_is_enough_for_scale_maps(data):
+    logits, labels = data
+    cal = rhocal.RhoNormScaling().fit(logits, labels)
+    apply, parameters = cal.apply_fn(xp=jax.numpy)
+    probs = jax.jit(apply)(parameters, logits.astype(np.float32))
+    assert probs.dtype == np.float32
+    np.testing.assert_allclose(np.asarray(probs), cal.predict_proba(logits), atol=3e-6, rtol=0)
+
+
+def test_a_map_in_double_precision_is_refused_in_single(data):
+    cal = calibrator("venn-abers").fit(*data)
+    with pytest.raises(InputError, match="jax_enable_x64"):
+        cal.apply_fn(xp=jax.numpy)
