@@ -29,7 +29,8 @@ def export(
 ) -> None:
     """Append a calibrator to an ONNX model, check the result, and prove it with onnxruntime before it is written.
 
-    A final Softmax is replaced: the output stays probabilities. Names, opset, dynamic batch and metadata stay.
+    A final Softmax is replaced: the output stays probabilities. An output that holds the predicted class is decided again.
+    Names, dynamic batch and metadata stay.
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.atomic import check_output
@@ -53,6 +54,8 @@ def export(
     typer.echo(
         f"saved {output}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
     )
+    if done.label:
+        typer.echo(f"output {done.label} is decided from the calibrated {done.output}")
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(
         f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores; "

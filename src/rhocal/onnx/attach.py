@@ -11,6 +11,16 @@ from onnx import TensorProto, helper
 from rhocal._version import __version__
 from rhocal.calibrators.base import exported_map
 from rhocal.errors import InputError
+from rhocal.onnx.classifiers import (
+    Label,
+    check_class_order,
+    emit_label,
+    find_label,
+    gives_probs,
+    standard_opset,
+    upgraded,
+    without_zip_maps,
+)
 from rhocal.onnx.graph import PREFIX, GraphSpec, emit
 from rhocal.onnx.ops import ELEMENTS
 
@@ -37,12 +47,17 @@ class Place:
     replaces: str
     """The kind of node it replaces, or nothing."""
     spec: GraphSpec
+    label: Label | None = None
+    """The output of the model that holds the predicted class, if there is one."""
 
 
 def attach(
     model: Any, cal: Calibrator, scores: str | None = None, *, write: str = "same", class_axis: int = -1
 ) -> tuple[Any, Place]:
-    """A copy of an ONNX model whose output ``scores`` is calibrated; everything else, names and opset included, stays.
+    """A copy of an ONNX model whose output ``scores`` is calibrated, and whose label is decided from it; all else stays.
+
+    What converters of scikit-learn and boosting libraries write is taken as well: an opset that is too old is upgraded, and a
+    list of dictionaries (ZipMap) becomes a tensor.
 
     Parameters
     ----------
@@ -57,9 +72,10 @@ def attach(
     if write not in {"same", "probs", "logits"}:
         raise InputError(f"write is same, probs or logits; got {write!r}")
     map_ = exported_map(cal)
-    opset = opset_of(model)
+    model = upgraded(without_zip_maps(model), OLDEST_OPSET)
     value = chosen_output(model, scores, map_.n_classes, class_axis)
-    place = find_place(model, value, cal, write, class_axis, opset)
+    place = find_place(model, value, cal, write, class_axis, standard_opset(model) or 0)
+    check_class_order(place.label, cal.classes_)
     prefix = unused_prefix(model.graph)
     before = f"{prefix}{place.name}_before"
     place = replace(place, source=place.source or before)
@@ -68,6 +84,10 @@ def attach(
     graph = new.graph
     rename(graph, place.name, before)
     builder = emit(map_, place.source, place.name, place.spec, prefix)
+    if place.label is not None:
+        label = next(value for value in graph.output if value.name == place.label.value.name)
+        rename(graph, label.name, f"{prefix}{label.name}_before")
+        emit_label(builder, replace(place.label, value=label), place.name, place.spec, len(shape_of(value) or ()))
     graph.node.extend(builder.nodes)
     graph.initializer.extend(builder.initializers)
     if place.replaces:
@@ -80,19 +100,6 @@ def attach(
 def about(cal: Calibrator) -> dict[str, str]:
     """Metadata of the calibrator in an exported model."""
     return {"rhocal.method": cal.label, "rhocal.version": __version__, "rhocal.calibrator": repr(cal)}
-
-
-def opset_of(model: Any) -> int:
-    """The opset of a model, if it is new enough."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), None)
-    if opset is None:
-        raise InputError("the model imports no standard ONNX operators; export it with an opset of its own")
-    if opset < OLDEST_OPSET:
-        raise InputError(
-            f"the model has opset {opset}, and a calibrator needs {OLDEST_OPSET} or newer; export the model again with a newer "
-            "one, or convert it: onnx.version_converter.convert_version(model, 17)"
-        )
-    return int(opset)
 
 
 def chosen_output(model: Any, name: str | None, n_classes: int, class_axis: int) -> Any:
@@ -143,9 +150,7 @@ def fits(value: Any, n_classes: int, class_axis: int) -> bool:
 
 def _checked(value: Any, n_classes: int, class_axis: int) -> Any:
     if not value.type.HasField("tensor_type"):
-        raise InputError(
-            f"output {value.name} is not a tensor (scikit-learn pipelines: convert with options={{'zipmap': False}})"
-        )
+        raise InputError(f"output {value.name} is not a tensor")
     if value.type.tensor_type.elem_type not in ELEMENTS:
         raise InputError(f"output {describe(value)} does not hold floating-point scores")
     shape = shape_of(value)
@@ -194,6 +199,7 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
             _one_score(shape_of(value)) and len(cal.classes_) == 2,
             len(shape_of(value) or ()) == 1,
         ),
+        find_label(model, value.name, len(cal.classes_)),
     )
 
 
@@ -202,9 +208,9 @@ def _refuse_hidden_softmax(graph: Any, name: str) -> None:
     node = producer(graph, name)
     while node is not None and node.op_type in RESHAPING:
         node = producer(graph, node.input[0])
-    if node is not None and node.op_type in {*NORMALIZERS, "Sigmoid"}:
+    if node is not None and (node.op_type in {*NORMALIZERS, "Sigmoid"} or gives_probs(node)):
         raise InputError(
-            f"output {name} holds probabilities: a {node.op_type} stands before its last node. The calibrator was fitted on "
+            f"output {name} holds probabilities: they come from a {node.op_type}. The calibrator was fitted on "
             "logits: export the model without this node, or fit the calibrator on the probabilities",
             argument="kind='probs'",
             remedy="fit on probabilities",

@@ -45,6 +45,8 @@ class Exported:
     """Largest difference in probability between the calibrator's graph in onnxruntime and the calibrator."""
     whole_model: float | None
     """The same for the whole model on random inputs; None if inputs could not be generated."""
+    label: str = ""
+    """The output that holds the predicted class, which is decided from calibrated scores now, or nothing."""
 
 
 def save_model(
@@ -81,7 +83,8 @@ def export(
     worst = proof.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
     _write(new, path)
-    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole)
+    label = "" if place.label is None else place.label.value.name
+    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, label)
 
 
 def read_model(path: str | PathLike[str]) -> Any:
@@ -107,12 +110,20 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
     source = place.source
     if source not in {value.name for value in seen.graph.output}:
         seen.graph.output.append(helper.make_empty_tensor_value_info(source))
+    names = [source, place.name] + ([] if place.label is None else [place.label.value.name])
     try:
-        scores, got = proof.session(seen).run([source, place.name], feed)
+        scores, got, *decided = proof.session(seen).run(names, feed)
     except Exception:  # noqa: BLE001 - the runtime has many types of errors; made-up inputs may suit no model
         return None
     if not np.isfinite(scores).all():
         return None
+    if decided and not place.spec.one_score:
+        assert place.label is not None
+        want = place.label.classes[got.argmax(axis=class_axis)].reshape(decided[0].shape)
+        if (want != decided[0]).any():
+            raise proof.ParityError(
+                f"nothing was written: output {names[2]} differs from the class with the largest score"
+            )
     scores = scores.astype(np.float64 if place.spec.element != TensorProto.FLOAT else np.float32)
     want = cal.predict_proba(scores, class_axis=class_axis if scores.ndim > 1 else -1)
     if place.spec.one_score:
