@@ -1,4 +1,4 @@
-"""ONNX models of classifiers as other libraries write them: the file that comes out gives calibrated probabilities and labels."""
+"""ONNX models of classifiers as other libraries write them: what comes out gives calibrated probabilities and labels."""
 
 import warnings
 
@@ -22,9 +22,8 @@ N_FEATURES = 12
 
 
 def table(n_classes):
-    X, y = make_classification(
-        1500, N_FEATURES, n_informative=8, n_classes=n_classes, flip_y=0.25, random_state=n_classes
-    )  # noqa: N806
+    shape = {"n_samples": 1500, "n_features": N_FEATURES, "n_informative": 8, "n_classes": n_classes}
+    X, y = make_classification(**shape, flip_y=0.25, random_state=n_classes)  # noqa: N806
     y[500:1000][::3] = (
         0  # other samples than it was trained on have more of the first class: calibration changes decisions
     )
@@ -73,9 +72,8 @@ def test_boosters_are_calibrated_through_the_command(library, n_classes, tmp_pat
     want = cal.predict_proba(np.asarray(model.predict_proba(X[1000:]), dtype=np.float64))
     np.testing.assert_allclose(probs, want, atol=1e-6, rtol=0)
     np.testing.assert_array_equal(label, probs.argmax(axis=1))
-    assert (
-        label != model.predict(X[1000:]).ravel()
-    ).any()  # calibration changed some, so the label of the model would be wrong
+    # Calibration changed some decisions: the label of the model would be wrong.
+    assert (label != model.predict(X[1000:]).ravel()).any()
 
 
 def outputs(model, X):  # noqa: N803
@@ -110,9 +108,8 @@ def test_classifiers_of_scikit_learn_with_their_labels(classifier, names, n_clas
     assert place.label is not None
     np.testing.assert_array_equal(label, cal.classes_[probs.argmax(axis=1)])
     want = cal.predict_proba(pipeline.predict_proba(X[1000:]))
-    assert (
-        np.quantile(np.abs(probs - want).max(axis=1), 0.98) < 1e-4
-    )  # thresholds of trees in single precision move a few rows
+    # Thresholds of trees in single precision move a few rows.
+    assert np.quantile(np.abs(probs - want).max(axis=1), 0.98) < 1e-4
     assert (label != pipeline.predict(X[1000:])).any()
 
 

@@ -50,7 +50,7 @@ def upgraded(model: Any, oldest: int) -> Any:
 
 
 def without_zip_maps(model: Any) -> Any:
-    """The model with tensors in the place of outputs that are lists of dictionaries (ZipMap); the model itself if it has none."""
+    """The model with tensors where outputs are lists of dictionaries (ZipMap); the model itself if it has none."""
     zips = {node.output[0]: node for node in model.graph.node if node.op_type == "ZipMap"}
     if not any(value.name in zips for value in model.graph.output):
         return model
@@ -124,7 +124,8 @@ def _name_classes(builder: Builder, index: Node, label: Label) -> None:
     names = f"{builder.prefix}label_classes"
     values = label.classes.astype(object if element == TensorProto.STRING else np.int64)
     if element == TensorProto.STRING:
-        tensor = helper.make_tensor(names, TensorProto.STRING, [len(values)], [str(one).encode() for one in values])
+        names_of_classes: Any = [str(one).encode() for one in values]  # the stubs of ONNX know numbers only
+        tensor = helper.make_tensor(names, TensorProto.STRING, [len(values)], names_of_classes)
     else:
         tensor = numpy_helper.from_array(values, names)
     builder.initializers.append(tensor)
