@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal._version import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
-from rhocal.data.container import Tensors, class_list, read_tensors, write_tensors
-from rhocal.errors import FileError
+from rhocal.calibrators.fitted_values import validate_fitted
+from rhocal.calibrators.options import declarations, validate_options
+from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
+from rhocal.data.spec import KINDS, Kind
+from rhocal.errors import FileError, InputError, one_line
 from rhocal.objectives import Objective
 from rhocal.optimize import HeldOutScores, Solution
 
 if TYPE_CHECKING:
     from os import PathLike
 
-SCHEMA = 1
+    from numpy.typing import NDArray
+
+SCHEMA = 2
+"""1 had no checksum; it is still read."""
+CHECKSUM_SINCE = 2
 FORMAT = "rhocal-calibrator"
+MAX_DEPTH = 20
+"""How deep calibrators may be inside each other."""
 
 
 def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     """Write a fitted calibrator. The target appears whole or not at all."""
     calibrator._fitted()  # noqa: SLF001
+    try:
+        validate_fitted(calibrator, calibrator.map_.fitted)
+    except InputError as error:
+        raise InputError(f"this {type(calibrator).__name__} cannot be saved: {error}") from error
     tensors: Tensors = {}
     card = {
         "classes": class_list(calibrator.classes_),
@@ -39,17 +53,61 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
 
 
 def load(path: str | PathLike[str]) -> Calibrator:
-    """Read a calibrator that ``save`` wrote."""
-    card, tensors = _read(Path(path))
+    """Read a calibrator that ``save`` wrote.
+
+    Everything in the file is compared with what the registry declares for its method, and then with its checksum.
+    """
+    path = Path(path)
+    card, tensors = _read(path)
     try:
-        calibrator = _build(card, "", tensors, card)
-        calibrator.positive_ = card.get("positive")
-        calibrator.columns_ = tuple(card["columns"]) if "columns" in card else None
-    except (KeyError, TypeError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
-    except FileError as error:
+        calibrator = _calibrator(card, tensors)
+    except (FileError, InputError) as error:
         raise FileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
+    verify_checksum(path, card, tensors, CHECKSUM_SINCE)
     return calibrator
+
+
+def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
+    """The calibrator of a card and its tensors, all of which are used."""
+    classes = class_array(card["classes"])
+    if card["kind"] not in KINDS:
+        raise FileError(f"damaged, its kind is {card['kind']!r}")
+    rest = dict(tensors)
+    n_classes = rest.pop("n_classes", None)
+    if n_classes is None or n_classes.shape != () or n_classes.dtype.kind not in "iu" or n_classes != len(classes):
+        raise FileError(f"damaged, n_classes is {n_classes}, and there are {len(classes)} classes")
+    calibrator = _build(card, "", rest, Common(classes, card["kind"]))
+    if rest:
+        raise FileError(f"damaged, it has tensors that are no parameters: {', '.join(sorted(rest))}")
+    calibrator.positive_ = _positive(card.get("positive"), classes)
+    calibrator.columns_ = _columns(card.get("columns"))
+    return calibrator
+
+
+def _positive(name: Any, classes: NDArray[Any]) -> Any:
+    """The positive class, which is one of two."""
+    if name is not None and (len(classes) != 2 or not any(name == known for known in classes.tolist())):
+        raise FileError(f"damaged, its positive class {name!r} is none of two classes")
+    return name
+
+
+def _columns(names: Any) -> tuple[str, ...] | None:
+    """The names of columns, which are different texts."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names) or len(set(names)) < len(names):
+        raise FileError("damaged, its columns are not different names")
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What a calibrator and those inside it have in common."""
+
+    classes: NDArray[Any]
+    kind: Kind
 
 
 def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
@@ -74,35 +132,62 @@ def _describe_children(calibrator: Calibrator, name: str, prefix: str, tensors: 
     return [_describe(member, f"{prefix}{name}.{k}.", tensors) for k, member in enumerate(child)]
 
 
-def _build(about: dict[str, Any], prefix: str, tensors: Tensors, card: dict[str, Any]) -> Calibrator:
-    """The calibrator that ``_describe`` described."""
+def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common, depth: int = 0) -> Calibrator:
+    """The calibrator that ``_describe`` described; its parameters are taken out of the tensors."""
+    if depth > MAX_DEPTH:
+        raise FileError(f"damaged, more than {MAX_DEPTH} calibrators are inside each other")
     calibrator = _unfitted(about)
+    calibrator.classes_ = common.classes
+    # The children of a calibrator take validated logits, whatever kind the calibrator takes.
+    calibrator.kind_ = "logits" if prefix else common.kind
     fitted: dict[str, Any] = {}
     for name in calibrator.parameters:
         if prefix + name not in tensors:
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
-        value = tensors[prefix + name]
+        value = tensors.pop(prefix + name)
         fitted[name] = value.item() if value.ndim == 0 else value
     for name in calibrator.string_attributes:
         fitted[name] = np.array(about["string_attributes"][name])
     for name in calibrator.children:
-        inside = about["inside"][name]
+        inside, is_list = about["inside"][name], bool(declarations(type(calibrator))[name].values.shape)
+        if isinstance(inside, list) is not is_list:
+            raise FileError(f"damaged, {prefix + name} is {'one calibrator' if is_list else 'a list'}")
         if isinstance(inside, list):
-            fitted[name] = [_build(one, f"{prefix}{name}.{k}.", tensors, card) for k, one in enumerate(inside)]
+            paths = [f"{prefix}{name}.{k}." for k in range(len(inside))]
+            fitted[name] = [
+                _build(one, path, tensors, common, depth + 1) for one, path in zip(inside, paths, strict=True)
+            ]
         else:
-            fitted[name] = _build(inside, f"{prefix}{name}.", tensors, card)
-    calibrator.classes_ = np.asarray(card["classes"])
-    # The children of a calibrator take validated logits, whatever kind the calibrator takes.
-    calibrator.kind_ = card["kind"] if not prefix else "logits"
+            fitted[name] = _build(inside, f"{prefix}{name}.", tensors, common, depth + 1)
+    numbers = {name.removesuffix("_"): value for name, value in fitted.items()}
+    try:
+        validate_fitted(calibrator, numbers)
+    except InputError as error:
+        raise FileError(f"damaged, {prefix}{error}") from error
     calibrator.solution_ = _solution(about["evidence"])
-    new_map = calibrator._new_map  # noqa: SLF001 - our own
-    vars(calibrator)["map_"] = new_map(**{name.removesuffix("_"): value for name, value in fitted.items()})
+    vars(calibrator)["map_"] = calibrator._new_map(**numbers)  # noqa: SLF001 - our own
     return calibrator
 
 
+EVIDENCE = {
+    "objective": str,
+    "value": float,
+    "converged": bool,
+    "n_evaluations": int,
+    "at_bound": str,
+    "trials": list,
+    "held_out": dict,
+}
+
+
 def _solution(evidence: dict[str, Any]) -> Solution:
+    wrong = [name for name, kind in EVIDENCE.items() if not isinstance(evidence.get(name, kind()), kind | NoneType)]
+    if wrong or not all(isinstance(trial, dict) for trial in evidence["trials"]):
+        raise FileError(f"damaged, its evidence does not fit: {', '.join(wrong) or 'trials'}")
     held_out = evidence.get("held_out")  # absent in artifacts of earlier versions
     scores = None if held_out is None else HeldOutScores(**held_out)
+    if scores is not None:
+        _ = scores.summary  # a fit, and temperature scaling, are among them
     return Solution(**{**evidence, "trials": tuple(evidence["trials"]), "held_out": scores})
 
 
@@ -110,13 +195,17 @@ def _unfitted(about: dict[str, Any]) -> Calibrator:
     """The calibrator with its options, before its numbers are set."""
     family = _family(about["method"])
     try:
-        return family(**{name: _option(value) for name, value in about["options"].items()})
+        calibrator = family(**{name: _option(value) for name, value in about["options"].items()})
     except TypeError as error:
         raise FileError(f"its options do not fit {about['method']}: {error}") from error
+    validate_options(calibrator)
+    return calibrator
 
 
 def _family(name: str) -> type[Calibrator]:
     """The family of a method, or of its own name, which earlier versions wrote."""
+    if not isinstance(name, str):
+        raise FileError(f"damaged, its method is {name!r}")
     if name in CALIBRATORS or ":" in name:
         return CALIBRATORS.get(name, CALIBRATORS["svs:field"]).family  # any chain
     for method in CALIBRATORS.values():

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.fitted_values import Constraint
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
 
@@ -56,6 +57,9 @@ class Calibrator(ABC):
     """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
     children: ClassVar[tuple[str, ...]] = ()
     """The fitted calibrators it is made of, as attributes (a calibrator or a list of them)."""
+
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    """What holds between fitted values, beside what each of them declares; checked when artifacts are written and read."""
 
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""

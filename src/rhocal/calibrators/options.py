@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Union, get_args, get_or
 
 import numpy as np
 
+from rhocal.calibrators.fitted_values import Values
 from rhocal.errors import InputError, not_fitted
 
 T = TypeVar("T")
@@ -106,14 +107,14 @@ def validate_options(calibrator: Any) -> None:
 
 
 class Fitted(Generic[T]):
-    """A fitted attribute of a calibrator, read from ``map_.fitted``: ``temperature_ = Fitted[float]()``.
+    """A fitted attribute of a calibrator, read from ``map_.fitted``: ``temperature_ = Fitted[float](minimum=1e-300)``.
 
     ``kind`` is ``"number"`` for a number or an array of numbers, ``"names"`` for an array of texts or whole numbers, and
-    ``"calibrator"`` for a fitted calibrator or a list of them.
+    ``"calibrator"`` for a fitted calibrator or, with a shape, a list of them. The rest are the ``Values`` that it may have.
     """
 
-    def __init__(self, kind: Literal["number", "names", "calibrator"] = "number") -> None:
-        self.kind = kind
+    def __init__(self, kind: Literal["number", "names", "calibrator"] = "number", **values: Any) -> None:
+        self.kind, self.values = kind, Values(**values)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -137,10 +138,15 @@ class Fitted(Generic[T]):
         vars(calibrator)["map_"] = calibrator._new_map(**fitted)  # noqa: SLF001 - our own
 
 
-def fitted_attributes(family: type, kind: str) -> tuple[str, ...]:
-    """The names of the fitted attributes of a kind, those of base classes first."""
+def declarations(family: type) -> dict[str, Fitted[Any]]:
+    """The fitted attributes of a family, those of base classes first."""
     declared = {name: value for base in reversed(family.__mro__) for name, value in vars(base).items()}
-    return tuple(name for name, value in declared.items() if isinstance(value, Fitted) and value.kind == kind)
+    return {name: value for name, value in declared.items() if isinstance(value, Fitted)}
+
+
+def fitted_attributes(family: type, kind: str) -> tuple[str, ...]:
+    """The names of the fitted attributes of a kind."""
+    return tuple(name for name, declared in declarations(family).items() if declared.kind == kind)
 
 
 def _type_of(family: type, name: str) -> Any:

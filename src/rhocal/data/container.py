@@ -5,6 +5,7 @@ Nothing is unpickled, ever. A file is refused if its schema is newer than this l
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from rhocal._version import __version__
 from rhocal.data.atomic import writing
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,27 +31,51 @@ def write_tensors(
     """Write a file of one of our formats. The target appears whole or not at all."""
     from safetensors.numpy import save_file  # noqa: PLC0415
 
+    arrays = {name: np.array(value, order="C") for name, value in tensors.items()}
+    described = {"format": form, "schema": schema, "version": __version__, **card}
     try:
-        text = json.dumps({"format": form, "schema": schema, "version": __version__, **card})
+        text = json.dumps({**described, "checksum": checksum(described, arrays)})
     except TypeError as error:
         raise InputError(f"this cannot be saved: {error}") from error
     with writing(path) as unfinished:
-        save_file(
-            {name: np.array(value, order="C") for name, value in tensors.items()}, unfinished, metadata={"rhocal": text}
-        )
+        save_file(arrays, unfinished, metadata={"rhocal": text})
+
+
+def checksum(card: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of a card without its checksum, and of the names, types, shapes and bytes of tensors.
+
+    It detects damage. It is no signature: whoever writes a file can compute it.
+    """
+    described = {name: value for name, value in card.items() if name != "checksum"}
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def verify_checksum(path: Path, card: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], since: int) -> None:
+    """Raise an error if a file is not what was written; files have a checksum since some schema."""
+    if card["schema"] < since and "checksum" not in card:
+        return
+    if card.get("checksum") != checksum(card, tensors):
+        raise FileError(f"{path}: damaged, its checksum does not fit its content")
 
 
 def read_tensors(path: Path, form: str, schema: int, what: str, oldest: int = 1) -> tuple[dict[str, Any], Tensors]:
-    """The card and the tensors of a file that ``write_tensors`` wrote in that format."""
+    """The card and the tensors of a file that ``write_tensors`` wrote in that format.
+
+    The caller compares them with their description first, which gives the better message, and then with their checksum.
+    """
     card, tensors = _read(path, what)
     if card.get("format") != form:
         raise FileError(f"{path}: damaged, or not a {what} (it says {card.get('format')!r})")
-    if int(card["schema"]) > schema:
+    if card["schema"] > schema:
         raise FileError(
             f"{path}: written by rhocal {card.get('version')} with schema {card['schema']}; this version ({__version__}) "
             f"reads up to schema {schema}. Upgrade rhocal"
         )
-    if int(card["schema"]) < oldest:
+    if card["schema"] < oldest:
         raise FileError(
             f"{path}: written by an earlier rhocal ({card.get('version')}) with schema {card['schema']}; this version "
             f"({__version__}) reads from schema {oldest} on. Make the {what} again"
@@ -67,11 +92,11 @@ def format_of(path: Path) -> str | None:
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get("rhocal")
-    except SafetensorError:
+    except (SafetensorError, OSError):
         return None
     try:
         return None if text is None else str(json.loads(text)["format"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -86,7 +111,7 @@ def class_list(classes: NDArray[Any]) -> list[Any]:
 
 
 def _read(path: Path, what: str) -> tuple[dict[str, Any], Tensors]:
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+    from safetensors import safe_open  # noqa: PLC0415
 
     if not path.is_file():
         raise FileError(f"{path}: no such file")
@@ -94,13 +119,30 @@ def _read(path: Path, what: str) -> tuple[dict[str, Any], Tensors]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as error:
-        raise FileError(f"{path}: not a safetensors file, or damaged: {error}") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {one_line(error)}") from error
+    except Exception as error:
+        raise FileError(f"{path}: not a safetensors file, or damaged: {one_line(error)}") from error
     if "rhocal" not in metadata:
         raise FileError(f"{path}: a safetensors file, but not a rhocal {what} (it holds {', '.join(tensors)})")
     try:
         card = json.loads(metadata["rhocal"])
-        int(card["schema"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path}: damaged, its description cannot be read: {error}") from error
+        schema = card["schema"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileError(f"{path}: damaged, its description cannot be read: {one_line(error)}") from error
+    if not isinstance(card, dict) or type(schema) is not int:
+        raise FileError(f"{path}: damaged, its description cannot be read: its schema is {schema!r}")
     return card, tensors
+
+
+def class_array(listed: Any) -> NDArray[Any]:
+    """The names of classes that ``class_list`` wrote: at least two, different, all texts or all numbers."""
+    kinds = {"text" if isinstance(name, str) else "number" for name in listed} if isinstance(listed, list) else set()
+    if len(kinds) != 1 or not all(isinstance(name, str | int | float) for name in listed):
+        raise FileError("damaged, its classes are neither texts nor numbers")
+    names = np.asarray(listed)
+    if names.dtype.kind not in "UiufbO" or (names.dtype.kind == "f" and not np.isfinite(names).all()):
+        raise FileError("damaged, its classes are not finite numbers")
+    if len(listed) < 2 or len(set(listed)) != len(listed):
+        raise FileError(f"damaged, it has {len(listed)} classes, {len(set(listed))} of them different")
+    return names

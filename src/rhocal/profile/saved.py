@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
 FORMAT = "rhocal-profile"
-SCHEMA = 3
-"""The table of 1 had its nodes elsewhere; 2 had no labels."""
+SCHEMA = 4
+"""The table of 1 had its nodes elsewhere; 2 had no labels; 3 had no checksum and is still read."""
+CHECKSUM_SINCE = 4
 
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
@@ -56,7 +57,7 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
 
 def load_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it."""
-    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile", oldest=SCHEMA)
+    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile", oldest=3)
     try:
         weights = tensors["weights"]
         profile = Profile(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FINEST, FittedBinaryMap, Outcomes, Steps, smoothed
+from rhocal.calibrators.binary.binary_map import FINEST, LAST_EDGE, FittedBinaryMap, Outcomes, Steps, smoothed
 from rhocal.calibrators.binary.histogram_binning import edges_at, mass_middles
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted, option
@@ -60,8 +60,9 @@ class BayesianBinning(BinaryCalibrator):
     scope: Scope = ONE_VS_REST
     smoothing: float = option(SMOOTHING, minimum=0)
 
-    edges_ = Fitted[Vector]()
-    bins_ = Fitted[Vector]()
+    edges_ = Fitted[Vector](shape="maps bins | maps", allows_nan=True, minimum=0, maximum=np.inf, increasing=True)
+    bins_ = Fitted[Vector](shape="maps bins | maps", allows_nan=True, minimum=0, maximum=1)
+    constraints = (*BinaryCalibrator.constraints, LAST_EDGE)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         root = np.cbrt(data.total)

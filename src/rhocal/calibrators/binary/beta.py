@@ -65,9 +65,9 @@ class BetaCalibration(BinaryCalibrator):
     _: KW_ONLY
     scope: Scope = ONE_VS_REST
 
-    a_ = Fitted[Vector]()
-    b_ = Fitted[Vector]()
-    c_ = Fitted[Vector]()
+    a_ = Fitted[Vector](shape="maps", allows_nan=True, minimum=0)
+    b_ = Fitted[Vector](shape="maps", allows_nan=True, minimum=0)
+    c_ = Fitted[Vector](shape="maps", allows_nan=True)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         minimum = beta_fit(data, self.ridge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.fitted_values import Constraint
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Vector
+
+LAST_EDGE: Constraint = (
+    "the last of edges_ is infinite",
+    lambda fitted: bool(np.isin(np.nanmax(np.atleast_2d(fitted["edges"]), axis=1, initial=0.0), (0.0, np.inf)).all()),
+)
+
+ORDERED_BOUNDS: Constraint = ("no low_ is above its high_", lambda fitted: not (fitted["low"] > fitted["high"]).any())
 
 FINEST = 1e-6
 """Neighboring entries of a table whose probabilities agree to this are merged, else 1,000 classes would store all samples."""
@@ -91,6 +99,9 @@ class BinaryMap(ABC):
     If there are arrays, the first field is one, and has no NaN.
     """
 
+    keeps_score: ClassVar[frozenset[str]] = frozenset()
+    """Arrays in which NaN stands for the score itself."""
+
     def __call__(self, score: Vector) -> Vector:
         """The probability at every score."""
         arrays = {name: np.asarray(getattr(self, name))[None] for name in field_names(type(self))}
@@ -133,6 +144,7 @@ def one_sided_factor(p: Vector, data: Outcomes) -> float:
 class Steps(BinaryMap):
     """A value for each bin (edge before, edge]; NaN keeps the score. The last edge is infinite."""
 
+    keeps_score = frozenset({"bins"})
     edges: Vector
     bins: Vector
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Outcomes, Steps, smoothed, sums
+from rhocal.calibrators.binary.binary_map import LAST_EDGE, FittedBinaryMap, Outcomes, Steps, smoothed, sums
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.bins import ON_THE_EDGE
@@ -54,8 +54,9 @@ class HistogramBinning(BinaryCalibrator):
     scope: Scope = TOP
     smoothing: float = option(SMOOTHING, minimum=0)
 
-    edges_ = Fitted[Vector]()
-    bins_ = Fitted[Vector]()
+    edges_ = Fitted[Vector](shape="maps bins | maps", allows_nan=True, minimum=0, maximum=np.inf, increasing=True)
+    bins_ = Fitted[Vector](shape="maps bins | maps", allows_nan=True, minimum=0, maximum=1)
+    constraints = (*BinaryCalibrator.constraints, LAST_EDGE)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         n_bins = self.n_bins

@@ -45,8 +45,8 @@ class IsotonicRegression(BinaryCalibrator):
     scope: Scope = ONE_VS_REST
     smoothing: float = option(SMOOTHING, minimum=0)
 
-    knots_ = Fitted[Vector]()
-    values_ = Fitted[Vector]()
+    knots_ = Fitted[Vector](shape="maps knots | maps", allows_nan=True, minimum=0, maximum=1, increasing=True)
+    values_ = Fitted[Vector](shape="maps knots | maps", allows_nan=True, minimum=0, maximum=1)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         return FittedBinaryMap(isotonic_lines(data, self.smoothing, centered=self.centered))

@@ -19,8 +19,9 @@ from rhocal.calibrators.binary.binary_map import (
     stacked,
 )
 from rhocal.calibrators.binary.class_scores import ClassScores, ScoreKind
+from rhocal.calibrators.fitted_values import Constraint
 from rhocal.calibrators.map import Map, unchanged
-from rhocal.calibrators.options import Fitted
+from rhocal.calibrators.options import Fitted, declarations
 from rhocal.calibrators.solutions import warn_if_few, warn_unless_converged
 from rhocal.numerics.special import Vector, expit
 from rhocal.numerics.threads import BLOCK_ENTRIES
@@ -29,6 +30,7 @@ from rhocal.optimize import Solution
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rhocal.calibrators.fitted_values import Numbers
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Formula
 
@@ -43,6 +45,33 @@ BEHIND = 1e-6
 
 TABLE_ROWS = 256
 """Samples that NumPy maps at a time at least: the calls for the tables of 1,000 classes are then shared by as many."""
+
+
+def has_all_maps(fitted: Numbers) -> bool:
+    """Whether there are as many maps as ``BinaryCalibrator._columns`` gives."""
+    is_shared = fitted["n_classes"] == 2 and fitted["calibrator"].mirrored
+    is_single = SCOPES[fitted["scope"]] != ONE_VS_REST or is_shared
+    return len(fitted["one_sided"]) == (1 if is_single else fitted["n_classes"])
+
+
+def has_numbers(fitted: Numbers) -> bool:
+    """Whether the numbers of every map are there, and NaN where ``stacked`` writes it."""
+    is_mapped, calibrator = np.isnan(fitted["one_sided"]), fitted["calibrator"]
+    names = field_names(calibrator.map)
+    declared = declarations(type(calibrator))
+    first = fitted[names[0]]
+    for name in names:
+        array, is_table = fitted[name], "|" in declared[f"{name}_"].values.shape
+        if array.ndim == 1 and is_table and is_mapped.any():
+            return False
+        if array.ndim == 1 and not np.array_equal(~np.isnan(array), is_mapped):
+            return False
+        if array.ndim == 2:
+            present = ~np.isnan(array)
+            is_same = name in calibrator.map.keeps_score or np.array_equal(present, ~np.isnan(first))
+            if not (is_same and np.array_equal(present.any(axis=1), is_mapped)):
+                return False
+    return True
 
 
 class BinaryCalibrator(Calibrator):
@@ -64,10 +93,15 @@ class BinaryCalibrator(Calibrator):
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
 
     scope: Scope
-    scope_ = Fitted[int]()
+    scope_ = Fitted[int](dtype="integer", minimum=0, maximum=len(SCOPES) - 1)
     """The scope that was fitted, by its place in ``SCOPES``."""
-    one_sided_ = Fitted[Vector]()
+    one_sided_ = Fitted[Vector](shape="maps", minimum=-1, maximum=1, allows_nan=True)
     """``one_sided_factor`` of each class that never (or always) occurred, else NaN."""
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        ("one_sided_ is not 0", lambda fitted: bool(fitted["one_sided"].all())),
+        ("there is a map for each class, or one where the scope asks for one", has_all_maps),
+        ("classes without a map have NaN, and others have numbers", has_numbers),
+    )
 
     @abstractmethod
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:

@@ -55,8 +55,8 @@ class PlattScaling(BinaryCalibrator):
     _: KW_ONLY
     scope: Scope = ONE_VS_REST
 
-    slope_ = Fitted[Vector]()
-    intercept_ = Fitted[Vector]()
+    slope_ = Fitted[Vector](shape="maps", allows_nan=True)
+    intercept_ = Fitted[Vector](shape="maps", allows_nan=True)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         minimum = optimize.logistic(np.stack([data.score, np.ones(len(data.score))]), platt_targets(data), data.weight)

@@ -11,6 +11,7 @@ from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, BinaryCalibrator, Scope
 from rhocal.calibrators.binary.platt import platt_targets
+from rhocal.calibrators.fitted_values import POSITIVE, SMALLEST_POSITIVE
 from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import Vector
@@ -71,11 +72,11 @@ class QuadraticCalibration(BinaryCalibrator):
     _: KW_ONLY
     scope: Scope = ONE_VS_REST
 
-    scale_ = Fitted[Vector]()
-    mix_ = Fitted[Vector]()
-    curvature_ = Fitted[Vector]()
-    slope_ = Fitted[Vector]()
-    intercept_ = Fitted[Vector]()
+    scale_ = Fitted[Vector](shape="maps", allows_nan=True, **POSITIVE)
+    mix_ = Fitted[Vector](shape="maps", allows_nan=True, minimum=SMALLEST_POSITIVE, maximum=1)
+    curvature_ = Fitted[Vector](shape="maps", allows_nan=True)
+    slope_ = Fitted[Vector](shape="maps", allows_nan=True)
+    intercept_ = Fitted[Vector](shape="maps", allows_nan=True)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         both = np.stack([data.score, np.ones(len(data.score))])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import BinaryMap, FittedBinaryMap, Outcomes, smoothed
+from rhocal.calibrators.binary.binary_map import ORDERED_BOUNDS, BinaryMap, FittedBinaryMap, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import SMOOTHING, TOP_CAPPED, BinaryCalibrator, Scope
 from rhocal.calibrators.cross_validation import LOWEST, N_FOLDS, CrossValidation, HeldOut
 from rhocal.calibrators.folds import Fold, Folds
@@ -83,10 +83,11 @@ class SplineCalibration(BinaryCalibrator):
     scope: Scope = TOP_CAPPED
     smoothing: float = option(SMOOTHING, minimum=0)
 
-    places_ = Fitted[Vector]()
-    corrections_ = Fitted[Vector]()
-    low_ = Fitted[Vector]()
-    high_ = Fitted[Vector]()
+    places_ = Fitted[Vector](shape="maps places | maps", allows_nan=True, minimum=0, maximum=1, increasing=True)
+    corrections_ = Fitted[Vector](shape="maps places | maps", allows_nan=True)
+    low_ = Fitted[Vector](shape="maps", allows_nan=True, minimum=0, maximum=1)
+    high_ = Fitted[Vector](shape="maps", allows_nan=True, minimum=0, maximum=1)
+    constraints = (*BinaryCalibrator.constraints, ORDERED_BOUNDS)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         tried = [int(k) for k in np.atleast_1d(self.n_knots)]

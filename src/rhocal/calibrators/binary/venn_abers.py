@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.binary.binary_map import FINEST, BinaryMap, FittedBinaryMap, Outcomes
+from rhocal.calibrators.binary.binary_map import FINEST, ORDERED_BOUNDS, BinaryMap, FittedBinaryMap, Outcomes
 from rhocal.calibrators.binary.formulas import class_scores, one_sided, top_score
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SCOPES, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted
@@ -93,13 +93,17 @@ class VennAbers(BinaryCalibrator):
     _: KW_ONLY
     scope: Scope = ONE_VS_REST
 
-    scores_ = Fitted[Vector]()
-    low_ = Fitted[Vector]()
-    high_ = Fitted[Vector]()
+    scores_ = Fitted[Vector](
+        shape="maps scores | maps", allows_nan=True, minimum=-np.inf, maximum=np.inf, increasing=True
+    )
+    low_ = Fitted[Vector](shape="maps scores | maps", allows_nan=True, minimum=0, maximum=1)
+    high_ = Fitted[Vector](shape="maps scores | maps", allows_nan=True, minimum=0, maximum=1)
+    constraints = (*BinaryCalibrator.constraints, ORDERED_BOUNDS)
 
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        high = with_a_hit(data.weight, data.hits)
-        low = 1 - with_a_hit(data.weight[::-1], (data.weight - data.hits)[::-1])[::-1]
+        # With fractional weights a sum of hits may exceed that of weights by a rounding error.
+        high = np.minimum(with_a_hit(data.weight, data.hits), 1.0)
+        low = 1 - np.minimum(with_a_hit(data.weight[::-1], (data.weight - data.hits)[::-1]), 1.0)[::-1]
         coarse_high, coarse_low = np.floor(high / FINEST), np.floor(low / FINEST)
         kept = np.append(coarse_high[1:] != coarse_high[:-1], True)
         kept |= np.append(True, coarse_low[1:] != coarse_low[:-1])

@@ -46,7 +46,7 @@ class CrossFitted(Calibrator):
     _: KW_ONLY
     n_folds: int = option(N_FOLDS, minimum=2)
 
-    members_ = Fitted[list[Calibrator]]("calibrator")
+    members_ = Fitted[list[Calibrator]]("calibrator", shape="members")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         models = CrossFit.from_predictions(self.calibrator, data, self.n_folds).models
@@ -78,7 +78,7 @@ class Average(Calibrator):
 
     calibrators: Sequence[str | Calibrator]
 
-    members_ = Fitted[list[Calibrator]]("calibrator")
+    members_ = Fitted[list[Calibrator]]("calibrator", shape="members")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         members = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]

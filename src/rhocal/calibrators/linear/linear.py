@@ -51,8 +51,8 @@ class LinearCalibrator(Calibrator):
     """W x + b with x a function of a sample's logits; W is a matrix, or a vector that stands for its diagonal."""
 
     keeps_decision = False
-    weight_ = Fitted[Vector]()
-    bias_ = Fitted[Vector]()
+    weight_ = Fitted[Vector](shape="classes | classes classes")
+    bias_ = Fitted[Vector](shape="classes")
 
 
 def linear_map(features: Formula, weight: Vector, bias: Vector, **parameters: Any) -> Map:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.fitted_values import POSITIVE, SMALLEST_POSITIVE
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
 from rhocal.calibrators.options import Fitted, option
@@ -60,8 +61,8 @@ class StructuredScaling(LinearCalibrator):
     ridge_intercept: float = option(1.0, minimum=0, finite=True)
     kappa: float = option(1e-4, above=0)
 
-    scale_ = Fitted[float]()
-    mix_ = Fitted[float]()
+    scale_ = Fitted[float](**POSITIVE)
+    mix_ = Fitted[float](minimum=SMALLEST_POSITIVE, maximum=1)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)

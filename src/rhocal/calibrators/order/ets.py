@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
@@ -55,8 +56,9 @@ class EnsembleTemperatureScaling(OrderCalibrator):
 
     objective: str | Objective = "nll"
 
-    temperature_ = Fitted[float]()
-    weights_ = Fitted[Vector]()
+    temperature_ = Fitted[float](**POSITIVE)
+    weights_ = Fitted[Vector](shape="3", minimum=0, maximum=1)
+    constraints = (("weights_ sum to 1", lambda fitted: abs(float(fitted["weights"].sum()) - 1) < 1e-9),)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)

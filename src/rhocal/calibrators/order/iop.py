@@ -10,6 +10,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import N_FOLDS, CrossValidation, HeldOut, Rule
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.folds import Fold, Folds, thinned_rows
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
@@ -78,10 +79,11 @@ class IntraOrderPreserving(OrderCalibrator):
     ridge: float | Literal["cv"] = option("cv", minimum=0)
     n_folds: int = option(N_FOLDS, minimum=2)
 
-    unit_ = Fitted[float]()
-    knots_ = Fitted[Vector]()
-    slopes_ = Fitted[Vector]()
-    ridge_ = Fitted[float]()
+    unit_ = Fitted[float](**POSITIVE)
+    knots_ = Fitted[Vector](shape="knots", minimum=0, increasing=True)
+    slopes_ = Fitted[Vector](shape="knots", minimum=SLOPES[0], maximum=SLOPES[1])
+    ridge_ = Fitted[float](minimum=0, maximum=np.inf)
+    constraints = (("knots_ begin at 0", lambda fitted: fitted["knots"][0] == 0),)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)

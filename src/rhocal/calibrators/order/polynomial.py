@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import N_FOLDS, CrossValidation, HeldOut, Rule
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
@@ -66,8 +67,9 @@ class PolynomialScaling(OrderCalibrator):
     ridge: float = option(1.0, minimum=0)
     n_folds: int = option(N_FOLDS, minimum=2)
 
-    unit_ = Fitted[float]()
-    coefficients_ = Fitted[Vector]()
+    unit_ = Fitted[float](**POSITIVE)
+    coefficients_ = Fitted[Vector](shape="coefficients", minimum=0, increasing=True)
+    constraints = (("there are 2 to 21 coefficients_", lambda fitted: 2 <= len(fitted["coefficients"]) <= 21),)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         line = np.array([0.0, 1.0])

@@ -14,6 +14,7 @@ from rhocal.profile.sample_features import ProfileFeatures
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rhocal.calibrators.fitted_values import Constraint
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Vector
     from rhocal.profile.profile import Profile
@@ -45,6 +46,12 @@ def margin_spline(ops: Ops, margin: Value) -> Value:
     return ops.concat([ops.minimum(margin, knot) for knot in KNOTS])
 
 
+def n_columns(names: Sequence[str]) -> int:
+    """How many columns the named features have; 0 if one of them is unknown."""
+    known = all(name in FEATURES for name in names)
+    return sum(len(KNOTS) if name == "margin-spline" else 1 for name in names) if known else 0
+
+
 def raw_features(ops: Ops, sample: SampleFeatures, unit: Value, names: Sequence[str]) -> Value:
     """The named features of every sample, side by side; the spline gives one for each of its knots."""
     unknown = [name for name in names if name not in FEATURES]
@@ -60,6 +67,11 @@ def profile_features(profile: Profile, unit: float, names: Sequence[str]) -> Vec
 
 STANDARD = ("low", "high", "mean", "sd")
 """The numbers of ``Standardization``, as parameters of a map."""
+
+ORDERED_RANGE: Constraint = (
+    "no low_ is above its high_",
+    lambda fitted: bool((fitted["low"] <= fitted["high"]).all()),
+)
 
 
 def standardize(ops: Ops, raw: Value, parameters: Parameters) -> Value:

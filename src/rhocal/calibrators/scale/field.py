@@ -10,10 +10,11 @@ import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import profile_features, raw_features, standardize
+from rhocal.calibrators.scale.features import ORDERED_RANGE, n_columns, profile_features, raw_features, standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.solutions import equal_logits_solution
 from rhocal.numerics.special import Vector, dot
@@ -72,14 +73,21 @@ class FieldScaling(ScaleCalibrator):
     caution: float = option(CAUTION, minimum=0)
     n_folds: int = option(N_FOLDS, minimum=2)
 
-    unit_ = Fitted[float]()
+    unit_ = Fitted[float](**POSITIVE)
     bias_ = Fitted[float]()
-    weights_ = Fitted[Vector]()
-    low_ = Fitted[Vector]()
-    high_ = Fitted[Vector]()
-    mean_ = Fitted[Vector]()
-    sd_ = Fitted[Vector]()
-    ridge_ = Fitted[float]()
+    weights_ = Fitted[Vector](shape="features")
+    low_ = Fitted[Vector](shape="features")
+    high_ = Fitted[Vector](shape="features")
+    mean_ = Fitted[Vector](shape="features")
+    sd_ = Fitted[Vector](shape="features", minimum=1e-9)
+    ridge_ = Fitted[float](minimum=0, maximum=np.inf)
+    constraints = (
+        ORDERED_RANGE,
+        (
+            "there is a weight for each column of features",
+            lambda fitted: len(fitted["weights"]) == n_columns(fitted["calibrator"].features),
+        ),
+    )
 
     def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:
         target = objective(self.objective)

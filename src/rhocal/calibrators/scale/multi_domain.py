@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS, CrossValidation, HeldOut, Rule
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import profile_features, raw_features, standardize
+from rhocal.calibrators.scale.features import ORDERED_RANGE, profile_features, raw_features, standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError
@@ -36,6 +37,9 @@ FEATURES = ("log-norm", "margin", "log-margin")
 
 PENALTIES = (np.inf, 1.0, 0.1, 0.01)
 """Ridges of that prediction, in units of the features' variance; infinite is the common temperature for all."""
+
+LARGEST_LOG_SCALE = 700.0
+"""A predicted scale stays finite and positive."""
 
 MAX_DOMAIN_FOLDS = 10
 """Domains are left out one at a time, or in so many parts if there are more of them."""
@@ -82,16 +86,17 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
     ridge: float | Literal["cv"] = option("cv", minimum=0)
     n_folds: int = option(N_FOLDS, minimum=2)
 
-    unit_ = Fitted[float]()
-    temperature_ = Fitted[float]()
-    domains_ = Fitted[NDArray[Any]]("names")
-    temperatures_ = Fitted[Vector]()
-    weights_ = Fitted[Vector]()
-    low_ = Fitted[Vector]()
-    high_ = Fitted[Vector]()
-    mean_ = Fitted[Vector]()
-    sd_ = Fitted[Vector]()
-    ridge_ = Fitted[float]()
+    unit_ = Fitted[float](**POSITIVE)
+    temperature_ = Fitted[float](**POSITIVE)
+    domains_ = Fitted[NDArray[Any]]("names", shape="domains", allows_empty=True)
+    temperatures_ = Fitted[Vector](shape="domains", **POSITIVE, allows_empty=True)
+    weights_ = Fitted[Vector](shape=str(1 + len(FEATURES)))
+    low_ = Fitted[Vector](shape=str(len(FEATURES)))
+    high_ = Fitted[Vector](shape=str(len(FEATURES)))
+    mean_ = Fitted[Vector](shape=str(len(FEATURES)))
+    sd_ = Fitted[Vector](shape=str(len(FEATURES)), minimum=1e-9)
+    ridge_ = Fitted[float](minimum=0, maximum=np.inf)
+    constraints = (ORDERED_RANGE,)
 
     def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         if data.groups is None or not data.spread > 0:
@@ -148,7 +153,8 @@ def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     predicted = 1.0 / parameters["temperature"]
     if weights[1:].any():
         features = standardize(ops, raw_features(ops, sample, parameters["unit"], FEATURES), parameters)
-        predicted = ops.exp(weights[0] + ops.sum(features * weights[1:]))
+        log_scale = ops.clip(weights[0] + ops.sum(features * weights[1:]), -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
+        predicted = ops.exp(log_scale)
     if sample.groups is None:
         return predicted
     codes = _codes(sample.groups, parameters["domains"])[:, None]

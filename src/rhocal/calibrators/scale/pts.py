@@ -9,10 +9,11 @@ import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
-from rhocal.calibrators.scale.features import standardize
+from rhocal.calibrators.scale.features import ORDERED_RANGE, standardize
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.solutions import equal_logits_solution
 from rhocal.numerics.special import Vector
@@ -70,13 +71,24 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
     n_folds: int = option(N_FOLDS, minimum=2)
     random_state: int = option(0, minimum=0)
 
-    unit_ = Fitted[float]()
-    network_ = Fitted[Vector]()
-    low_ = Fitted[Vector]()
-    high_ = Fitted[Vector]()
-    mean_ = Fitted[Vector]()
-    sd_ = Fitted[Vector]()
-    ridge_ = Fitted[float]()
+    unit_ = Fitted[float](**POSITIVE)
+    network_ = Fitted[Vector](shape="weights")
+    low_ = Fitted[Vector](shape="inputs")
+    high_ = Fitted[Vector](shape="inputs")
+    mean_ = Fitted[Vector](shape="inputs")
+    sd_ = Fitted[Vector](shape="inputs", minimum=1e-9)
+    ridge_ = Fitted[float](minimum=0, maximum=np.inf)
+    constraints = (
+        ORDERED_RANGE,
+        (
+            "there is an input for each of the top_k largest logits",
+            lambda fitted: len(fitted["low"]) == min(fitted["calibrator"].top_k, fitted["n_classes"]),
+        ),
+        (
+            "network_ has 1 + h·(2 + inputs) numbers, h at least 1",
+            lambda fitted: len(fitted["network"]) > 1 and (len(fitted["network"]) - 1) % (2 + len(fitted["low"])) == 0,
+        ),
+    )
 
     def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, Solution]:
         target = objective(self.objective)

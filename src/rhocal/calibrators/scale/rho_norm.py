@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -10,6 +11,7 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.fitted_values import SMALLEST_POSITIVE
 from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
@@ -105,11 +107,14 @@ class RhoNormScaling(ScaleCalibrator):
     learning_rate: float = option(5.0, above=0)
     random_state: int | None = option(0, minimum=0)
 
-    rho_ = Fitted[float]()
-    gamma_ = Fitted[float]()
-    beta_ = Fitted[float]()
-    alpha_ = Fitted[float]()
-    center_ = Fitted[bool]()
+    rho_ = Fitted[float](minimum=1)
+    gamma_ = Fitted[float](minimum=0)
+    beta_ = Fitted[float](minimum=0, maximum=sys.float_info.max)
+    alpha_ = Fitted[float](minimum=0)
+    center_ = Fitted[bool](dtype="bool")
+    constraints = (
+        ("gamma_ or beta_ is positive", lambda fitted: max(fitted["gamma"], fitted["beta"]) >= SMALLEST_POSITIVE),
+    )
 
     @property
     def fits_on(self) -> Literal["rows", "profile"]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
@@ -51,7 +52,7 @@ class TemperatureScaling(ScaleCalibrator):
 
     objective: str | Objective = "nll"
 
-    temperature_ = Fitted[float]()
+    temperature_ = Fitted[float](**POSITIVE)
 
     def _fit(self, data: Profile, start: Map | None = None) -> tuple[Map, optimize.Solution]:
         target = objective(self.objective)
