@@ -7,6 +7,7 @@ import pytest
 
 import rhocal
 from helpers import real, run, synthetic
+from rhocal.data.container import read_tensors, write_tensors
 from rhocal.errors import FileError, InputError
 from rhocal.profile import saved as saved_profile
 
@@ -96,3 +97,28 @@ def test_command_line(tmp_path):
     same = json.loads(run("fit", tmp_path / "z.npz", "-m", "rho-norm", "-o", cal, "--json").stdout)
     assert fitted["parameters"]["beta"] == pytest.approx(same["parameters"]["beta"], rel=1e-4)
     assert "vector needs the logits" in run("fit", profile, "-m", "vector", "-o", cal, code=2).stderr
+
+
+@pytest.mark.parametrize("n_classes", [5, 100])
+def test_a_changed_profile_is_refused(tmp_path, n_classes):
+    path = tmp_path / "profile.safetensors"
+    rhocal.save_profile(rhocal.profile_logits(*synthetic(60, n_classes)), path)
+    card, tensors = read_tensors(path, saved_profile.FORMAT, saved_profile.SCHEMA, "profile")
+    changes = (
+        lambda a: np.full(a.shape, np.nan),
+        lambda a: a[..., :-1],
+        lambda a: a[None],
+        lambda a: a - 1000 if a.dtype.kind == "i" else a.astype(np.int64),
+        lambda a: a[:0],
+    )
+    for name, value in tensors.items():
+        for change in changes:
+            write_tensors(path, saved_profile.FORMAT, saved_profile.SCHEMA, card, {**tensors, name: change(value)})
+            with pytest.raises(FileError, match="damaged"):
+                rhocal.load_profile(path)
+    write_tensors(path, saved_profile.FORMAT, saved_profile.SCHEMA, card, tensors)
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="damaged"):
+        rhocal.load_profile(path)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.container import class_list, read_tensors, write_tensors
-from rhocal.errors import FileError, InputError
+from rhocal.data.container import class_array, class_list, read_tensors, verify_checksum, write_tensors
+from rhocal.data.spec import KINDS
+from rhocal.errors import FileError, InputError, one_line
 from rhocal.profile.curve_table import Table
 from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses
 from rhocal.profile.plan import ALL_NAMES, RINGS
@@ -52,37 +53,75 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
         tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
         tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}
     card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_center}
+    try:
+        _validate(card, tensors)
+    except FileError as error:
+        raise InputError(f"this profile cannot be saved: {error}") from error
     write_tensors(path, FORMAT, SCHEMA, card, tensors)
 
 
 def load_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it."""
-    card, tensors = read_tensors(Path(path), FORMAT, SCHEMA, what="profile", oldest=3)
+    path = Path(path)
+    card, tensors = read_tensors(path, FORMAT, SCHEMA, what="profile", oldest=3)
     try:
-        weights = tensors["weights"]
-        profile = Profile(
-            passes=ArrayPasses(tensors["logits"]) if "logits" in tensors else None,
-            classes=np.asarray(card["classes"]),
-            kind=card["kind"],
-            top=tensors["top"],
-            label_gap=tensors["label_gap"],
-            correct=(tensors["predicted"] == tensors["labels"]).astype(np.float64),
-            labels=tensors["labels"],
-            predicted=tensors["predicted"],
-            weights=weights / weights.sum(),
-            total_weight=float(weights.sum()),
-            log_center=float(card["log_centre"]),
-            kept={
-                name.removeprefix("kept "): value.astype(np.float64)
-                for name, value in tensors.items()
-                if name.startswith("kept ")
-            },
-        )
-        if profile.passes is not None:
-            return profile
-        table = Table(profile, float(card["log_centre"]))
-        for ring in RINGS:
-            table.set_nodes(ring, tensors[f"ring {ring}"].astype(np.float64))
+        _validate(card, tensors)
+        profile = _profile(card, tensors)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {error}") from error
+        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
+    verify_checksum(path, card, tensors, CHECKSUM_SINCE)
+    return profile
+
+
+def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raise an error unless the numbers of a profile have the shapes and ranges that fits rely on."""
+    n_classes = len(class_array(card["classes"]))
+    if card["kind"] not in KINDS or not np.isfinite(float(card["log_centre"])):
+        raise FileError("damaged, its description does not fit")
+    n = len(np.atleast_1d(tensors["top"]))
+    vectors = dict.fromkeys(("top", "label_gap", "labels", "predicted", "weights"), (n,))
+    nodes = {"logits": (n, n_classes)} if "logits" in tensors else {f"ring {ring}": (15, n) for ring in RINGS}
+    for name, shape in {**vectors, **nodes}.items():
+        if np.shape(tensors[name]) != shape or not n:
+            raise FileError(f"damaged, {name} has shape {np.shape(tensors[name])} instead of {shape}")
+    for name, value in tensors.items():
+        array, is_column = np.asarray(value), name in {"labels", "predicted"}
+        if array.dtype.kind != ("i" if is_column else "f") or array.shape[-1:] not in {(n,), (n_classes,)}:
+            raise FileError(f"damaged, {name} has type {array.dtype} and shape {array.shape}")
+        if not np.isfinite(array).all() or (is_column and not ((array >= 0) & (array < n_classes)).all()):
+            raise FileError(f"damaged, {name} has values that are not finite, or no classes")
+    if (tensors["weights"] < 0).any() or not tensors["weights"].any():
+        raise FileError("damaged, weights are negative, or all 0")
+    if (tensors["label_gap"] > 0).any():
+        raise FileError("damaged, a label_gap is positive: no logit is above the largest")
+
+
+def _profile(card: dict[str, Any], tensors: dict[str, Any]) -> Profile:
+    """The profile of a validated file."""
+    weights = tensors["weights"]
+    profile = Profile(
+        passes=ArrayPasses(tensors["logits"]) if "logits" in tensors else None,
+        classes=class_array(card["classes"]),
+        kind=card["kind"],
+        top=tensors["top"],
+        label_gap=tensors["label_gap"],
+        correct=(tensors["predicted"] == tensors["labels"]).astype(np.float64),
+        labels=tensors["labels"],
+        predicted=tensors["predicted"],
+        weights=weights / weights.sum(),
+        total_weight=float(weights.sum()),
+        log_center=float(card["log_centre"]),
+        kept={
+            name.removeprefix("kept "): value.astype(np.float64)
+            for name, value in tensors.items()
+            if name.startswith("kept ")
+        },
+    )
+    if profile.passes is not None:
+        return profile
+    table = Table(profile, float(card["log_centre"]))
+    for ring in RINGS:
+        table.set_nodes(ring, tensors[f"ring {ring}"].astype(np.float64))
     return replace(profile, table=table)
