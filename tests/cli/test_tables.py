@@ -87,8 +87,6 @@ def test_labels_with_a_decimal_point(tmp_path):
     table = pd.DataFrame(wide, columns=[f"logit_{k}" for k in range(11)]).assign(labels=labels.astype(float))
     right = float((wide.argmax(axis=1) == labels).mean())
     assert accuracy(write(tmp_path / "x.csv", table)) == pytest.approx(right)
-    np.savez(tmp_path / "x.npz", logits=wide, labels=labels.astype(str))
-    assert accuracy(tmp_path / "x.npz") == pytest.approx(right)
 
 
 def test_classes_name_the_columns_of_an_array(tmp_path):

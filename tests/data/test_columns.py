@@ -87,13 +87,6 @@ def test_labels_that_count_from_1_get_a_hint():
     np.testing.assert_array_equal(data.labels, Y)
 
 
-def test_texts_of_digits_are_sorted_as_numbers():
-    wide, labels = synthetic(400, 12)
-    data = Predictions.from_arrays(wide, labels.astype(str))
-    np.testing.assert_array_equal(data.labels, labels)
-    assert data.classes.tolist() == [str(k) for k in range(12)]
-
-
 def test_names_must_differ():
     with pytest.raises(InputError, match="'a' stands there more than once"):
         match_columns(["a", "a", "b"], None, np.array(["a", "b"]))

@@ -69,7 +69,7 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     from rhocal.data.columns import match_columns
-    from rhocal.data.labels import label_values
+    from rhocal.data.label_columns import label_values
     from rhocal.data.spec import InputSpec
 
     values = {name: _values(array) for name, array in contents.file.arrays.items()}

@@ -40,6 +40,8 @@ def match_columns(
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if list(columns).count(name) > 1)
         raise InputError(f"columns must have different names; {twice!r} stands there more than once")
+    for what, names in (("columns", columns), ("classes", () if classes is None else classes.tolist())):
+        _refuse_equal_keys(what, names)
     if classes is not None:
         return _order_of_classes(columns, classes), classes
     if labels is None:
@@ -54,6 +56,15 @@ def match_columns(
             return _order_of_numbers(keys, labels.dtype)
     _refuse_other_names(columns, values, is_text=is_text)
     return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0], None
+
+
+def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
+    """Raise an error for names such as "1" and "01", which name one class."""
+    keys = [name_key(name) for name in names]
+    if len(set(keys)) < len(keys):
+        same = next(key for key in keys if keys.count(key) > 1)
+        spellings = [name for name, key in zip(names, keys, strict=True) if key == same]
+        raise InputError(f"{what} must have different names; {shown(spellings)} are one number")
 
 
 def name_key(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What stands beside scores, one value for each sample: labels as column numbers, weights, groups; and names of columns."""
+"""What stands beside scores, one value for each sample: labels, weights, groups; and names of columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.label_columns import as_label_array, is_kept, label_columns
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ def sample_groups(values: Any, n: int, name: str) -> NDArray[Any]:
 def class_names(classes: Any, m: int) -> NDArray[Any]:
     """The names of m columns, all different."""
     names = np.asarray(classes)
+    if names.dtype.kind == "S":
+        names = np.char.decode(names, "utf-8", "replace")
     if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
         names = names.astype(str)
     if names.ndim != 1 or len(names) != m:
-        raise InputError(f"classes must name the {m} columns; got shape {names.shape}")
+        got = f"{len(names)} names" if names.ndim == 1 else f"shape {names.shape}"
+        raise InputError(f"classes must name the {m} columns; got {got}")
     unique, counts = np.unique(names, return_counts=True)
     if len(unique) != m:
         raise InputError(f"classes must differ; {unique[counts > 1].tolist()[0]!r} stands there {counts.max()} times")
@@ -73,58 +77,13 @@ def sample_labels(
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None, NDArray[np.intp] | None]:
     """Labels as column numbers, the names of the columns, and the rows whose label is not ignored; None for all of them."""
     n, m = shape
-    flat, rows = per_sample(labels, "labels", n, name), None
-    if ignore_index is not None and not (kept := flat != ignore_index).all():
+    flat, rows = as_label_array(per_sample(labels, "labels", n, name)), None
+    if not (kept := is_kept(flat, ignore_index)).all():
         rows = np.flatnonzero(kept)
         if not len(rows):
             raise InputError(f"{name} has no samples: every one of the {n} labels is ignore_index={ignore_index}")
         flat = flat[rows]
     return *label_columns(flat, names, m), rows
-
-
-def label_values(labels: Any, ignore_index: int | None) -> NDArray[Any] | None:
-    """Labels that names of columns can be compared with, whole numbers as such; None where there are none to compare."""
-    if labels is None:
-        return None
-    array = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels).reshape(-1)
-    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
-        array = array.astype(str)
-    if array.dtype.kind == "f" and (np.isfinite(array) & (array == np.round(array))).all():
-        array = array.astype(np.int64)
-    if ignore_index is not None:
-        array = array[array != ignore_index]
-    return array if array.dtype.kind in "iubU" and array.size else None
-
-
-def label_columns(
-    labels: NDArray[Any], names: NDArray[Any] | None, m: int
-) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
-    """Labels as column numbers."""
-    if labels.dtype.kind == "f":
-        if not (np.isfinite(labels) & (labels == np.round(labels))).all():
-            bad = labels[~(np.isfinite(labels) & (labels == np.round(labels)))][0]
-            raise InputError(
-                f"labels must be column numbers or names of classes; got {bad!r}. Unknown label type: continuous"
-            )
-        labels = labels.astype(np.int64)
-    if labels.dtype.kind == "b" and names is None:
-        labels = labels.astype(np.int64)
-    by_number = names is None or names.dtype.kind in "US"  # a number is never one of the texts
-    if by_number and labels.dtype.kind in "iu":
-        if labels.size and not (labels.min() >= 0 and labels.max() < m):
-            bad = (labels < 0) | (labels >= m)
-            row = int(bad.argmax())
-            ignored = labels[row] == -100
-            counts_from_1 = labels.min() >= 1 and labels.max() == m
-            hint = f". They seem to count from 1: subtract 1, or name the columns 1 to {m}" if counts_from_1 else ""
-            raise InputError(
-                f"labels must be column numbers from 0 to {m - 1}; {int(bad.sum())} are not, the first is "
-                f"{labels[row]} at row {row}{hint}",
-                argument="ignore_index=-100" if ignored else "classes",
-                remedy="leave such samples out" if ignored else "name the columns",
-            )
-        return labels.astype(np.intp, copy=False), names
-    return _columns_by_name(labels, names, m)
 
 
 def positive_column(positive: Any, classes: NDArray[Any]) -> int:
@@ -146,38 +105,3 @@ def positive_column(positive: Any, classes: NDArray[Any]) -> int:
     raise InputError(
         f"positive must be one of the classes {texts[0]} and {texts[1]}, or a column, 0 or 1; got {positive!r}"
     )
-
-
-def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    if labels.dtype.kind == "O":
-        if any(label is None or label != label for label in labels.flat):  # noqa: PLR0124 - NaN is not itself
-            raise InputError("labels hold missing values (None or NaN); leave those samples out")
-        if all(isinstance(label, str) for label in labels.flat):
-            labels = labels.astype(str)
-    try:
-        if names is None:
-            names = _sorted_values(labels)
-            if len(names) != m:
-                raise InputError(
-                    f"labels show {len(names)} different values, but there are {m} columns",
-                    argument="classes",
-                    remedy="name the label of each column, in order",
-                )
-        order = np.argsort(names, kind="stable")
-        positions = np.searchsorted(names[order], labels)
-    except TypeError as error:
-        raise InputError(f"labels and classes must be of one sortable type: {error}") from error
-    codes = order[np.minimum(positions, m - 1)]
-    unseen = names[codes] != labels
-    if np.any(unseen):
-        shown = ", ".join(repr(value) for value in np.unique(labels[unseen])[:5].tolist())
-        raise InputError(f"labels hold {int(unseen.sum())} values that are not in classes, such as {shown}")
-    return codes.astype(np.intp), names
-
-
-def _sorted_values(labels: NDArray[Any]) -> NDArray[Any]:
-    """The different labels in order; texts of digits in the order of their numbers."""
-    values = np.unique(labels)
-    if values.dtype.kind == "U" and all(value.isdecimal() for value in values.tolist()):
-        return values[np.argsort([int(value) for value in values.tolist()], kind="stable")]
-    return values

@@ -10,7 +10,8 @@ import numpy as np
 
 from rhocal.data.arrays import Scores, scan_scores
 from rhocal.data.columns import frame_columns, match_columns
-from rhocal.data.labels import class_names, label_values, positive_column, sample_groups, sample_labels, sample_weights
+from rhocal.data.label_columns import label_values
+from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -89,7 +90,8 @@ class Predictions:
         labels
             One label for each sample: column numbers, or values of ``spec.classes``. Without classes, or if these are
             texts, integer labels are column numbers. Other labels are matched with the names of the columns of a data
-            frame; the columns of an array belong to the sorted labels, which must then show every class.
+            frame; the columns of an array belong to the sorted labels, which must then show every class. Texts of numbers
+            ("10") and texts with numbers that sort in another order ("c2", "c10") need ``spec.classes``.
         weights
             Non-negative weights, one for each sample; a weight of 2 counts a sample twice.
         groups

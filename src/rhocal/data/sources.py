@@ -13,10 +13,20 @@ import numpy as np
 from rhocal.data.arrays import is_dask
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
 from rhocal.data.executors import Executor, LocalExecutor
+from rhocal.data.label_columns import text_classes
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows, pilot_size
 from rhocal.data.spec import InputSpec
-from rhocal.data.tasks import BlockTask, Outcome, PilotTask, merge_outcomes, same_columns, validate, with_block_context
+from rhocal.data.tasks import (
+    BlockTask,
+    Outcome,
+    PilotTask,
+    merge_outcomes,
+    same_classes,
+    same_columns,
+    validate,
+    with_block_context,
+)
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,11 +93,12 @@ class Source:
         if self.resident:
             yield self._on_resident(work)
             return
-        n_blocks, n_values, columns = 0, 0, None
+        n_blocks, n_values, columns, classes = 0, 0, None, None
         for outcome in self.executor.map(self._task(work), self._numbered()):
             self._count(outcome)
             if outcome.columns is not None and (columns is None or outcome.columns[1] != columns[1]):
                 columns = same_columns(columns, outcome.columns)
+            classes = same_classes(classes, outcome.classes)
             n_blocks += not outcome.skipped
             if outcome.value is not None:
                 n_values += 1
@@ -167,6 +178,11 @@ class Source:
     def is_rereadable(self) -> bool:
         """Whether the blocks can be read a second time."""
         return isinstance(self.blocks, Sequence)
+
+    @property
+    def infers_classes(self) -> bool:
+        """Whether labels that are texts name the columns: those of all blocks are read first, which are few bytes."""
+        return not self.resident and self.is_rereadable and not self.log.skip_bad
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
@@ -260,6 +276,8 @@ def as_source(
         classes, columns = spec.classes, spec.columns or source.spec.columns
         if classes is None:
             classes = source.spec.classes
+            if classes is None and columns is None and needs_labels and source.infers_classes:
+                classes = text_classes(source.blocks)
         elif columns is None and source.spec.classes is not None:  # a file that names its columns: put in order
             columns = tuple(str(name) for name in source.spec.classes)
         return replace(source, spec=replace(spec, classes=classes, columns=columns), needs_labels=needs_labels)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from rhocal.data.blocks import Block, missing_labels, read_block
+from rhocal.data.columns import shown
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
 from rhocal.errors import FileError, InputError, RhocalError, SuspiciousInputWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from rhocal.data.blocks import BlockRef
     from rhocal.data.spec import InputSpec
@@ -34,13 +37,16 @@ class Outcome(Generic[R]):
     columns: tuple[str, int] | None = None
     """The first block, and its number of classes."""
     skipped: tuple[str, ...] = ()
+    classes: tuple[str, NDArray[Any]] | None = None
+    """The first block whose columns are named after its labels, and these names."""
 
 
-def outcome_of(block: Block, value: R | None) -> Outcome[R]:
-    """The result for a block, with the numbers of its rows, bytes and columns."""
+def outcome_of(block: Block, value: R | None, classes: NDArray[Any] | None = None) -> Outcome[R]:
+    """The result for a block, with the numbers of its rows, bytes and columns, and the classes that its labels show."""
     shape = np.shape(block.scores)
     n_bytes = int(np.asarray(block.scores).nbytes) if block.stored_bytes is None else block.stored_bytes
-    return Outcome(value, shape[0], n_bytes, (block.location, shape[1] if len(shape) > 1 else 2))
+    label_classes = None if classes is None else (block.location, classes)
+    return Outcome(value, shape[0], n_bytes, (block.location, shape[1] if len(shape) > 1 else 2), classes=label_classes)
 
 
 @contextmanager
@@ -78,7 +84,8 @@ class BlockTask(Generic[R]):
             value = None if data is None else self.work(data)
             if self.pilot is not None:
                 self.pilot[block.number] = pilot_rows(block, self.n_blocks)
-        return outcome_of(block, value)
+        is_inferred = self.spec.classes is None and data is not None and data.labels is not None
+        return outcome_of(block, value, data.classes if is_inferred and data is not None else None)
 
 
 def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions:
@@ -143,12 +150,27 @@ def same_columns(first: tuple[str, int] | None, other: tuple[str, int] | None) -
     return other if first is None else first
 
 
+def same_classes(
+    first: tuple[str, NDArray[Any]] | None, other: tuple[str, NDArray[Any]] | None
+) -> tuple[str, NDArray[Any]] | None:
+    """The first block and the classes that its labels show, which the labels of the other must show too."""
+    if first is not None and other is not None and first[1].tolist() != other[1].tolist():
+        raise InputError(
+            f"labels of blocks show different classes: {first[0]} {shown(first[1].tolist())}, {other[0]} "
+            f"{shown(other[1].tolist())}",
+            argument="classes",
+            remedy="name the label of each column, in order",
+        )
+    return other if first is None else first
+
+
 def merge_outcomes(mine: Outcome[R], other: Outcome[R], merge: Callable[[R, R], R]) -> Outcome[R]:
     """The outcome of the blocks of both."""
     columns = same_columns(mine.columns, other.columns)
+    classes = same_classes(mine.classes, other.classes)
     if mine.value is None or other.value is None:
         value = mine.value if other.value is None else other.value
     else:
         value = merge(mine.value, other.value)
     skipped = (*mine.skipped, *other.skipped)
-    return Outcome(value, mine.n_rows + other.n_rows, mine.n_bytes + other.n_bytes, columns, skipped)
+    return Outcome(value, mine.n_rows + other.n_rows, mine.n_bytes + other.n_bytes, columns, skipped, classes)

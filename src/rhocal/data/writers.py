@@ -106,7 +106,7 @@ class BlockWriter:
         if self.layout is None:
             total = None if self.sizes is None else sum(self.sizes)
             is_text = self.classes.dtype.kind in "USO"
-            metadata = {"classes": json.dumps(self.classes.tolist())} if is_text else {}
+            metadata = {"classes": json.dumps(self._stored_classes())} if is_text else {}
             self.layout = Layout.from_arrays(self.output.suffix, arrays, total, metadata)
             _reserve_file(self.part, self.layout, is_new=self.n_blocks == 0)
         self._write(arrays)
@@ -145,7 +145,14 @@ class BlockWriter:
         codes = order[np.minimum(np.searchsorted(self.classes[order], array), len(order) - 1)]
         if np.any(self.classes[codes] != array):
             raise InputError(f"{name} hold values that are not in the classes of the calibrator; write .npz or .csv")
-        return codes.astype(np.int64)
+        stored = self._stored_classes()
+        return np.array(stored)[codes] if isinstance(stored[0], int) else codes.astype(np.int64)
+
+    def _stored_classes(self) -> list[Any]:
+        """The names of the columns; texts of whole numbers as numbers, so that a label 1 can only be the name."""
+        names = self.classes.tolist()
+        are_numbers = all(str(name).isdecimal() and str(int(name)) == name for name in names)
+        return [int(name) for name in names] if are_numbers else names
 
     def _write(self, arrays: Arrays) -> None:
         assert self.layout is not None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.labels import label_columns, per_sample, sample_weights
+from rhocal.data.label_columns import label_columns
+from rhocal.data.labels import per_sample, sample_weights
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:

@@ -141,6 +141,11 @@ class ArrayBlock:
     def location(self) -> str:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
+    @property
+    def text_labels(self) -> Any:
+        """The labels, which are in memory."""
+        return self.labels
+
     def read(self) -> Block:
         values = np.asarray(self.logits[self.rows])
         stored_bytes = values.size * 2 if self.logits.dtype == BFLOAT16 else None

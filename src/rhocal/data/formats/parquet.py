@@ -164,6 +164,13 @@ class ParquetBlock:
     def location(self) -> str:
         return f"{self.path}, row group {self.group}"
 
+    @property
+    def text_labels(self) -> Any:
+        """The labels if they are texts; of numbers not a byte is read."""
+        if self.labels is None or not any(kind in self.labels.dtype for kind in ("string", "binary", "dictionary")):
+            return None
+        return self.labels.values(read_table(self.path, self.labels.columns, self.group), self.location)
+
     def read(self) -> Block:
         table = read_table(self.path, self.columns, self.group)
         labels = None if self.labels is None else self.labels.values(table, self.location)

@@ -38,13 +38,13 @@ def open_safetensors(path: Path, _names: Names) -> StoredFile:
 
 
 def _texts(value: str) -> Any:
-    """An array of texts that ``write_safetensors`` wrote to the header; None for other entries of it."""
+    """An array of texts, or names that are whole numbers, that a writer put into the header; None for other entries of it."""
     try:
         values = json.loads(value)
     except ValueError:
         return None
-    is_texts = isinstance(values, list) and values and all(isinstance(text, str) for text in values)
-    return np.asarray(values) if is_texts else None
+    is_one_kind = isinstance(values, list) and any(all(type(one) is kind for one in values) for kind in (str, int))
+    return np.asarray(values) if is_one_kind and values else None
 
 
 def _array(path: Path, name: str, entry: Mapping[str, Any], start: int) -> StoredArray:
