@@ -19,7 +19,7 @@ from rhocal.errors import FileError, InputError, one_line
 from rhocal.profile.curve_table import Table
 from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses
 from rhocal.profile.plan import ALL_NAMES, RINGS
-from rhocal.profile.profile import Profile
+from rhocal.profile.profile import TOP_K, Profile
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -83,13 +83,15 @@ def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
     n = len(np.atleast_1d(tensors["top"]))
     vectors = dict.fromkeys(("top", "label_gap", "labels", "predicted", "weights"), (n,))
     nodes = {"logits": (n, n_classes)} if "logits" in tensors else {f"ring {ring}": (15, n) for ring in RINGS}
-    for name, shape in {**vectors, **nodes}.items():
+    rows = {"kept base": (3, n), "kept largest": (min(TOP_K, n_classes), n)}
+    kept = {name: rows.get(name, (n,)) for name in tensors if name.startswith("kept ")}
+    for name, shape in {**vectors, **nodes, **kept}.items():
         if np.shape(tensors[name]) != shape or not n:
             raise FileError(f"damaged, {name} has shape {np.shape(tensors[name])} instead of {shape}")
     for name, value in tensors.items():
         array, is_column = np.asarray(value), name in {"labels", "predicted"}
-        if array.dtype.kind != ("i" if is_column else "f") or array.shape[-1:] not in {(n,), (n_classes,)}:
-            raise FileError(f"damaged, {name} has type {array.dtype} and shape {array.shape}")
+        if array.dtype.kind != ("i" if is_column else "f") or name not in {*vectors, *nodes, *kept}:
+            raise FileError(f"damaged, {name} has type {array.dtype}, or is no number of a profile")
         if not np.isfinite(array).all() or (is_column and not ((array >= 0) & (array < n_classes)).all()):
             raise FileError(f"damaged, {name} has values that are not finite, or no classes")
     if (tensors["weights"] < 0).any() or not tensors["weights"].any():
