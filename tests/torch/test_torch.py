@@ -1,4 +1,4 @@
-"""PyTorch: modules, calibration from a loader, losses, metrics in one and two processes."""
+"""PyTorch: modules, losses, metrics in one and two processes."""
 
 import io
 import subprocess
@@ -8,8 +8,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
 from helpers import synthetic
@@ -20,7 +18,7 @@ from rhocal.metrics import METRICS
 from rhocal.objectives import OBJECTIVES
 from rhocal.profile.passes import FIVE, ArrayPasses
 from rhocal.profile.profile import Profile
-from rhocal.torch import CalibrationLoss, calibrate, collect
+from rhocal.torch import CalibrationLoss
 from rhocal.torch.device import on_device
 from rhocal.torch.metrics import CalibrationMetric
 from rhocal.torch.passes import TensorPasses
@@ -221,75 +219,6 @@ def test_scores_on_a_device_are_validated_there(data, monkeypatch):
     of_logs = profile_of(probs.log(), data[1], kind="log_probs")
     np.testing.assert_allclose(of_logs.top, probs.log().max(dim=1).values, rtol=1e-6)
     np.testing.assert_array_equal(profile_of(torch.tensor(data[0][:, 1]), data[1] % 2).n_classes, 2)
-
-
-# A model and its loader -----------------------------------------------------------------------------------------------
-
-
-class Net(nn.Module):
-    """Gives its input back, as logits; the batch norm shows whether eval mode was kept."""
-
-    def __init__(self, m):
-        super().__init__()
-        self.norm, self.weight = nn.BatchNorm1d(m), nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        assert not self.norm.training
-        assert not torch.is_grad_enabled()
-        return x * self.weight
-
-
-def test_calibrate_a_classifier_and_leave_it_as_it_was(data):
-    logits, labels = (torch.tensor(array) for array in data)
-    model = Net(5).train()
-    model.norm.eval()  # a frozen part stays frozen
-    calibrated = calibrate(
-        model, DataLoader(TensorDataset(logits, labels), batch_size=64), "temperature", objective="brier"
-    )
-    want = rhocal.TemperatureScaling(objective="brier").fit(*data)
-    assert calibrated.fitted.temperature_ == pytest.approx(want.temperature_)
-    assert model.training
-    assert not model.norm.training
-    np.testing.assert_allclose(calibrated.predict_proba(logits), want.predict_proba(data[0]), atol=1e-6)
-    with torch.no_grad():
-        np.testing.assert_allclose(calibrated(logits).softmax(-1), want.predict_proba(data[0]), atol=1e-6)
-    assert {"calibrator.temperature", "model.weight"} <= set(calibrated.state_dict())
-
-
-def test_images_and_tokens(data):
-    logits, labels = (torch.tensor(array) for array in data)
-    images, marks = logits.reshape(6, 10, 10, 5).movedim(-1, 1), labels.reshape(6, 10, 10).clone()
-    marks[:, 0] = 255
-    kept = (marks != 255).reshape(-1).numpy()
-    want = rhocal.TemperatureScaling().fit(data[0][kept], data[1][kept]).temperature_
-    model = Net(5).eval()
-    loader = DataLoader(TensorDataset(images, marks), batch_size=4)
-    seg = calibrate(model, loader, "temperature", class_axis=1, ignore_index=255)
-    assert seg.fitted.temperature_ == pytest.approx(want)
-    assert seg.predict_proba(images).shape == images.shape
-    tokens = {"x": logits.reshape(6, 100, 5), "labels": labels.reshape(6, 100).clone()}
-    tokens["labels"][:, :10] = -100
-    seen, said = collect(model, [tokens])
-    assert seen.shape == (540, 5)
-    assert (said >= 0).all()
-    assert len(collect(model, [tokens, tokens], max_samples=700)[0]) == 700
-    with pytest.raises(InputError, match="say class_axis=1"):
-        calibrate(model, loader, "temperature")
-
-
-def test_batches_that_are_not_understood(data):
-    model = Net(5).eval()
-    with pytest.raises(InputError, match="pass step="):
-        collect(model, [torch.tensor(data[0])])
-    with pytest.raises(InputError, match="no 'labels'"):
-        collect(model, [{"x": torch.tensor(data[0])}])
-    with pytest.raises(InputError, match="gave no samples"):
-        collect(model, [])
-    with pytest.raises(InputError, match="a calibrator already"):
-        calibrate(model, [], rhocal.TemperatureScaling(), objective="nll")
-    step = lambda m, batch: (m(batch[0]), batch[1])  # noqa: E731
-    seen, _ = collect(model, [(torch.tensor(data[0]), torch.tensor(data[1]), "name")], step=step)
-    assert len(seen) == 600
 
 
 # Losses ---------------------------------------------------------------------------------------------------------------

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from rhocal.calibrators import Calibrator, calibrator
@@ -18,24 +22,37 @@ if TYPE_CHECKING:
 
 
 class Calibrated(nn.Module):
-    """A model followed by its calibrator. ``forward`` gives calibrated logits, ``predict_proba`` probabilities."""
+    """A model followed by its calibrator. ``forward`` gives what the model gives, with calibrated logits.
 
-    def __init__(self, model: nn.Module, fitted: Calibrator, *, class_axis: int = -1) -> None:
+    A tensor becomes a tensor; of an output with ``logits`` (a dictionary, or the output of a Hugging Face model) only they
+    change. ``predict_proba`` gives probabilities. ``get_logits`` finds the logits in other outputs.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        fitted: Calibrator,
+        *,
+        class_axis: int = -1,
+        get_logits: Callable[[Any], Tensor] | None = None,
+    ) -> None:
         super().__init__()
+        self.get_logits = get_logits
         self.model = model
         self.calibrator = fitted.to_torch(class_axis=class_axis)
         self.probs = fitted.to_torch(output="probs", class_axis=class_axis)
         self.fitted = fitted
 
-    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
-        """Calibrated logits."""
-        out: Tensor = self.calibrator(logits_of(self.model(*inputs, **keywords)))
-        return out
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        """What the model gives, with calibrated logits."""
+        output = self.model(*inputs, **keywords)
+        calibrated = self.calibrator(logits_of(output, self.get_logits))
+        return with_logits(output, calibrated) if self.get_logits is None else calibrated
 
     def predict_proba(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Calibrated probabilities, in eval mode and without gradients."""
         with evaluating(self.model), torch.no_grad():
-            out: Tensor = self.probs(logits_of(self.model(*inputs, **keywords)))
+            out: Tensor = self.probs(logits_of(self.model(*inputs, **keywords), self.get_logits))
         return out
 
 
@@ -49,6 +66,7 @@ def calibrate(
     device: torch.device | str | None = None,
     max_samples: int | None = None,
     step: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] | None = None,
+    get_logits: Callable[[Any], Tensor] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Calibrated:
@@ -58,7 +76,8 @@ def calibrate(
     ----------
     model, loader
         Batches are ``(inputs, labels)``, or dictionaries with ``labels`` whose other entries are the model's arguments. The
-        model gives logits, or something with ``.logits``. It is left in the mode (train or eval) it was in.
+        model gives logits, or something with ``.logits`` or ``["logits"]``. It is left in the mode (train or eval) it was in.
+        In a group of processes (``torch.distributed``) every process runs its own share, and all fit on the logits of all.
     method
         The name of a method with its ``options``, or a calibrator.
     class_axis
@@ -71,6 +90,8 @@ def calibrate(
         Stop collecting after this many (25,000 tokens of a vocabulary of 128,000 are 13 GB).
     step
         ``step(model, batch)`` → logits and labels, for loops of any other form.
+    get_logits
+        ``get_logits(output)`` → logits, for models that give anything else; the calibrated model uses it as well.
     progress
         Show a counter on the terminal.
     """
@@ -78,8 +99,9 @@ def calibrate(
         raise InputError(f"options {', '.join(options)} go with the name of a method; this is a calibrator already")
     fitted = method if isinstance(method, Calibrator) else calibrator(method, **options)
     spec: dict[str, Any] = {"class_axis": class_axis, "ignore_index": ignore_index, "max_samples": max_samples}
-    logits, labels = collect(model, loader, device=device, step=step, progress=progress, **spec)
-    return Calibrated(model, fitted.fit(logits, labels), class_axis=class_axis).to(_device_of(model, device))
+    logits, labels = collect(model, loader, device=device, step=step, get_logits=get_logits, progress=progress, **spec)
+    calibrated = Calibrated(model, fitted.fit(logits, labels), class_axis=class_axis, get_logits=get_logits)
+    return calibrated.to(_device_of(model, device))
 
 
 def collect(
@@ -91,10 +113,11 @@ def collect(
     device: torch.device | str | None = None,
     max_samples: int | None = None,
     step: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] | None = None,
+    get_logits: Callable[[Any], Tensor] | None = None,
     progress: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Logits (n_samples × n_classes) and labels on the CPU; arguments as in ``calibrate``."""
-    where, run = _device_of(model, device), step or plain_step
+    """Logits (n_samples × n_classes) and labels on the CPU, of all processes of a group; arguments as in ``calibrate``."""
+    where, run = _device_of(model, device), step or partial(plain_step, get_logits=get_logits)
     batches: list[tuple[Tensor, Tensor]] = []
     n_samples = 0
     with evaluating(model), torch.inference_mode(), _counter(progress) as show:
@@ -106,32 +129,64 @@ def collect(
             show(len(batches), n_samples)
             if max_samples is not None and n_samples >= max_samples:
                 break
-    if not n_samples:
+    batches = [batch for share in _all_processes(batches) for batch in share]
+    if not sum(len(flat) for _, flat in batches):
         raise InputError("loader gave no samples with a label; calibration needs held-out data")
-    return torch.cat([rows for rows, _ in batches])[:max_samples], torch.cat([flat for _, flat in batches])[
-        :max_samples
-    ]
+    logits, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return logits[:max_samples], labels[:max_samples]
 
 
-def plain_step(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+def _all_processes(batches: list[tuple[Tensor, Tensor]]) -> list[list[tuple[Tensor, Tensor]]]:
+    """The batches of every process of a group, in the order of their ranks: a fit on one share would differ from the others."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return [batches]
+    shares: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, batches)
+    return shares
+
+
+def plain_step(
+    model: nn.Module, batch: Any, get_logits: Callable[[Any], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Logits and labels of a batch in one of the usual forms."""
     if isinstance(batch, dict):
         if "labels" not in batch:
             raise InputError(f"a batch has no 'labels' (it has {', '.join(map(str, batch))}); pass step=")
-        return logits_of(model(**{key: value for key, value in batch.items() if key != "labels"})), batch["labels"]
+        inputs = {key: value for key, value in batch.items() if key != "labels"}
+        return logits_of(model(**inputs), get_logits), batch["labels"]
     if isinstance(batch, list | tuple) and len(batch) >= 2:
-        return logits_of(model(*batch[:-1])), batch[-1]
+        return logits_of(model(*batch[:-1]), get_logits), batch[-1]
     raise InputError(f"a batch is (inputs, labels) or a dictionary with labels; got {type(batch).__name__}; pass step=")
 
 
-def logits_of(output: Any) -> Tensor:
-    """What a model gave, or its ``.logits``."""
-    logits = getattr(output, "logits", output)
+def logits_of(output: Any, get_logits: Callable[[Any], Tensor] | None = None) -> Tensor:
+    """What a model gave, or its ``logits``."""
+    logits: Any
+    if get_logits is not None:
+        logits = get_logits(output)
+    else:
+        logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise InputError(
-            f"the model gave {type(output).__name__}, not logits; pass step= that returns logits and labels"
+            f"the model gave {type(output).__name__}, not logits; pass get_logits=, which takes the output and returns them"
         )
     return logits
+
+
+def with_logits(output: Any, logits: Tensor) -> Any:
+    """What a model gave, with other logits."""
+    if isinstance(output, Tensor):
+        return logits
+    if isinstance(output, tuple):  # a named one: it has logits
+        return output._replace(logits=logits)  # type: ignore[attr-defined]
+    if is_dataclass(output) and not isinstance(output, dict):
+        return replace(output, logits=logits)  # type: ignore[type-var]
+    new = copy(output)
+    if isinstance(new, dict):
+        new["logits"] = logits
+    else:
+        new.logits = logits
+    return new
 
 
 @contextmanager

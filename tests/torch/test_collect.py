@@ -1,0 +1,198 @@
+"""From a model and its loader to a calibrated model: batches, outputs of any form, saving, several processes."""
+
+import io
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.registry import CALIBRATORS, calibrator
+from rhocal.errors import InputError
+from rhocal.torch import Calibrated, calibrate, collect
+
+
+@pytest.fixture(scope="module")
+def data():
+    logits, labels = synthetic(600, 5, seed=1)
+    return logits.astype(np.float32), labels
+
+
+class Net(nn.Module):
+    """Gives its input back, as logits; the batch norm shows whether eval mode was kept."""
+
+    def __init__(self, m):
+        super().__init__()
+        self.norm, self.weight = nn.BatchNorm1d(m), nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        assert not self.norm.training
+        assert not torch.is_grad_enabled()
+        return x * self.weight
+
+
+def test_calibrate_a_classifier_and_leave_it_as_it_was(data):
+    logits, labels = (torch.tensor(array) for array in data)
+    model = Net(5).train()
+    model.norm.eval()  # a frozen part stays frozen
+    calibrated = calibrate(
+        model, DataLoader(TensorDataset(logits, labels), batch_size=64), "temperature", objective="brier"
+    )
+    want = rhocal.TemperatureScaling(objective="brier").fit(*data)
+    assert calibrated.fitted.temperature_ == pytest.approx(want.temperature_)
+    assert model.training
+    assert not model.norm.training
+    np.testing.assert_allclose(calibrated.predict_proba(logits), want.predict_proba(data[0]), atol=1e-6)
+    with torch.no_grad():
+        np.testing.assert_allclose(calibrated(logits).softmax(-1), want.predict_proba(data[0]), atol=1e-6)
+    assert {"calibrator.temperature", "model.weight"} <= set(calibrated.state_dict())
+
+
+def test_images_and_tokens(data):
+    logits, labels = (torch.tensor(array) for array in data)
+    images, marks = logits.reshape(6, 10, 10, 5).movedim(-1, 1), labels.reshape(6, 10, 10).clone()
+    marks[:, 0] = 255
+    kept = (marks != 255).reshape(-1).numpy()
+    want = rhocal.TemperatureScaling().fit(data[0][kept], data[1][kept]).temperature_
+    model = Net(5).eval()
+    loader = DataLoader(TensorDataset(images, marks), batch_size=4)
+    seg = calibrate(model, loader, "temperature", class_axis=1, ignore_index=255)
+    assert seg.fitted.temperature_ == pytest.approx(want)
+    assert seg.predict_proba(images).shape == images.shape
+    tokens = {"x": logits.reshape(6, 100, 5), "labels": labels.reshape(6, 100).clone()}
+    tokens["labels"][:, :10] = -100
+    seen, said = collect(model, [tokens])
+    assert seen.shape == (540, 5)
+    assert (said >= 0).all()
+    assert len(collect(model, [tokens, tokens], max_samples=700)[0]) == 700
+    with pytest.raises(InputError, match="say class_axis=1"):
+        calibrate(model, loader, "temperature")
+
+
+def test_batches_that_are_not_understood(data):
+    model = Net(5).eval()
+    with pytest.raises(InputError, match="pass step="):
+        collect(model, [torch.tensor(data[0])])
+    with pytest.raises(InputError, match="no 'labels'"):
+        collect(model, [{"x": torch.tensor(data[0])}])
+    with pytest.raises(InputError, match="gave no samples"):
+        collect(model, [])
+    with pytest.raises(InputError, match="a calibrator already"):
+        calibrate(model, [], rhocal.TemperatureScaling(), objective="nll")
+    step = lambda m, batch: (m(batch[0]), batch[1])  # noqa: E731
+    seen, _ = collect(model, [(torch.tensor(data[0]), torch.tensor(data[1]), "name")], step=step)
+    assert len(seen) == 600
+
+
+# Outputs of models ----------------------------------------------------------------------------------------------------
+
+
+class ModelOutput(OrderedDict):
+    """As Hugging Face has it: entries are attributes too."""
+
+    def __getattr__(self, name):
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    logits: Tensor
+    loss: float
+
+
+Named = namedtuple("Named", ["loss", "logits"])  # noqa: PYI024 - as models have it
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda x: {"loss": 1.0, "logits": x},
+        lambda x: ModelOutput(loss=1.0, logits=x),
+        lambda x: Frozen(x, 1.0),
+        lambda x: Named(1.0, x),
+    ],
+    ids=["dict", "hugging-face", "dataclass", "namedtuple"],
+)
+def test_outputs_keep_their_form_and_get_calibrated_logits(output, data):
+    class Model(nn.Module):
+        def forward(self, x):
+            return output(x)
+
+    logits, labels = (torch.tensor(array) for array in data)
+    calibrated = calibrate(Model(), [(logits, labels)], "temperature")
+    want = rhocal.TemperatureScaling().fit(*data).predict_proba(data[0])
+    out = calibrated(logits)
+    assert type(out) is type(output(logits))
+    found = out["logits"] if isinstance(out, dict) else out.logits
+    np.testing.assert_allclose(found.softmax(-1), want, atol=1e-6)
+    assert (out["loss"] if isinstance(out, dict) else out.loss) == 1.0
+    np.testing.assert_allclose(calibrated.predict_proba(logits), want, atol=1e-6)
+
+
+def test_get_logits_finds_them_in_the_fit_and_afterwards(data):
+    class Model(nn.Module):
+        def forward(self, x):
+            return {"heads": [x, 2 * x]}
+
+    logits, labels = (torch.tensor(array) for array in data)
+    with pytest.raises(InputError, match="get_logits="):
+        calibrate(Model(), [(logits, labels)], "temperature")
+    calibrated = calibrate(Model(), [(logits, labels)], "temperature", get_logits=lambda out: out["heads"][1])
+    want = rhocal.TemperatureScaling().fit(2 * data[0], data[1])
+    np.testing.assert_allclose(calibrated(logits).softmax(-1), want.predict_proba(2 * data[0]), atol=1e-6)
+    np.testing.assert_allclose(calibrated.predict_proba(logits), want.predict_proba(2 * data[0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [name for name in CALIBRATORS if calibrator(name).is_portable])
+def test_a_calibrated_model_is_saved_whole(method, data):
+    calibrated = Calibrated(nn.Linear(5, 5), calibrator(method).fit(data[0][:200], data[1][:200])).eval()
+    stored = io.BytesIO()
+    torch.save(calibrated, stored)
+    stored.seek(0)
+    x = torch.tensor(data[0][:20], dtype=torch.float32)
+    with torch.no_grad():
+        for again in (pickle.loads(pickle.dumps(calibrated)), torch.load(stored, weights_only=False)):  # noqa: S301
+            torch.testing.assert_close(again(x), calibrated(x), rtol=0, atol=0)
+
+
+# Several processes ----------------------------------------------------------------------------------------------------
+
+
+DDP = """
+import sys, torch
+import torch.distributed as dist
+from torch import nn
+from rhocal.torch import calibrate
+rank, store = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+logits, labels = torch.load(sys.argv[3], weights_only=True)
+mine = slice(0, 150) if rank == 0 else slice(150, None)
+print(calibrate(nn.Identity(), [(logits[mine], labels[mine])], "temperature").fitted.temperature_)
+dist.destroy_process_group()
+"""
+
+
+def test_every_process_of_a_group_fits_on_the_logits_of_all(tmp_path, data):
+    torch.save(tuple(torch.tensor(array) for array in data), tmp_path / "data.pt")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", DDP, str(rank), str(tmp_path / "store"), str(tmp_path / "data.pt")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    out = [process.communicate(timeout=100) for process in started]
+    want = rhocal.TemperatureScaling().fit(*data).temperature_
+    for (printed, errors), process in zip(out, started, strict=True):
+        assert process.returncode == 0, errors
+        assert float(printed.split()[-1]) == pytest.approx(want, rel=1e-12)
