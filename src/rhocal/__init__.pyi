@@ -21,6 +21,7 @@ from rhocal.calibrators.binary.platt import PlattScaling as PlattScaling
 from rhocal.calibrators.binary.quadratic import QuadraticCalibration as QuadraticCalibration
 from rhocal.calibrators.binary.spline import SplineCalibration as SplineCalibration
 from rhocal.calibrators.binary.venn_abers import VennAbers as VennAbers
+from rhocal.calibrators.cascade.cascade import Cascade as Cascade
 from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain as Chain
 from rhocal.calibrators.compose.ensemble import Average as Average
@@ -79,6 +80,7 @@ __all__ = [
     "BayesianBinning",
     "BetaCalibration",
     "Brier",
+    "Cascade",
     "Chain",
     "CrossFitted",
     "EnsembleTemperatureScaling",

@@ -109,11 +109,24 @@ def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
     them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so that the order in
     which they come changes nothing.
     """
-    profile = search.profile
-    keys = sort_keys(search)
+    return rank_codes(sort_keys(search), search.profile.weights, n_folds)
+
+
+def confidence_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
+    """The same by confidence alone; the label distinguishes only samples that are equal otherwise.
+
+    In folds that all have the same share of every class, the share of a class in the calibration set looks exact: with few
+    samples per class a map of single classes would fit its noise, and held-out samples would confirm it.
+    """
+    label, correct, confidence, label_gap, mean_gap, predicted = sort_keys(search)
+    return rank_codes([confidence, mean_gap, predicted, label_gap, label, correct], search.profile.weights, n_folds)
+
+
+def rank_codes(keys: list[Vector], weights: Vector, n_folds: int) -> NDArray[np.intp]:
+    """The fold of every sample: its rank by some keys, the first key first, counted round."""
     order = np.lexsort(keys[::-1])
-    order = order[profile.weights[order] > 0]
-    codes = np.zeros(profile.n_samples, np.intp)
+    order = order[weights[order] > 0]
+    codes = np.zeros(len(weights), np.intp)
     if len(order):
         is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
         n_copies = np.bincount(np.cumsum(is_first) - 1)

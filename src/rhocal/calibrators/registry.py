@@ -16,7 +16,7 @@ from rhocal.errors import InputError
 if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
 
-PACKAGES = ("scale", "linear", "binary", "order", "compose")
+PACKAGES = ("scale", "linear", "binary", "order", "compose", "cascade")
 """Where the paths below begin; any other path is that of a module outside ``rhocal.calibrators``."""
 
 
@@ -130,6 +130,7 @@ METHODS = (
         "Mean of the probabilities of field and svs",
         {"calibrators": ("field", "svs")},
     ),
+    Method("cascade", "cascade.cascade:Cascade", "Shared stages for all classes, cross-fitted steps for single ones"),
     Method("platt", "binary.platt:PlattScaling", "A logistic function of the log-odds of each class"),
     Method("beta", "binary.beta:BetaCalibration", "Two slopes and a bias for the log-odds of each class"),
     Method("quadratic", "binary.quadratic:QuadraticCalibration", "A parabola in the log-odds of each class"),

@@ -1,0 +1,179 @@
+"""The cascade as a family."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.base import Calibrator, fit_validated
+from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade, in_data_order
+from rhocal.calibrators.cascade.scores import base_scores
+from rhocal.calibrators.cascade.shared import SharedWeights, shared_stage
+from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.folds import Folds
+from rhocal.calibrators.guard import score_rows, scored_folds
+from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
+from rhocal.calibrators.map import Map, part
+from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.numerics.special import Vector
+from rhocal.optimize import Solution
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.ops import Ops, Parameters, Value
+
+MIN_SAMPLES = 500
+"""With fewer samples the steps are noise, and a chain is fitted instead."""
+
+X_FEATURES = ("x_mean", "x_sd")
+DIRECTION_FEATURES = ("direction_mean", "direction_sd")
+KERNEL_FEATURES = (*X_FEATURES, "x_low", "x_high", "landmarks", "landmark_squares", "width")
+FEATURES_OF: dict[Kind, tuple[str, ...]] = {
+    "bias": (), "slope": X_FEATURES, "matrix": DIRECTION_FEATURES, "tail": DIRECTION_FEATURES, "kernel": KERNEL_FEATURES,
+}  # fmt: skip
+"""The numbers of ``StepFeatures`` that each kind of step needs."""
+FEATURE_NAMES = tuple(dict.fromkeys((*DIRECTION_FEATURES, *KERNEL_FEATURES)))
+
+
+@dataclass(eq=False, repr=False)
+class Cascade(Calibrator):
+    """Shared stages for all classes alike, and cross-fitted steps for single classes in between. It may change the decision.
+
+    x = log((1 − ε)·softmax(βz) + ε/m) → shared stage → + b + s∘x + A·d + tail∘(B·d) + C·kernel(x) → shared stage. The steps are
+    taken greedily, while they gain on samples held out. Below 500 samples ``sms:field`` is fitted instead, as for a calibration
+    set on which all logits are equal.
+
+    Parameters
+    ----------
+    exchangeable
+        Whether columns are options without a meaning of their own, as in multiple choice: shared stages alone are fitted.
+    min_samples
+        Weight of the samples below which ``sms:field`` is fitted instead.
+
+    Attributes
+    ----------
+    fallback_
+        The calibrator that is used instead, if there is one, in a list; empty otherwise.
+    scale_, mix_
+        β and ε.
+    bias_, slope_, matrix_, tail_, kernel_
+        The sums of the steps of each kind; without rows if none was taken.
+    """
+
+    name = "cascade"
+    keeps_decision = False
+
+    _: KW_ONLY
+    exchangeable: bool = False
+    min_samples: float = option(MIN_SAMPLES, minimum=0)
+
+    fallback_ = Fitted[list[Calibrator]]("calibrator")
+    scale_ = Fitted[float]()
+    mix_ = Fitted[float]()
+    first_context_ = Fitted[Vector]()
+    first_weights_ = Fitted[Vector]()
+    last_context_ = Fitted[Vector]()
+    last_weights_ = Fitted[Vector]()
+    bias_ = Fitted[Vector]()
+    slope_ = Fitted[Vector]()
+    matrix_ = Fitted[Vector]()
+    tail_ = Fitted[Vector]()
+    kernel_ = Fitted[Vector]()
+    x_mean_ = Fitted[Vector]()
+    x_sd_ = Fitted[float]()
+    direction_mean_ = Fitted[Vector]()
+    direction_sd_ = Fitted[float]()
+    x_low_ = Fitted[Vector]()
+    x_high_ = Fitted[Vector]()
+    landmarks_ = Fitted[Vector]()
+    landmark_squares_ = Fitted[Vector]()
+    width_ = Fitted[float]()
+
+    def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        profile = Profile.from_predictions(data)
+        if profile.total_weight < self.min_samples or profile.spread == 0:
+            return self._fit_fallback(data)
+        search = ScaleSearch.from_profile(profile)
+        fit = fit_cascade(data, search, exchangeable=self.exchangeable)
+        codes = np.zeros(data.n_samples, np.intp)
+        codes[fit.folds.order] = fit.folds.folds
+        folds = Folds.from_codes(codes, profile.weights, np.arange(data.n_samples))
+        outputs = {self.label: in_data_order(fit, data)}
+        held_out = score_rows(self.label, data, scored_folds(folds), outputs=outputs) if folds else None
+        stages = [row for row in fit.trials if "stage" in row]
+        return self._new_map(**fitted_numbers(fit)), Solution(
+            "nll",
+            stages[-1]["nll"],
+            all(row["converged"] for row in stages),
+            sum(row["passes"] for row in stages),
+            trials=fit.trials,
+            held_out=held_out,
+        )
+
+    def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
+        """A chain for few samples; for exchangeable columns a scale."""
+        name = "field" if self.exchangeable else "sms:field" if data.n_classes <= MAX_SEARCHED_CLASSES else "svs:field"
+        chosen = fit_validated(unfitted(name), data, kind="logits")
+        return self._fallback_map(chosen, data), chosen.solution_
+
+    @property
+    def is_guarded(self) -> bool:
+        return True
+
+    def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
+        empty = {name.removesuffix("_"): np.zeros(0) for name in self.parameters}
+        return self._new_map(fallback=[reference], **empty)
+
+    def _map(self, *, fallback: Sequence[Calibrator], **numbers: Any) -> Map:
+        if fallback:
+            return fallback[0].map_
+        return Map(cascade, map_parameters(numbers, len(self.classes_)), is_wide=True)
+
+
+def fitted_numbers(fit: CascadeFit) -> dict[str, Any]:
+    """The fitted attributes; arrays in double precision, empty where a part was not used."""
+    (first_context, first_weights), (last_context, last_weights) = fit.first.arrays, fit.last.arrays
+    needed = {name for kind in fit.steps for name in FEATURES_OF[kind]}
+    features = {name: fit.features[name] if name in needed else np.zeros(0) for name in FEATURE_NAMES}
+    steps: dict[str, Any] = {kind: np.asarray(fit.steps.get(kind, np.zeros(0)), np.float64) for kind in KINDS}
+    return {
+        "fallback": [],
+        "scale": fit.scale,
+        "mix": fit.mix,
+        "first_context": first_context,
+        "first_weights": first_weights,
+        "last_context": last_context,
+        "last_weights": last_weights,
+        **features,
+        **steps,
+    }
+
+
+def map_parameters(numbers: dict[str, Any], n_classes: int) -> dict[str, Any]:
+    """The parameters of ``cascade``; parts without numbers are left out."""
+    common = {"scale": np.array(numbers["scale"]), "mix": np.array(numbers["mix"]), "n_classes": float(n_classes)}
+    stages: dict[str, Any] = {}
+    for name in ("first", "last"):
+        stage = SharedWeights.from_arrays(numbers[f"{name}_context"], numbers[f"{name}_weights"])
+        stages |= {f"{name}.{parameter}": value for parameter, value in stage.parameters.items()}
+    used = {name: np.asarray(numbers[name]) for name in (*FEATURE_NAMES, *KINDS) if np.size(numbers[name])}
+    return {**common, **stages, **used, "steps": tuple(kind for kind in KINDS if kind in used)}
+
+
+def cascade(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """The formula: base, shared stage, steps, shared stage."""
+    common = {name: parameters[name] for name in ("scale", "mix", "n_classes")}
+    scores = base_scores(ops, parameters, logits)
+    first, last = ({**common, **part(parameters, stage)} for stage in ("first", "last"))
+    u = shared_stage(ops, first, scores.log_norm, scores.is_top, scores.log_probs)
+    if parameters["steps"]:
+        steps = {kind: parameters[kind] for kind in parameters["steps"]}
+        u = u + step_logits(ops, steps, StepFeatures(ops, parameters, scores))
+    return shared_stage(ops, last, scores.log_norm, None, u)

@@ -1,0 +1,101 @@
+"""The fit of a cascade: base, shared stage, steps, and a shared stage on the outputs of the models out of fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.cascade.candidates import feature_parameters
+from rhocal.calibrators.cascade.evidence import fit_shared
+from rhocal.calibrators.cascade.rounds import FoldModels, take_steps
+from rhocal.calibrators.cascade.samples import Samples
+from rhocal.calibrators.cascade.shared import shared_stage
+from rhocal.optimize.blas import single_threaded_blas
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.cascade.samples import Block
+    from rhocal.calibrators.cascade.shared import SharedWeights
+    from rhocal.calibrators.cascade.steps import Steps
+    from rhocal.calibrators.scale.scale_search import ScaleSearch
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats
+
+N_FOLDS, N_FOLDS_MANY = 10, 5
+"""Folds of few samples or few classes, and of many."""
+
+FEW_CLASSES, FEW_SAMPLES = 30, 3_000
+"""Up to so many classes, or below so many samples with at most ``MANY_CLASSES`` classes, there are ten folds."""
+
+MANY_CLASSES = 300
+
+
+@dataclass(frozen=True, eq=False)
+class CascadeFit:
+    """A fitted cascade."""
+
+    scale: float
+    mix: float
+    first: SharedWeights
+    features: dict[str, Any]
+    """The numbers of ``StepFeatures``."""
+    steps: Steps
+    last: SharedWeights
+    trials: tuple[dict[str, Any], ...]
+    """A row for each stage and step."""
+    held_out: Floats
+    """Calibrated logits of every calibration sample by steps that were not fitted on it, in the order of the data."""
+    folds: Samples
+
+
+def n_folds_for(n_samples: float, n_classes: int) -> int:
+    """More folds where they are cheap or where samples are few."""
+    is_small = n_classes <= FEW_CLASSES or (n_samples < FEW_SAMPLES and n_classes <= MANY_CLASSES)
+    return N_FOLDS if is_small else N_FOLDS_MANY
+
+
+def fit_cascade(data: Predictions, search: ScaleSearch, *, exchangeable: bool) -> CascadeFit:
+    """Fit on validated data; with ``exchangeable`` without steps, which know classes."""
+    samples = Samples(data, search, n_folds_for(data.total_weight, data.n_classes))
+    with single_threaded_blas():
+        held_out = np.empty((len(samples.order), data.n_classes), samples.ops.dtype)
+
+        def fill(block: Block) -> None:
+            held_out[block.rows] = samples.scores(block).log_probs
+
+        samples.each(fill)
+        first, first_row = fit_shared(samples, held_out, has_top=True)
+        apply_stage(samples, first, held_out)
+        steps: Steps = {}
+        features: dict[str, Any] = {}
+        rows: list[dict[str, Any]] = []
+        if not exchangeable:
+            features = feature_parameters(samples, search)
+            models = FoldModels(samples, features, held_out)
+            rows = take_steps(models, features)
+            steps = models.steps[-1]
+        last, last_row = fit_shared(samples, held_out, has_top=False)
+        apply_stage(samples, last, held_out)
+    trials = ({"stage": "shared", **first_row}, *rows, {"stage": "shared, out of fold", **last_row})
+    parameters = samples.parameters
+    return CascadeFit(parameters["scale"], parameters["mix"], first, features, steps, last, trials, held_out, samples)
+
+
+def apply_stage(samples: Samples, stage: SharedWeights, logits: Floats) -> None:
+    """Apply a shared stage to logits in the order of the samples, in place."""
+    parameters = {**samples.parameters, **samples.cast(stage.parameters)}
+
+    def work(block: Block) -> None:
+        scores = samples.scores(block)
+        is_top = scores.is_top if stage.has_top else None
+        logits[block.rows] = shared_stage(samples.ops, parameters, scores.log_norm, is_top, logits[block.rows])
+
+    samples.each(work)
+
+
+def in_data_order(fit: CascadeFit, data: Predictions) -> Floats:
+    """The held-out logits of every sample of the data; those without weight keep their own."""
+    out = data.logits.astype(fit.held_out.dtype)
+    out[fit.folds.order] = fit.held_out
+    return out

@@ -1,0 +1,215 @@
+"""The cascade: its laws above the size from which it is fitted itself, its evidence, its guard and its exported forms."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.cascade.candidates import MAX_KERNEL_CLASSES, MAX_MATRIX_CLASSES
+from rhocal.calibrators.cascade.cascade import MIN_SAMPLES
+from rhocal.calibrators.cascade.evidence import SharedProblem
+from rhocal.calibrators.cascade.samples import Samples
+from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.data.predictions import Predictions
+from rhocal.errors import RhocalWarning
+from rhocal.profile.profile import Profile
+
+
+def biased(n=900, m=4, *, seed=0, dtype=np.float64):
+    """Over-confident logits whose classes are confused in one direction: a matrix, a kernel and biases gain."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(n, m)) * 1.5
+    p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    mixing = np.eye(m) + 0.3 * np.roll(np.eye(m), 1, axis=0)
+    return (2.5 * truth @ mixing + np.linspace(-1, 1, m)).astype(dtype), labels
+
+
+def fitted(logits, labels, weight=None, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        return rhocal.Cascade(**options).fit(logits, labels, weight)
+
+
+def steps(cal):
+    return [row["step"] for row in cal.solution_.trials if "step" in row]
+
+
+def nll(probs, labels):
+    return -np.log(probs[np.arange(len(labels)), labels]).mean()
+
+
+SIZES = [2, 4, MAX_KERNEL_CLASSES, MAX_KERNEL_CLASSES + 1]
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_order_of_samples_changes_nothing(m):
+    logits, labels = biased(m=m)
+    order = np.random.default_rng(0).permutation(len(labels))
+    a, b = fitted(logits, labels), fitted(logits[order], labels[order])
+    assert not a.fallback_
+    assert steps(a) == steps(b)
+    np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_renaming_of_classes_changes_nothing(m):
+    logits, labels = biased(m=m)
+    order = np.random.default_rng(1).permutation(m)
+    a, b = fitted(logits, labels), fitted(logits[:, order], np.argsort(order)[labels])
+    np.testing.assert_allclose(a.predict_proba(logits)[:, order], b.predict_proba(logits[:, order]), atol=2e-6)
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_weights_are_repetition(m):
+    logits, labels = biased(m=m)
+    times = np.random.default_rng(1).integers(0, 4, len(labels))
+    a = fitted(logits, labels, times)
+    b = fitted(np.repeat(logits, times, axis=0), np.repeat(labels, times))
+    np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)
+
+
+def test_a_shift_of_all_logits_of_a_sample_is_invisible():
+    logits, labels = biased()
+    shift = np.random.default_rng(0).normal(size=(len(logits), 1)) * 300
+    a, b = fitted(logits, labels), fitted(logits + shift, labels)
+    np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits + shift), atol=2e-6)
+
+
+def test_batch_cuts_are_invisible():
+    logits, labels = biased()
+    cal = fitted(logits, labels)
+    assert steps(cal)
+    cut = np.concatenate([cal.predict_proba(part) for part in np.array_split(logits, 7)])
+    np.testing.assert_array_equal(cut, cal.predict_proba(logits))
+
+
+def test_it_is_better_than_temperature_scaling_where_classes_are_confused():
+    logits, labels = biased(3000, 5)
+    test, test_labels = biased(5000, 5, seed=1)
+    cal = fitted(logits, labels)
+    temperature = rhocal.TemperatureScaling().fit(logits, labels)
+    assert nll(cal.predict_proba(test), test_labels) < nll(temperature.predict_proba(test), test_labels) - 0.05
+
+
+def test_held_out_logits_are_not_those_of_the_fit():
+    """The gain that the evidence shows must be one that new samples have."""
+    logits, labels = biased(1500, 20)
+    test, test_labels = biased(20_000, 20, seed=1)
+    cal = fitted(logits, labels)
+    shown = cal.solution_.held_out.nll["cascade"]
+    assert shown == pytest.approx(nll(cal.predict_proba(test), test_labels), rel=0.06)
+
+
+def test_the_evidence_has_a_row_for_each_stage_and_step():
+    cal = fitted(*biased(1500))
+    first, *rows, last = cal.solution_.trials
+    assert first["stage"] == "shared"
+    assert last["stage"] == "shared, out of fold"
+    assert rows
+    assert all(row["gain"] > 0 for row in rows)
+    assert np.all(np.diff([row["nll"] + row["brier"] for row in rows]) < 0)
+
+
+@pytest.mark.parametrize("n", [MIN_SAMPLES - 1, MIN_SAMPLES])
+def test_few_samples_are_fitted_by_a_chain(n):
+    cal = fitted(*biased(n))
+    assert [member.label for member in cal.fallback_] == (["sms:field"] if n < MIN_SAMPLES else [])
+
+
+def test_noise_takes_no_steps():
+    """Logits that are temperature-scaled truth have nothing that a step could learn."""
+    logits, labels = synthetic(4000, 6)
+    test, test_labels = synthetic(20_000, 6, seed=1)
+    cal, temperature = fitted(logits, labels), rhocal.TemperatureScaling().fit(logits, labels)
+    assert nll(cal.predict_proba(test), test_labels) < nll(temperature.predict_proba(test), test_labels) + 0.004
+
+
+def test_exchangeable_columns_have_no_positions():
+    logits, labels = biased(2000, 4)
+    cal = fitted(logits, labels, exchangeable=True)
+    assert not steps(cal)
+    order = np.array([2, 0, 3, 1])
+    np.testing.assert_allclose(cal.predict_proba(logits[:, order]), cal.predict_proba(logits)[:, order], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_difficult_scores_give_finite_probabilities(dtype):
+    logits, labels = biased(800, 4, dtype=dtype)
+    masked = logits.copy()
+    masked[::3, 3] = -6e4
+    labels_of_masked = np.where((labels == 3) & (masked[:, 3] < -1e4), 0, labels)
+    saturated = np.where(logits == logits.max(1, keepdims=True), dtype(60000), dtype(0))
+    absent = labels != 2
+    sets = {
+        "constant": (np.ones_like(logits), labels),
+        "equal rows": (np.repeat(logits[:1], 800, axis=0), labels),
+        "saturated": (saturated, labels),
+        "masked": (masked, labels_of_masked),
+        "absent class": (logits[absent], labels[absent]),
+        "one class": (logits, np.zeros_like(labels)),
+        "all correct": (logits, logits.argmax(1)),
+        "rounded": (np.round(logits), labels),
+    }
+    for name, (scores, marks) in sets.items():
+        probs = fitted(scores, marks).predict_proba(logits)
+        assert np.isfinite(np.log(np.maximum(probs, 1e-300))).all(), name
+        np.testing.assert_allclose(probs.astype(float).sum(1), 1, atol=3e-3 if dtype == np.float16 else 1e-6)
+
+
+def test_many_classes_take_no_matrix():
+    logits, labels = synthetic(1200, MAX_MATRIX_CLASSES + 1, dtype=np.float32)
+    cal = fitted(logits, labels)
+    assert not {"matrix", "tail", "kernel"} & set(steps(cal))
+    assert np.isfinite(cal.predict_proba(logits)).all()
+
+
+@pytest.mark.parametrize("has_top", [True, False])
+@pytest.mark.parametrize("m", [2, 5])
+def test_derivatives_of_the_shared_stage(m, has_top):
+    logits, labels = biased(600, m)
+    data = Predictions.from_arrays(logits, labels, weights=np.random.default_rng(0).random(600))
+    search = ScaleSearch.from_profile(Profile.from_predictions(data))
+    samples = Samples(data, search, 5)
+    offset = np.concatenate([samples.scores(block).log_probs for block in samples.blocks])
+    problem = SharedProblem(samples, offset, has_top=has_top)
+    rng = np.random.default_rng(1)
+    weights = 0.03 * rng.normal(size=sum(problem.sizes))
+    direction = rng.normal(size=len(weights))
+    h = 2e-3  # the values are sums of single-precision numbers
+    below, here, above = (problem.at(weights + step * direction) for step in (-h, 0, h))
+    assert (above.value - below.value) / (2 * h) == pytest.approx(here.gradient @ direction, rel=1e-2, abs=0.1)
+    slope = (above.gradient - below.gradient) / (2 * h)
+    np.testing.assert_allclose(here.hessian @ direction, slope, rtol=2e-2, atol=0.02 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize("m", [2, 4, MAX_KERNEL_CLASSES + 1])
+@pytest.mark.parametrize("exchangeable", [False, True])
+def test_every_form_gives_the_same_probabilities(m, exchangeable, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+    logits, labels = biased(1500, m, dtype=np.float32)
+    cal = fitted(logits, labels, exchangeable=exchangeable)
+    assert bool(steps(cal)) is not exchangeable
+    test = np.concatenate([biased(300, m, seed=1, dtype=np.float32)[0], 50 * logits[:20], np.zeros((2, m), np.float32)])
+    want = cal.predict_proba(test)
+    cal.save(tmp_path / "cascade.safetensors")
+    np.testing.assert_array_equal(rhocal.load(tmp_path / "cascade.safetensors").predict_proba(test), want)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, test), want, atol=1e-6)
+    np.testing.assert_allclose(cal.to_torch(output="probs")(torch.tensor(test)), want, atol=1e-6)
+    cal.to_onnx(tmp_path / "cascade.onnx")
+    session = ort.InferenceSession(str(tmp_path / "cascade.onnx"))
+    (got,) = session.run(None, {session.get_inputs()[0].name: test})
+    np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block(tmp_path):
+    logits, labels = biased(2000, 4, dtype=np.float32)
+    blocks = [(logits[k : k + 300], labels[k : k + 300]) for k in range(0, 2000, 300)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        streamed = rhocal.Cascade().fit(rhocal.stream(blocks))
+    np.testing.assert_allclose(streamed.predict_proba(logits), fitted(logits, labels).predict_proba(logits), atol=2e-6)
