@@ -9,6 +9,7 @@ import pytest
 
 import rhocal
 from helpers import as_parquet, run, synthetic
+from rhocal.data.label_columns import label_columns
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
@@ -148,3 +149,12 @@ def test_names_that_are_numbers_survive_every_output(tmp_path):
         run("apply", tmp_path / "c.safetensors", tmp_path / "x.npz", "-o", tmp_path / f"out{ending}")
         options = ("--kind", "probs", "--logits-name", "probs")
         assert accuracy(tmp_path / f"out{ending}", *options) == pytest.approx(right), ending
+
+
+def test_a_label_that_is_no_name_shows_that_labels_are_column_numbers():
+    names = np.array(["001", "002", "003"])
+    codes, kept = label_columns(np.array([0, 1, 2, 0]), names, 3)
+    np.testing.assert_array_equal(codes, [0, 1, 2, 0])
+    assert kept is names
+    with pytest.raises(InputError, match="unclear whether a label is the name of a column or its number"):
+        label_columns(np.array([1, 2, 1, 2]), names, 3)

@@ -90,16 +90,20 @@ def label_columns(
         labels = labels.astype(np.int64)
     by_number = names is None or names.dtype.kind in "US"  # a number is never one of the texts
     if by_number and labels.dtype.kind in "iu":
-        _refuse_numbers_as_names(names)
+        _refuse_numbers_as_names(names, labels)
         return _column_numbers(labels, m), names
     return _columns_by_name(labels, names, m)
 
 
-def _refuse_numbers_as_names(names: NDArray[Any] | None) -> None:
-    """Raise an error if names are texts of numbers other than those of the columns: a label 1 may mean either."""
+def _refuse_numbers_as_names(names: NDArray[Any] | None, labels: NDArray[Any]) -> None:
+    """Raise an error if names are texts of numbers other than those of the columns: a label 1 may mean either.
+
+    A label that is no name (0, where names count from 1) shows that labels are column numbers.
+    """
     if names is None or not all(NUMBER.fullmatch(name) for name in names.tolist()):
         return
-    if [name_key(name) for name in names.tolist()] != [str(k) for k in range(len(names))]:
+    known = [float(name) for name in names.tolist()]
+    if known != list(range(len(names))) and np.isin(labels, known).all():
         raise InputError(
             f"labels are whole numbers and classes are texts of numbers ({shown(names.tolist())}): unclear whether a label "
             "is the name of a column or its number; give classes as numbers, or labels as texts",
