@@ -1,6 +1,7 @@
 """The cascade: its laws above the size from which it is fitted itself, its evidence, its guard and its exported forms."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from rhocal.calibrators.cascade.evidence import SharedProblem
 from rhocal.calibrators.cascade.samples import Samples
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions
-from rhocal.errors import RhocalWarning
+from rhocal.errors import InputError, RhocalWarning
 from rhocal.profile.profile import Profile
 
 
@@ -206,10 +207,24 @@ def test_every_form_gives_the_same_probabilities(m, exchangeable, tmp_path):
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
-def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block(tmp_path):
+def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block():
     logits, labels = biased(2000, 4, dtype=np.float32)
     blocks = [(logits[k : k + 300], labels[k : k + 300]) for k in range(0, 2000, 300)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
         streamed = rhocal.Cascade().fit(rhocal.stream(blocks))
     np.testing.assert_allclose(streamed.predict_proba(logits), fitted(logits, labels).predict_proba(logits), atol=2e-6)
+
+
+def test_an_artifact_with_missing_parts_is_refused(tmp_path):
+    cal = fitted(*biased(1500, 4))
+    kind = steps(cal)[0]
+    for name, value in (("first_weights_", np.zeros(3)), ("last_context_", np.zeros(0)), ("scale_", np.zeros(0))):
+        broken = fitted(*biased(1500, 4))
+        vars(broken)["map_"] = replace(broken.map_, fitted={**broken.map_.fitted, name.removesuffix("_"): value})
+        with pytest.raises(InputError, match="cannot be saved"):
+            broken.save(tmp_path / "broken.safetensors")
+    needed = {"kernel": "landmarks", "matrix": "direction_mean", "tail": "direction_mean", "slope": "x_mean"}[kind]
+    vars(cal)["map_"] = replace(cal.map_, fitted={**cal.map_.fitted, needed: np.zeros(0)})
+    with pytest.raises(InputError, match="steps have the numbers that they need"):
+        cal.save(tmp_path / "broken.safetensors")

@@ -10,9 +10,10 @@ import numpy as np
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade, in_data_order
 from rhocal.calibrators.cascade.scores import base_scores
-from rhocal.calibrators.cascade.shared import SharedWeights, shared_stage
+from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
 from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import score_rows, scored_folds
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
@@ -24,7 +25,7 @@ from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
@@ -39,7 +40,36 @@ FEATURES_OF: dict[Kind, tuple[str, ...]] = {
     "bias": (), "slope": X_FEATURES, "matrix": DIRECTION_FEATURES, "tail": DIRECTION_FEATURES, "kernel": KERNEL_FEATURES,
 }  # fmt: skip
 """The numbers of ``StepFeatures`` that each kind of step needs."""
+STAGE_NAMES = ("mix", "first_context", "first_weights", "last_context", "last_weights")
 FEATURE_NAMES = tuple(dict.fromkeys((*DIRECTION_FEATURES, *KERNEL_FEATURES)))
+
+
+def _has_stages(fitted: Mapping[str, Any]) -> bool:
+    """Whether both stages are there and fit the number of classes; a fallback has none."""
+    if not np.size(fitted["scale"]):
+        return all(np.size(fitted[name]) == 0 for name in STAGE_NAMES)
+    n_context = n_context_columns(fitted["n_classes"])
+    for name, has_top in (("first", True), ("last", False)):
+        standard, weights = fitted[f"{name}_context"], fitted[f"{name}_weights"]
+        if standard.shape != (4, n_context) or len(weights) != sum(part_sizes(n_context, has_top=has_top)):
+            return False
+        low, high, _, sd = standard
+        if not ((low <= high) & (sd > 0)).all():
+            return False
+    return np.size(fitted["mix"]) == 1
+
+
+def _has_features(fitted: Mapping[str, Any]) -> bool:
+    """Whether the steps have their features, and a matrix a row for each of its inputs."""
+    used = [kind for kind in KINDS if np.size(fitted[kind])]
+    if used and not np.size(fitted["scale"]):
+        return False
+    matrices = [fitted[kind] for kind in ("matrix", "tail") if kind in used]
+    return (
+        all(np.size(fitted[name]) for kind in used for name in FEATURES_OF[kind])
+        and all(len(matrix) == fitted["n_classes"] + 1 for matrix in matrices)
+        and bool(np.all(fitted["x_low"] <= fitted["x_high"]))
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -74,27 +104,35 @@ class Cascade(Calibrator):
     exchangeable: bool = False
     min_samples: float = option(MIN_SAMPLES, minimum=0)
 
-    fallback_ = Fitted[list[Calibrator]]("calibrator")
-    scale_ = Fitted[float]()
-    mix_ = Fitted[float]()
-    first_context_ = Fitted[Vector]()
-    first_weights_ = Fitted[Vector]()
-    last_context_ = Fitted[Vector]()
-    last_weights_ = Fitted[Vector]()
-    bias_ = Fitted[Vector]()
-    slope_ = Fitted[Vector]()
-    matrix_ = Fitted[Vector]()
-    tail_ = Fitted[Vector]()
-    kernel_ = Fitted[Vector]()
-    x_mean_ = Fitted[Vector]()
-    x_sd_ = Fitted[float]()
-    direction_mean_ = Fitted[Vector]()
-    direction_sd_ = Fitted[float]()
-    x_low_ = Fitted[Vector]()
-    x_high_ = Fitted[Vector]()
-    landmarks_ = Fitted[Vector]()
-    landmark_squares_ = Fitted[Vector]()
-    width_ = Fitted[float]()
+    fallback_ = Fitted[list[Calibrator]]("calibrator", shape="fallbacks", allows_empty=True)
+    scale_ = Fitted[float](shape="0|", allows_empty=True, **POSITIVE)
+    mix_ = Fitted[float](shape="0|", allows_empty=True, minimum=0, maximum=1)
+    first_context_ = Fitted[Vector](shape="0|4 context", allows_empty=True)
+    first_weights_ = Fitted[Vector](shape="0|first", allows_empty=True)
+    last_context_ = Fitted[Vector](shape="0|4 context", allows_empty=True)
+    last_weights_ = Fitted[Vector](shape="0|last", allows_empty=True)
+    bias_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    slope_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    matrix_ = Fitted[Vector](shape="0|inputs classes", allows_empty=True)
+    tail_ = Fitted[Vector](shape="0|inputs classes", allows_empty=True)
+    kernel_ = Fitted[Vector](shape="0|landmarks classes", allows_empty=True)
+    x_mean_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    x_sd_ = Fitted[float](shape="0|", allows_empty=True, **POSITIVE)
+    direction_mean_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    direction_sd_ = Fitted[float](shape="0|", allows_empty=True, **POSITIVE)
+    x_low_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    x_high_ = Fitted[Vector](shape="0|classes", allows_empty=True)
+    landmarks_ = Fitted[Vector](shape="0|classes landmarks", allows_empty=True)
+    landmark_squares_ = Fitted[Vector](shape="0|landmarks", allows_empty=True, minimum=0)
+    width_ = Fitted[float](shape="0|", allows_empty=True, **POSITIVE)
+    constraints = (
+        (
+            "there is a fallback or a cascade",
+            lambda fitted: len(fitted["fallback"]) == (0 if np.size(fitted["scale"]) else 1),
+        ),
+        ("the stages of a cascade have a weight for each feature", _has_stages),
+        ("steps have the numbers that they need", _has_features),
+    )
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)

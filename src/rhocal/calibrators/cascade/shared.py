@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.cascade.scores import smoothed_log_probs
-from rhocal.calibrators.scale.features import STANDARD, Standardization, margin_spline, standardize
+from rhocal.calibrators.scale.features import KNOTS, STANDARD, Standardization, margin_spline, standardize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +98,11 @@ class SharedWeights:
         """The weights of gap, tail and top."""
         sizes = part_sizes(len(self.standard.mean), has_top=self.has_top)
         return np.split(self.weights, np.cumsum(sizes)[:-1])
+
+
+def n_context_columns(n_classes: int) -> int:
+    """How many columns ``context`` gives."""
+    return 2 + len(KNOTS) + (n_classes > 2)
 
 
 def part_sizes(n_context: int, *, has_top: bool) -> list[int]:
