@@ -309,7 +309,7 @@ def test_paired_differences():
     found = inference.paired_differences(better, worse, y, metrics=["ece", "nll", "brier", "accuracy"])
     for name in ("ece", "nll", "brier"):
         value = getattr(metrics, name)(better, y) - getattr(metrics, name)(worse, y)
-        assert np.isclose(found[name].value, value)
+        assert np.isclose(found[name].observed, value)
         assert found[name].low < value < found[name].high
         assert found[name].verdict == "better"
     assert found["accuracy"].value == 0

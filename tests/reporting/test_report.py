@@ -29,7 +29,7 @@ def quiet():
 def test_the_document_says_what_the_library_computes(quiet):
     found, data, cals = quiet
     assert found["format"] == "rhocal-report"
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert found["headline"] == "rho-norm"
     assert [m["name"] for m in found["methods"]] == [UNCALIBRATED, *cals]
     for method in found["methods"]:
@@ -56,10 +56,12 @@ def test_differences_are_paired_and_corrected(quiet):
     found = quiet[0]
     entry = next(m for m in found["methods"] if m["name"] == "temperature")
     difference = entry["differences"]["ece"]
-    assert difference["value"] == pytest.approx(
+    assert difference["observed"] == pytest.approx(
         entry["values"]["ece"]["value"] - found["methods"][0]["values"]["ece"]["value"], abs=1e-9
     )
-    assert difference["p_value"] == pytest.approx(3 * 2 / 1001)  # the smallest possible, times three methods (Holm)
+    assert difference["low"] < difference["value"] < difference["high"] < 0
+    nll = entry["differences"]["nll"]
+    assert nll["p_value"] == pytest.approx(3 * 2 / 1001)  # the smallest possible, times three methods (Holm)
     assert difference["verdict"] == "better"
     assert entry["differences"]["accuracy"]["value"] == 0
     assert entry["differences"]["accuracy"]["verdict"] == "no difference detected"
@@ -161,7 +163,7 @@ def test_bad_requests():
         build_document(Predictions.from_arrays(logits), {}, Provenance.now("x"))
     with pytest.raises(InputError, match="headline is one of"):
         build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"), headline="nothing")
-    with pytest.raises(FileError, match="not a report of schema 1"):
+    with pytest.raises(FileError, match="not a report of schema 2"):
         render_page({"format": "rhocal-report", "schema": 99})
 
 

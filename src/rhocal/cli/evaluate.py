@@ -105,7 +105,7 @@ def evaluate(
                 "values": {name: part.values(values) for name, part in samples.items()},
                 "evaluation": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
                 "differences": {
-                    name: {metric: vars(difference) for metric, difference in by_metric.items()}
+                    name: {metric: difference.to_dict() for metric, difference in by_metric.items()}
                     for name, by_metric in differences.items()
                 },
                 **left_out,
@@ -166,5 +166,5 @@ def _show(
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
     for name, by_metric in differences.items():
-        parts = [f"{d.metric} {d.value:+.4f} ({d.verdict})" for d in by_metric.values()]
-        screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples: {', '.join(parts)}")
+        parts = ", ".join(str(difference) for difference in by_metric.values())
+        screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples (ECE debiased): {parts}")

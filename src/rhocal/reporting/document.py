@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rhocal.reporting.sections.provenance import Provenance
 
 FORMAT = "rhocal-report"
-SCHEMA = 1
+SCHEMA = 2
 REPLICATES_PER_METHOD = 80
 """Resamples per method compared: a p-value is at least 2 / (1 + their number), and Holm's correction multiplies it."""
 

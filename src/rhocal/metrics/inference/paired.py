@@ -1,18 +1,26 @@
-"""Paired differences: metrics of two predictions for the same samples, resampled together."""
+"""Paired differences: metrics of two predictions for the same samples, with intervals and tests.
+
+Differences of ECE and AdaECE are debiased (``ece_difference.py``); those of other metrics are resampled together.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.inference.bootstrap import MAX_RESAMPLED, ResampledMetrics, resamples
+from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, ResampledMetrics, resamples
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.ece_difference import ece_difference
 from rhocal.metrics.inference.floor import check_names
 from rhocal.metrics.inference.units import take_units, unit_rows
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,27 +32,52 @@ ROUNDING = 1e-9
 """A difference below this is 0."""
 
 
+Z = NormalDist().inv_cdf(TAILS[1])
+
+
 @dataclass(frozen=True)
 class Difference:
     """Metric of A minus metric of B, on the same samples."""
 
     metric: str
     value: float
+    """Of ECE and AdaECE debiased: an estimate of the difference of the population values."""
     low: float
     high: float
-    """A 95 % interval, from resampled differences."""
+    """A 95 % interval of the difference of the population values."""
     p_value: float
     """Two-sided; adjusted by Holm's method if several candidates were compared."""
+    observed: float
+    """The difference of the two values on these samples; for ECE and AdaECE it contains the difference of their floors."""
+    deviation: float
+    """The standard deviation of ``value``."""
+    tolerance: float | None = None
+    """The size up to which a difference does not matter."""
+    p_equivalent: float | None = None
+    """Of the hypothesis that the difference exceeds the tolerance (two one-sided tests); small: shown equal within it."""
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the difference is shown to be smaller than the tolerance."""
+        return self.p_equivalent is not None and self.p_equivalent <= SIGNIFICANCE_LEVEL
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse`` or ``different``, or that no difference is detected."""
-        if self.p_value > SIGNIFICANCE_LEVEL:
-            return "no difference detected"
-        direction = METRICS[self.metric].better
-        if direction not in {"lower", "higher"}:
-            return "different"
-        return "better" if (self.value < 0) == (direction == "lower") else "worse"
+        """``better``, ``worse`` or ``different``; else ``equal within`` the tolerance, or that no difference is detected."""
+        if self.p_value <= SIGNIFICANCE_LEVEL:
+            direction = METRICS[self.metric].better
+            if direction not in {"lower", "higher"}:
+                return "different"
+            return "better" if (self.value < 0) == (direction == "lower") else "worse"
+        return f"equal within {self.tolerance:g}" if self.equivalent else "no difference detected"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and texts."""
+        return vars(self) | {"equivalent": self.equivalent, "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        within = f", by less than {self.tolerance:g}" if self.equivalent and self.p_value <= SIGNIFICANCE_LEVEL else ""
+        return f"{self.metric} {self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}] ({self.verdict}{within})"
 
 
 def paired_differences(
@@ -55,10 +88,14 @@ def paired_differences(
     metrics: Sequence[str] = ("ece", "nll", "brier"),
     sample_weight: Any = None,
     kind: Kind = "probs",
+    tolerance: float | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, Difference]:
     """Differences between two sets of predictions for the same samples.
+
+    With a ``tolerance`` the two are also tested for equivalence: a verdict of "equal within 0.01" is wrong in at most 5 % of
+    samples from models that differ by more.
 
     >>> labels = [1, 0] * 50
     >>> sure, unsure = [[0.1, 0.9]] * 100, [[0.4, 0.6]] * 100
@@ -69,34 +106,79 @@ def paired_differences(
         Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a comparison", name=name)
         for probs, name in ((a, "a"), (b, "b"))
     )
-    return differences(first, second, metrics, n_replicates=n_replicates, seed=seed)
+    return differences(first, second, metrics, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
 
 
 def differences(
-    a: Scored, b: Scored, names: Sequence[str], *, n_replicates: int = N_REPLICATES, seed: int = 0
+    a: Scored,
+    b: Scored,
+    names: Sequence[str],
+    *,
+    tolerance: float | None = None,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
 ) -> dict[str, Difference]:
-    """Metrics of A minus metrics of B, both on the same resamples.
+    """Metrics of A minus metrics of B, both on the same samples.
 
-    The plug-in bias of binned errors is nearly the same for both and cancels, unless one of them is at its floor and the
-    other is not; the p-value is twice the smaller share of resamples on one side of 0.
+    Of ECE and AdaECE the value is debiased and nearly normal. For other metrics the p-value is twice the smaller share of
+    resamples on one side of 0.
     """
     check_names(names)
+    if tolerance is not None and not tolerance > 0:
+        raise InputError(f"tolerance must be positive; got {tolerance!r}")
     rows = unit_rows(a, b)
     left, right = take_units(a, rows), take_units(b, rows)
-    measures = ResampledMetrics.from_sample(left, names), ResampledMetrics.from_sample(right, names)
-    if left.weights.sum() > MAX_RESAMPLED and all(name in measures[0].columns for name in names):
-        drawn = _normal_draws(*measures, n_replicates, seed)
-    else:
-        drawn = np.concatenate(
-            [measures[0](counts) - measures[1](counts) for counts in resamples(left, None, n_replicates, seed)]
-        )
+    observed = {name: METRICS[name].value(a) - METRICS[name].value(b) for name in names}
     by_metric = {}
-    for k, name in enumerate(names):
-        value = METRICS[name].value(a) - METRICS[name].value(b)
+    for name in names:
+        if name in BINNED:
+            bins = BINNED[name](left), BINNED[name](right)
+            by_metric[name] = _normal_difference(name, observed[name], *ece_difference(left, right, bins, N_BINS, seed))
+    others = [name for name in names if name not in BINNED]
+    drawn = _resampled_differences(left, right, others, n_replicates, seed)
+    for k, name in enumerate(others):
         low, high = np.quantile(drawn[:, k], TAILS)
         one_side = 1 + min(np.count_nonzero(drawn[:, k] <= 0), np.count_nonzero(drawn[:, k] >= 0))
-        by_metric[name] = Difference(name, value, float(low), float(high), min(1.0, 2 * one_side / (1 + n_replicates)))
-    return by_metric
+        p_value = min(1.0, 2 * one_side / (1 + n_replicates))
+        spread = float(drawn[:, k].std())
+        by_metric[name] = Difference(name, observed[name], float(low), float(high), p_value, observed[name], spread)
+    return {name: _with_tolerance(by_metric[name], tolerance) for name in names}
+
+
+def _normal_difference(name: str, observed: float, value: float, deviation: float) -> Difference:
+    reach = Z * deviation
+    p_value = _two_sided(value, deviation)
+    return Difference(name, value, value - reach, value + reach, p_value, observed, deviation)
+
+
+def _two_sided(value: float, deviation: float) -> float:
+    if deviation > 0:
+        return math.erfc(abs(value) / (deviation * math.sqrt(2)))
+    return 1.0 if abs(value) < ROUNDING else 0.0
+
+
+def _with_tolerance(difference: Difference, tolerance: float | None) -> Difference:
+    """The difference with the larger p-value of the two one-sided tests against ± the tolerance."""
+    if tolerance is None:
+        return difference
+    distance = tolerance - abs(difference.value)
+    if difference.deviation > 0:
+        p_value = math.erfc(distance / (difference.deviation * math.sqrt(2))) / 2
+    else:
+        p_value = 0.0 if distance > 0 else 1.0
+    return replace(difference, tolerance=tolerance, p_equivalent=p_value)
+
+
+def _resampled_differences(a: Scored, b: Scored, names: Sequence[str], n_replicates: int, seed: int) -> Vector:
+    """Differences of metrics under resampling, shape (n_replicates, n_metrics)."""
+    if not names:
+        return np.zeros((n_replicates, 0))
+    measures = ResampledMetrics.from_sample(a, names), ResampledMetrics.from_sample(b, names)
+    if a.weights.sum() > MAX_RESAMPLED and all(name in measures[0].columns for name in names):
+        return _normal_draws(*measures, n_replicates, seed)
+    return np.concatenate(
+        [measures[0](counts) - measures[1](counts) for counts in resamples(a, None, n_replicates, seed)]
+    )
 
 
 def _normal_draws(a: ResampledMetrics, b: ResampledMetrics, n_replicates: int, seed: int) -> Vector:
@@ -122,15 +204,14 @@ def differences_to_reference(
     reference: Scored,
     names: Sequence[str],
     *,
+    tolerance: float | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> dict[str, dict[str, Difference]]:
     """Several candidates against one reference, with Holm's correction for their number."""
+    options: dict[str, Any] = {"tolerance": tolerance, "n_replicates": n_replicates, "seed": seed}
     return adjust_for_candidates(
-        {
-            candidate: differences(scored, reference, names, n_replicates=n_replicates, seed=seed)
-            for candidate, scored in candidates.items()
-        }
+        {candidate: differences(scored, reference, names, **options) for candidate, scored in candidates.items()}
     )
 
 
@@ -138,9 +219,12 @@ def adjust_for_candidates(candidates: Mapping[str, Mapping[str, Difference]]) ->
     """The same differences by candidate and metric, with Holm's adjusted p-values over the candidates of each metric."""
     adjusted: dict[str, dict[str, Difference]] = {candidate: {} for candidate in candidates}
     for metric in next(iter(candidates.values()), {}):
-        p_values = holm([by_metric[metric].p_value for by_metric in candidates.values()])
-        for (candidate, by_metric), p in zip(candidates.items(), p_values, strict=True):
-            adjusted[candidate][metric] = replace(by_metric[metric], p_value=p)
+        own = [by_metric[metric] for by_metric in candidates.values()]
+        p_values = holm([difference.p_value for difference in own])
+        equivalent = holm([1.0 if difference.p_equivalent is None else difference.p_equivalent for difference in own])
+        for candidate, difference, p, p_equivalent in zip(candidates, own, p_values, equivalent, strict=True):
+            tested = difference.p_equivalent is not None
+            adjusted[candidate][metric] = replace(difference, p_value=p, p_equivalent=p_equivalent if tested else None)
     return adjusted
 
 

@@ -47,7 +47,7 @@ class MethodSection:
         """All fields, with the ``adjusted`` differences; None for the uncalibrated model."""
         if adjusted is None:
             return self.fields
-        return self.fields | {"differences": {name: vars(d) | {"verdict": d.verdict} for name, d in adjusted.items()}}
+        return self.fields | {"differences": {name: d.to_dict() for name, d in adjusted.items()}}
 
 
 def describe_method(
