@@ -167,4 +167,4 @@ def _show(
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
     for name, by_metric in differences.items():
         parts = ", ".join(str(difference) for difference in by_metric.values())
-        screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples (ECE debiased): {parts}")
+        screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples: {parts}")
