@@ -308,3 +308,15 @@ def test_the_command_writes_a_calibrator_of_its_own(cal, data, tmp_path):
     np.testing.assert_allclose(got, cal.predict_proba(data[0]), atol=1e-6)
     error = run("export", tmp_path / "cal.safetensors", tmp_path / "no.onnx", "-o", tmp_path / "x.onnx", code=2).stderr
     assert error.count("\n") == 1
+
+
+def test_the_model_that_is_read_is_not_overwritten(tmp_path):
+    cal = rhocal.TemperatureScaling().fit(*synthetic(200, 3))
+    model = tmp_path / "m.onnx"
+    cal.to_onnx(model)
+    before = model.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(model)
+    for output in (model, tmp_path / "link.onnx"):
+        with pytest.raises(FileError, match="this is the input"):
+            export(cal, model, output)
+    assert model.read_bytes() == before

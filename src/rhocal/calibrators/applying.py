@@ -113,13 +113,16 @@ def _in_shape(arrays: Arrays, source: Source) -> Arrays:
 def _fingerprint(calibrator: Calibrator, source: Source, write: str) -> str:
     """Changes with the calibrator, the input, the blocks and what is written."""
     digest = hashlib.sha256()
-    digest.update(json.dumps([_description(calibrator), write, source.spec.kind]).encode())
+    spec = source.spec
+    names = None if spec.classes is None else spec.classes.tolist()
+    stated = [spec.kind, names, spec.columns, spec.ignore_index, spec.class_axis, spec.positive]
+    digest.update(json.dumps([_description(calibrator), write, stated], default=str).encode())
     for block in source.blocks:
-        digest.update(f"{block.location}|{block.n_rows}".encode())
+        digest.update(f"{block.location}|{block.n_rows}|{getattr(block, 'arrays_read', '')}".encode())
         path = _file_of(block)
         if path is not None:
-            status = path.stat()
-            digest.update(f"|{status.st_size}|{status.st_mtime_ns}".encode())
+            status = path.stat()  # the time of the last change cannot be set, as the modification time can
+            digest.update(f"|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}|{status.st_ctime_ns}".encode())
     return digest.hexdigest()
 
 

@@ -239,8 +239,12 @@ class Ledger:
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
     """Raise an error for options that exclude each other, before any work."""
+    from rhocal.data.atomic import check_output
+
     if report is not None:
         check_report(report)
+    if output is not None:
+        check_output(output, sources)
     if resume and output is None:
         raise InputError("--resume continues the rows of a file; name it with -o")
     if report is not None and len(sources) > 1:

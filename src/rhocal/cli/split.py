@@ -37,10 +37,12 @@ def split(
     """
     import numpy as np
 
+    from rhocal.data.atomic import check_output
     from rhocal.data.formats import write_arrays
 
     if output.suffix not in OUTPUTS:
         raise InputError(f"{output}: a file with two splits is {' or '.join(OUTPUTS)}")
+    check_output(output, [source])
     contents = arrays.contents(source)
     if contents.has_splits:
         raise InputError(f"{source} has two splits already")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path to write to; it takes the target's name when the block ends without an error."""
+    """A temporary path to write to; it takes the target's name when the block ends without an error.
+
+    The bytes are on the disk before the name is. A file that is replaced keeps its permissions.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise FileError(f"cannot write {target}: the folder {target.parent} does not exist")
@@ -30,12 +34,38 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     unfinished = Path(name)
     try:
         yield unfinished
-        unfinished.chmod(0o666 & ~_umask())  # temporary files are private; the finished one follows the user's mask
+        unfinished.chmod(permissions(target))  # temporary files are private
+        sync(unfinished)
         unfinished.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise FileError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def permissions(target: Path) -> int:
+    """The permissions of a file that is replaced; those of a new file follow the user's mask."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except OSError:
+        return 0o666 & ~_umask()
+
+
+def sync(path: Path) -> None:
+    """Wait until the bytes of a file are on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, on systems that can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def check_output(output: Path, inputs: Iterable[Path]) -> None:

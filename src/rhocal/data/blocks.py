@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.errors import FileError, InputError, RhocalError, one_line
+
+if TYPE_CHECKING:
+    from rhocal.data.checksums import Piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,8 @@ class Block:
     """Bytes of the scores in the file, where they differ from those in memory (bfloat16)."""
     number: int = 0
     """Its place among the blocks of the source."""
+    pieces: tuple[Piece, ...] = ()
+    """Checksums of the bytes that were read, for files that have one to compare with."""
 
     @property
     def n_rows(self) -> int:
@@ -105,7 +110,7 @@ def read_block(ref: BlockRef) -> Block:
     """Read a block; an error names its file and rows."""
     try:
         return ref.read()
-    except FileError:
+    except RhocalError:
         raise
     except Exception as error:  # a reader of a foreign format may raise anything
         raise FileError(f"{ref.location}: cannot be read: {one_line(error)}") from error

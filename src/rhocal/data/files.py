@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rhocal.data.atomic import writing
 from rhocal.data.blocks import Block, missing_labels
 from rhocal.data.formats import open_file
-from rhocal.data.formats.base import Names, StoredFile
+from rhocal.data.formats.base import Names, StoredFile, read_all
 from rhocal.errors import FileError, MissingArrayError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def only_array(path: Path, name: str) -> Any:
     file = open_file(path, Names(name, name))
     if name not in file.arrays and len(file.arrays) != 1:
         raise FileError(f"{path}: expected {name} only; found {', '.join(file.describe()) or 'nothing'}")
-    return file.arrays.get(name, next(iter(file.arrays.values())))[:]
+    return read_all(file.arrays.get(name, next(iter(file.arrays.values()))), path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rhocal.data.arrays import is_dask
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
+from rhocal.data.checksums import verify
 from rhocal.data.executors import Executor, LocalExecutor
 from rhocal.data.label_columns import text_classes
 from rhocal.data.predictions import Predictions
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rhocal.data.blocks import BlockRef
+    from rhocal.data.checksums import Piece
 
 R = TypeVar("R")
 
@@ -94,15 +96,18 @@ class Source:
             yield self._on_resident(work)
             return
         n_blocks, n_values, columns, classes = 0, 0, None, None
+        pieces: list[Piece] = []
         for outcome in self.executor.map(self._task(work), self._numbered()):
             self._count(outcome)
             if outcome.columns is not None and (columns is None or outcome.columns[1] != columns[1]):
                 columns = same_columns(columns, outcome.columns)
             classes = same_classes(classes, outcome.classes)
+            pieces += outcome.pieces
             n_blocks += not outcome.skipped
             if outcome.value is not None:
                 n_values += 1
                 yield outcome.value
+        verify(pieces)
         if not n_values:
             raise InputError(NO_SAMPLES if n_blocks else EMPTY)
 
@@ -114,6 +119,7 @@ class Source:
             self._task(work), partial(merge_outcomes, merge=merge), self._numbered(), self._step
         )
         self.log.add(total)
+        verify(total.pieces)
         if total.value is None:
             raise InputError(NO_SAMPLES if total.columns else EMPTY)
         return total.value

@@ -27,6 +27,7 @@ def stream(
     labels: str | PathLike[str] | None = None,
     logits_name: str = "logits",
     labels_name: str = "labels",
+    weights_name: str | None = None,
     columns: Sequence[str] | None = None,
     split: str = "",
     skip_bad: bool = False,
@@ -41,8 +42,8 @@ def stream(
         ``(logits, labels, sample_weight)``.
     labels
         A file with the labels, for ``.npy`` and files without them.
-    logits_name, labels_name
-        Names of the arrays or columns.
+    logits_name, labels_name, weights_name
+        Names of the arrays or columns; weights are optional.
     columns
         The columns of a table that hold one class each, if not those that are named as the labels, numbered, or all.
     split
@@ -56,7 +57,8 @@ def stream(
         paths = [Path(item) for item in source]
     else:
         return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
-    names = Names(logits_name + split, labels_name + split, columns=None if columns is None else tuple(columns))
+    given = None if columns is None else tuple(columns)
+    names = Names(logits_name, labels_name, weights=weights_name, columns=given).with_suffix(split)
     files = open_files(paths, names)
     return _source(files, names, None if labels is None else Path(labels), skip_bad=skip_bad)
 
@@ -92,7 +94,7 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
 def _paths(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir() and path.suffix != ".zarr":
-        paths = sorted(path.glob("*.parquet"))
+        paths = parquet_files(path)
         if not paths:
             raise FileError(f"{path}: a folder without .parquet files")
         return paths
@@ -102,6 +104,11 @@ def _paths(source: str) -> list[Path]:
             raise FileError(f"{source}: no file fits this pattern")
         return paths
     return [path]
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a folder by name, without hidden ones, which are not complete yet."""
+    return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
 
 
 def _from_iterator(iterator: Iterable[Any]) -> Iterator[Block]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.blocks import BlockRef
+    from rhocal.data.checksums import Piece
     from rhocal.data.spec import InputSpec
 
 R = TypeVar("R")
@@ -39,6 +40,8 @@ class Outcome(Generic[R]):
     skipped: tuple[str, ...] = ()
     classes: tuple[str, NDArray[Any]] | None = None
     """The first block whose columns are named after its labels, and these names."""
+    pieces: tuple[Piece, ...] = ()
+    """Checksums of the bytes that were read."""
 
 
 def outcome_of(block: Block, value: R | None, classes: NDArray[Any] | None = None) -> Outcome[R]:
@@ -46,7 +49,8 @@ def outcome_of(block: Block, value: R | None, classes: NDArray[Any] | None = Non
     shape = np.shape(block.scores)
     n_bytes = int(np.asarray(block.scores).nbytes) if block.stored_bytes is None else block.stored_bytes
     label_classes = None if classes is None else (block.location, classes)
-    return Outcome(value, shape[0], n_bytes, (block.location, shape[1] if len(shape) > 1 else 2), classes=label_classes)
+    columns = block.location, shape[1] if len(shape) > 1 else 2
+    return Outcome(value, shape[0], n_bytes, columns, classes=label_classes, pieces=block.pieces)
 
 
 @contextmanager
@@ -173,4 +177,12 @@ def merge_outcomes(mine: Outcome[R], other: Outcome[R], merge: Callable[[R, R], 
     else:
         value = merge(mine.value, other.value)
     skipped = (*mine.skipped, *other.skipped)
-    return Outcome(value, mine.n_rows + other.n_rows, mine.n_bytes + other.n_bytes, columns, skipped, classes)
+    return Outcome(
+        value,
+        mine.n_rows + other.n_rows,
+        mine.n_bytes + other.n_bytes,
+        columns,
+        skipped,
+        classes,
+        (*mine.pieces, *other.pieces),
+    )

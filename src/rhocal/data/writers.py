@@ -1,24 +1,22 @@
 """Files of results, written block by block: one writer for ``.npy`` and ``.safetensors``, one for the other formats.
 
-``BlockWriter`` writes rows to their places in a file beside the target (``.NAME.part``), and after each block a journal with
-the number of blocks that are complete. The target gets its name at the end, when everything is written.
+``BlockWriter`` writes rows to their places in a ``PartFile`` beside the target (``.NAME.part``), with a journal of the blocks
+that are complete. The target gets its name at the end, when everything is written.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from rhocal.data.atomic import writing
 from rhocal.data.formats import check_writable, write_arrays
 from rhocal.data.formats.npy import npy_header
 from rhocal.data.formats.safetensors import safetensors_header
+from rhocal.data.part_file import PartFile
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -81,19 +79,22 @@ class BlockWriter:
     classes: NDArray[Any]
     """Names of the columns. A safetensors file holds numbers: texts are written as column numbers, beside the names."""
     restart: bool = False
-    n_blocks: int = 0
-    """Blocks that are complete."""
     layout: Layout | None = field(default=None, repr=False)
 
     def __enter__(self) -> Self:
         if not self.output.parent.is_dir():
             raise FileError(f"cannot write {self.output}: the folder {self.output.parent} does not exist")
-        names = (self.output.with_name(f".{self.output.name}.{ending}") for ending in ("part", "journal"))
-        self.part, self.journal = names
-        if self.restart:
-            self.journal.unlink(missing_ok=True)
-        self.n_blocks = self._complete_blocks()
+        if self.output.is_dir():
+            raise FileError(f"cannot write {self.output}: it is a folder")
+        self.part = PartFile(self.output, self.fingerprint, restart=self.restart)
+        if self.sizes is not None:  # the last block is written again: the input is verified when its end is read
+            self.part.n_blocks = min(self.part.n_blocks, len(self.sizes) - 1)
         return self
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks that are complete."""
+        return self.part.n_blocks
 
     @property
     def n_rows(self) -> int:
@@ -108,35 +109,28 @@ class BlockWriter:
             is_text = self.classes.dtype.kind in "USO"
             metadata = {"classes": json.dumps(self._stored_classes())} if is_text else {}
             self.layout = Layout.from_arrays(self.output.suffix, arrays, total, metadata)
-            _reserve_file(self.part, self.layout, is_new=self.n_blocks == 0)
-        self._write(arrays)
-        self.n_blocks += 1
-        with writing(self.journal) as unfinished:
-            text = json.dumps({"fingerprint": self.fingerprint, "n_blocks": self.n_blocks})
-            unfinished.write_text(text, encoding="utf-8")
+            if self.n_blocks == 0:
+                self.part.reserve(self.layout.header, self.layout.size)
+        self.part.write_block(self._pieces(arrays))
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if kind is None:
-            self.part.replace(self.output)
-            self.journal.unlink(missing_ok=True)
+            self.part.complete()
+        else:
+            self.part.close()
 
-    def _complete_blocks(self) -> int:
-        """Blocks that an interrupted run of the same work has written."""
-        if not self.journal.is_file() or not self.part.is_file():
-            return 0
-        try:
-            entry = json.loads(self.journal.read_text(encoding="utf-8"))
-            is_same, n_blocks = entry["fingerprint"] == self.fingerprint, int(entry["n_blocks"])
-        except (OSError, ValueError, KeyError, TypeError):
-            is_same, n_blocks = False, 0
-        if not is_same:
-            raise FileError(
-                f"{self.part}: left by an interrupted run with another calibrator, another input or other options. Repeat "
-                "that run to complete it",
-                argument="restart",
-                remedy="discard it",
-            )
-        return n_blocks
+    def _pieces(self, arrays: Arrays) -> dict[int, Any]:
+        """The bytes of a block, by their place in the file."""
+        assert self.layout is not None
+        pieces, n_rows = {}, None if self.sizes is None else self.sizes[self.n_blocks]
+        for name, offset in self.layout.offsets.items():
+            if name not in arrays or arrays[name].dtype != self.layout.dtypes[name]:
+                raise FileError(f"block {self.n_blocks}: its {name} differ in type from those of the first block")
+            data = np.ascontiguousarray(arrays[name])
+            if n_rows is not None and data.nbytes != n_rows * self.layout.row_bytes[name]:
+                raise FileError(f"block {self.n_blocks}: its {name} differ in shape from those of the first block")
+            pieces[offset + self.n_rows * self.layout.row_bytes[name]] = data.reshape(-1).view(np.uint8).data
+        return pieces
 
     def _as_numbers(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         if self.output.suffix == ".npy" or array.dtype.kind not in "USO":
@@ -153,23 +147,6 @@ class BlockWriter:
         names = self.classes.tolist()
         are_numbers = all(str(name).isdecimal() and str(int(name)) == name for name in names)
         return [int(name) for name in names] if are_numbers else names
-
-    def _write(self, arrays: Arrays) -> None:
-        assert self.layout is not None
-        first_row = self.n_rows
-        try:
-            with self.part.open("rb+") as file:
-                for name, offset in self.layout.offsets.items():
-                    if name not in arrays or arrays[name].dtype != self.layout.dtypes[name]:
-                        raise FileError(
-                            f"block {self.n_blocks}: its {name} differ in type from those of the first block"
-                        )
-                    file.seek(offset + first_row * self.layout.row_bytes[name])
-                    file.write(np.ascontiguousarray(arrays[name]).data)
-                file.flush()
-                os.fsync(file.fileno())  # the journal must never be ahead of the rows, even if the power fails
-        except OSError as error:
-            raise FileError(f"cannot write {self.part}: {error.strerror}") from error
 
 
 @dataclass
@@ -206,28 +183,3 @@ def open_writer(
         raise FileError(f"{output}: block by block only {' and '.join(BLOCK_FORMATS)} can be written")
     check_writable(output)
     return ArrayWriter(output, classes)
-
-
-def _reserve_file(part: Path, layout: Layout, *, is_new: bool) -> None:
-    """Write the header and reserve the space of all rows, so that a full disk is an error before the work begins."""
-    if not is_new and part.stat().st_size == layout.size:
-        return
-    try:
-        with part.open("wb") as file:
-            file.write(layout.header)
-            file.truncate(layout.size)
-            file.flush()
-            _reserve(file.fileno(), layout.size)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise FileError(f"cannot write {part}: {error.strerror} ({layout.size / 1e6:,.1f} MB are needed)") from error
-
-
-def _reserve(file: int, n_bytes: int) -> None:
-    try:
-        os.posix_fallocate(file, 0, n_bytes)
-    except AttributeError:  # not on this system
-        return
-    except OSError as error:
-        if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:  # not on this kind of disk
-            raise

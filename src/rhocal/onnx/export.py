@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from rhocal.calibrators.base import exported_map, wants_probs
-from rhocal.data.atomic import writing
+from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
 from rhocal.onnx.attach import OLDEST_OPSET, about, attach
@@ -74,7 +75,12 @@ def export(
     write: str = "same",
     class_axis: int = -1,
 ) -> Exported:
-    """Write a user's ONNX model with the calibrator behind it; see ``attach`` for the options."""
+    """Write a user's ONNX model with the calibrator behind it; see ``attach`` for the options.
+
+    The model that is read is not overwritten.
+    """
+    for target in (Path(path), _data_path(path)):
+        check_output(target, _files_of(model))
     original = read_model(model)
     new, place = attach(original, cal, scores, write=write, class_axis=class_axis)
     if new.ByteSize() < LARGEST:
@@ -134,11 +140,33 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
     return proof.checked(got, want, place.spec, "random inputs of the whole model")
 
 
+def _files_of(model: str | PathLike[str]) -> list[Path]:
+    """The file of a model, and those beside it that hold its large arrays."""
+    path = Path(model)
+    try:
+        entries = onnx.load(path, load_external_data=False).graph.initializer if path.is_file() else ()
+    except (DecodeError, ValueError, OSError):
+        return [path]
+    places = {pair.value for entry in entries for pair in entry.external_data if pair.key == "location"}
+    return [path, *(path.parent / place for place in sorted(places))]
+
+
+def _data_path(path: str | PathLike[str]) -> Path:
+    """Where the arrays of a model go that is too large for one file."""
+    return Path(path).with_name(Path(path).name + ".data")
+
+
 def _write(model: Any, path: str | PathLike[str]) -> None:
     if model.ByteSize() < LARGEST:
         with writing(path) as unfinished:
             unfinished.write_bytes(model.SerializeToString())
         return
-    data = Path(path).name + ".data"
-    onnx.save_model(model, str(path), save_as_external_data=True, location=data)
-    onnx.checker.check_model(str(path))
+    target, data = Path(path), _data_path(path)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.stem}-") as folder:
+        unfinished = Path(folder) / target.name
+        onnx.save_model(model, str(unfinished), save_as_external_data=True, location=data.name)
+        onnx.checker.check_model(str(unfinished))
+        for source, name in ((Path(folder) / data.name, data), (unfinished, target)):  # the model last
+            source.chmod(permissions(name))
+            sync(source)
+            source.replace(name)

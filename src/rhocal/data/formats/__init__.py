@@ -7,9 +7,7 @@ below.
 
 from __future__ import annotations
 
-import struct
 import sys
-import zipfile
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -77,7 +75,7 @@ def _open_stdin(path: Path, names: Names) -> StoredFile:
 def open_file(path: Path, names: Names) -> StoredFile:
     """Open a file without reading its arrays; ``-`` is the standard input."""
     if str(path) == STDIN:
-        return _open_stdin(path, names)
+        return _open(_open_stdin, path, names)
     if not path.exists():
         raise FileError(f"{path}: no such file")
     if path.is_dir() and path.suffix != ".zarr":
@@ -87,12 +85,20 @@ def open_file(path: Path, names: Names) -> StoredFile:
     reader = READERS.get(path.suffix)
     if reader is None:
         raise FileError(f"{path}: unknown kind of file {path.suffix!r}; understood are {', '.join(READERS)}")
+    return _open(reader, path, names)
+
+
+def _open(reader: Callable[[Path, Names], StoredFile], path: Path, names: Names) -> StoredFile:
+    """Open a file; whatever a reader raises is an error that names the file."""
     try:
         return reader(path, names)
+    except FileError as error:
+        raise error if error.message.startswith(str(path)) else error.at(str(path)) from error
     except RhocalError:
         raise
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, struct.error) as error:
-        raise FileError(f"{path}: damaged, or not a {path.suffix} file: {one_line(error)}") from error
+    except Exception as error:  # a reader of a foreign format may raise anything
+        what = f"damaged, or not a {path.suffix} file" if path.suffix else "damaged"
+        raise FileError(f"{path}: {what}: {one_line(error)}") from error
 
 
 def has_class_columns(path: Path, columns: Sequence[str], names: Names) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rhocal.data.blocks import Block
-from rhocal.errors import FileError, MissingArrayError
+from rhocal.data.checksums import Piece, verify
+from rhocal.data.label_columns import as_label_array
+from rhocal.errors import FileError, MissingArrayError, RhocalError, one_line
 from rhocal.numerics.special import widened
 
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.blocks import BlockRef
+    from rhocal.data.checksums import Member
 
 Arrays = dict[str, Any]
 
@@ -82,21 +87,42 @@ class RawArray:
     shape: tuple[int, ...]
     is_fortran: bool = False
     """Stored column by column."""
+    member: Member | None = None
+    """The part of the file with a checksum that the array lies in."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size in the file."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
+        values, pieces = self.read(rows)
+        if len(values) == self.shape[0]:
+            verify(pieces)
+        return values
+
+    def read(self, rows: slice) -> tuple[NDArray[Any], tuple[Piece, ...]]:
+        """Some rows, and the checksum of their bytes where the file has one to compare with."""
         start, stop, _ = rows.indices(self.shape[0])
-        n_columns = int(np.prod(self.shape[1:], dtype=np.int64))
+        n_columns = math.prod(self.shape[1:])
         runs = n_columns if self.is_fortran else 1  # stretches of the file that hold the rows
         step = self.shape[0] if self.is_fortran else n_columns
         first = start if self.is_fortran else start * n_columns
         out = np.empty((runs, (stop - start) * n_columns // max(runs, 1)), self.dtype)
+        pieces = []
         with self.path.open("rb", buffering=0) as file:
             for k in range(runs):
-                file.seek(self.offset + (k * step + first) * self.dtype.itemsize)
-                self._read_into(file, memoryview(out[k].view(np.uint8).data), stop)
+                place = self.offset + (k * step + first) * self.dtype.itemsize
+                file.seek(place)
+                target = memoryview(out[k].view(np.uint8).data)
+                self._read_into(file, target, stop)
+                if self.member is not None and runs == 1:
+                    pieces.append(Piece(self.member, place, len(target), zlib.crc32(target)))
+        if self.member is not None and not pieces:  # strips of columns: the bytes are read again in their order
+            pieces.append(Piece(self.member, self.member.start, 0, 0))
         shape = (stop - start, *self.shape[1:])
         shaped = out.T.reshape(shape, order="F") if self.is_fortran else out.reshape(shape)
-        return without_bfloat16(shaped)
+        return without_bfloat16(shaped), tuple(pieces)
 
     def _read_into(self, file: Any, target: Any, stop: int) -> None:
         n_read = 0
@@ -119,6 +145,32 @@ class UnreadableArray:
         raise FileError(self.reason)
 
 
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """A shape from a header: whole numbers that are not negative."""
+    if not isinstance(shape, list | tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise FileError(f"a shape is a list of whole numbers; got {shape!r}")
+    return tuple(shape)
+
+
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys all differ: of equal keys one value would be lost."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise FileError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands there more than once")
+    return entries
+
+
+def read_all(array: StoredArray, path: Path) -> Any:
+    """All rows of an array; whatever a reader raises is an error about the file."""
+    try:
+        return array[:]
+    except RhocalError:
+        raise
+    except Exception as error:  # a reader of a foreign format may raise anything
+        raise FileError(f"{path}: damaged: {one_line(error)}") from error
+
+
 def without_bfloat16(array: NDArray[Any]) -> NDArray[Any]:
     """The array, bfloat16 as float32."""
     return widened(np.ascontiguousarray(array).view(np.uint16)) if array.dtype == BFLOAT16 else array
@@ -132,6 +184,7 @@ class ArrayBlock:
     labels: Any
     rows: slice
     file: str
+    weights: Any = None
 
     @property
     def n_rows(self) -> int:
@@ -142,14 +195,26 @@ class ArrayBlock:
         return f"{self.file}, rows {self.rows.start:,} to {self.rows.stop:,}"
 
     @property
+    def arrays_read(self) -> str:
+        """Which array of the file it is, and which labels, for the comparison of two runs."""
+        array = self.logits
+        where = getattr(array, "offset", getattr(array, "member", ""))
+        labels = "" if self.labels is None else zlib.crc32(as_label_array(np.asarray(self.labels)).tobytes())
+        return f"{where}|{array.dtype}|{array.shape}|{labels}"
+
+    @property
     def text_labels(self) -> Any:
         """The labels, which are in memory."""
         return self.labels
 
     def read(self) -> Block:
-        values = np.asarray(self.logits[self.rows])
+        pieces: tuple[Piece, ...] = ()
+        if isinstance(self.logits, RawArray):
+            values, pieces = self.logits.read(self.rows)
+        else:
+            values = np.asarray(self.logits[self.rows])
         stored_bytes = values.size * 2 if self.logits.dtype == BFLOAT16 else None
-        return Block(values, self.labels, self.location, stored_bytes=stored_bytes)
+        return Block(values, self.labels, self.location, self.weights, stored_bytes=stored_bytes, pieces=pieces)
 
 
 @dataclass(frozen=True)
@@ -181,14 +246,14 @@ class StoredFile:
     @property
     def classes(self) -> Any:
         """The names of the columns, if the file has them."""
-        return self.arrays["classes"][:] if "classes" in self.arrays else None
+        return read_all(self.arrays["classes"], self.path) if "classes" in self.arrays else None
 
     def read(self, names: Names) -> Block:
         """Read all rows as one block."""
         self.check(names)
         wanted = (names.logits, names.labels, names.groups or "", names.weights or "")
         stored = (self.arrays.get(name) for name in wanted)
-        logits, labels, groups, weights = (None if array is None else array[:] for array in stored)
+        logits, labels, groups, weights = (None if array is None else read_all(array, self.path) for array in stored)
         return Block(logits, labels, str(self.path), groups=groups, weights=weights)
 
     def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
@@ -196,19 +261,24 @@ class StoredFile:
         self.check(names)
         if not self.has_blocks:
             raise FileError(f"{self.path}: a {self.path.suffix} file cannot be read block by block; convert it to .npz")
-        if names.weights is not None:
-            raise FileError(f"{self.path}: weights are read block by block from .parquet files only")
         logits = self.arrays[names.logits]
-        if labels is None and names.labels in self.arrays:
-            labels = self.arrays[names.labels][:]
         n = logits.shape[0]
-        if labels is not None and len(labels) != n:
-            raise FileError(f"{self.path}: logits and labels differ in length: {n} and {len(labels)}")
-        step = max(1, BLOCK_ENTRIES // max(1, int(np.prod(logits.shape[1:], dtype=np.int64))))
+        if labels is None and names.labels in self.arrays:
+            labels = read_all(self.arrays[names.labels], self.path)
+        weights = None if names.weights is None else read_all(self.arrays[names.weights], self.path)
+        for name, values in ((names.labels, labels), (names.weights, weights)):
+            if values is not None and (np.ndim(values) == 0 or len(values) != n):
+                raise FileError(f"{self.path}: {names.logits} and {name} differ in length: {n} and {np.size(values)}")
+        step = max(1, BLOCK_ENTRIES // max(1, math.prod(logits.shape[1:])))
+        rows_of_blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         return [
-            ArrayBlock(logits, None if labels is None else labels[rows], rows, str(self.path))
-            for rows in (slice(start, min(start + step, n)) for start in range(0, n, step))
+            ArrayBlock(logits, _some(labels, rows), rows, str(self.path), _some(weights, rows))
+            for rows in rows_of_blocks
         ]
+
+
+def _some(values: Any, rows: slice) -> Any:
+    return None if values is None else values[rows]
 
 
 def blocks_of_files(files: Iterable[StoredFile], names: Names, labels: Any = None) -> tuple[list[BlockRef], Any]:

@@ -70,6 +70,8 @@ def _point(value: str, separator: str) -> str:
 
 def column_values(texts: Sequence[str]) -> NDArray[Any]:
     """Texts as whole numbers, as numbers, as lists, or as they are; "3.0" is a whole number if all are."""
+    if any("_" in text for text in texts):  # 1_0 is a number in Python only
+        return _lists(texts)
     try:
         numbers = np.asarray(texts, np.float64)
     except ValueError:

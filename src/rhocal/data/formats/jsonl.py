@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.formats.base import without_duplicates
 from rhocal.data.formats.tables import columns_of, table_file
 from rhocal.errors import FileError
 
@@ -26,12 +27,14 @@ def open_jsonl(path: Path, names: Names) -> StoredFile:
 def jsonl_file(path: Path, content: bytes, names: Names) -> StoredFile:
     """The same for the bytes of a file."""
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(content.decode("utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, object_pairs_hook=without_duplicates)
+        except FileError as error:
+            raise error.at(f"{path}: line {number}") from error
+        except (ValueError, RecursionError) as error:
             raise FileError(f"{path}: line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise FileError(f"{path}: line {number} holds no object ({{…}}), but {type(row).__name__}")

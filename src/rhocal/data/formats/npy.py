@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.formats.base import Arrays, Names, RawArray, StoredArray, StoredFile, UnreadableArray
+from rhocal.data.formats.base import Arrays, Names, RawArray, StoredArray, StoredFile, UnreadableArray, check_shape
+from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
+
+    from rhocal.data.checksums import Member
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 """Shape, whether the array is stored column by column, and type."""
@@ -19,30 +21,39 @@ Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 def open_npy(path: Path, names: Names) -> StoredFile:
     """A file of logits."""
-    return StoredFile(path, {names.logits: npy_arrays(path, [0])[0]})
+    return StoredFile(path, {names.logits: npy_array(path, 0, path.stat().st_size)})
 
 
-def npy_arrays(path: Path, starts: Iterable[int]) -> list[StoredArray]:
-    """The array of a ``.npy`` file, which starts at 0, or arrays of several that lie inside another file."""
-    arrays: list[StoredArray] = []
+def npy_array(path: Path, start: int, size: int, member: Member | None = None) -> StoredArray:
+    """The array of a ``.npy`` file, or of one that lies inside another file; the header must account for every byte."""
     with path.open("rb") as file:
-        for start in starts:
-            file.seek(start)
-            shape, is_fortran, dtype = read_header(file)
-            arrays.append(
-                with_objects(path, shape, dtype)
-                if dtype.hasobject
-                else RawArray(path, file.tell(), dtype, shape, is_fortran and len(shape) > 1)
-            )
-    return arrays
+        file.seek(start)
+        shape, is_fortran, dtype = read_header(file)
+        offset = file.tell()
+    if dtype.hasobject:
+        return with_objects(path, shape, dtype)
+    array = RawArray(path, offset, dtype, shape, is_fortran and len(shape) > 1, member)
+    check_size(offset - start + array.n_bytes, size, array)
+    return array
+
+
+def check_size(needed: int, size: int, array: Any) -> None:
+    """Raise an error if an array and its header have not as many bytes as the file."""
+    if needed != size:
+        what = "ends before its last row; it is cut off" if needed > size else "has bytes behind its last row"
+        raise FileError(
+            f"damaged, {what}: shape {tuple(array.shape)} of {array.dtype} takes {needed:,} bytes, there are {size:,}"
+        )
 
 
 def read_header(file: Any) -> Header:
     """Read what stands before the numbers of an array."""
     version = np.lib.format.read_magic(file)
+    if version not in {(1, 0), (2, 0), (3, 0)}:
+        raise FileError(f"version {version[0]}.{version[1]} of the format is not known")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read(file)
-    return shape, is_fortran, dtype
+    return check_shape(shape), is_fortran, dtype
 
 
 def with_objects(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> UnreadableArray:

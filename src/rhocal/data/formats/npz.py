@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.checksums import Member
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
-from rhocal.data.formats.npy import npy_arrays, read_header, with_objects
+from rhocal.data.formats.npy import check_size, npy_array, read_header, with_objects
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -24,34 +25,42 @@ SKIPPED_BYTES = 1 << 24
 
 def open_npz(path: Path, _names: Names) -> StoredFile:
     """Its arrays. Members that are not compressed are read at their place in the file."""
-    with zipfile.ZipFile(path) as archive:
-        members = {
-            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
-        }
-        stored = {name: info for name, info in members.items() if info.compress_type == zipfile.ZIP_STORED}
-        arrays = dict(zip(stored, npy_arrays(path, _starts(path, stored.values())), strict=True))
-        return StoredFile(
-            path, {name: arrays.get(name) or _compressed(path, archive, members[name]) for name in members}
-        )
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        file.seek(0)
+        if file.read(4) != b"PK\x03\x04":
+            raise FileError("damaged, or not a .npz file: it does not begin with an array")
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        names = [info.filename.removesuffix(".npy") for info in members]
+        if len(set(names)) < len(names):
+            raise FileError("an array stands there more than once")
+        return StoredFile(path, {name: _array(path, archive, info) for name, info in zip(names, members, strict=True)})
 
 
-def _starts(path: Path, members: Iterable[zipfile.ZipInfo]) -> list[int]:
-    """Where members that are not compressed begin in the file."""
-    starts = []
-    with path.open("rb") as file:
-        for info in members:
-            file.seek(info.header_offset + 26)
-            name_length, extra_length = struct.unpack("<HH", file.read(4))
-            starts.append(info.header_offset + 30 + name_length + extra_length)
-    return starts
-
-
-def _compressed(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    with archive.open(info) as member:
-        shape, is_fortran, dtype = read_header(member)
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
+    with archive.open(info) as file:  # compares the header of the member with that of the archive
+        if info.compress_type == zipfile.ZIP_STORED:
+            return npy_array(path, start := _start(path, info), info.file_size, _member(path, info, start))
+        shape, is_fortran, dtype = read_header(file)
+        n_header = file.tell()
     if dtype.hasobject:
         return with_objects(path, shape, dtype)
-    return CompressedArray(path, info.filename, shape, dtype, is_fortran=is_fortran and len(shape) > 1)
+    array = CompressedArray(path, info.filename, shape, dtype, is_fortran=is_fortran and len(shape) > 1)
+    check_size(n_header + math.prod(shape) * dtype.itemsize, info.file_size, array)
+    return array
+
+
+def _start(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where a member that is not compressed begins in the file."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)
+        name_length, extra_length = struct.unpack("<HH", file.read(4))
+    return info.header_offset + 30 + int(name_length) + int(extra_length)
+
+
+def _member(path: Path, info: zipfile.ZipInfo, start: int) -> Member:
+    if info.compress_size != info.file_size:
+        raise FileError(f"{info.filename} is not compressed, but its two sizes differ")
+    return Member(path, info.filename, start, info.file_size, info.CRC)
 
 
 class CompressedArray:
@@ -71,14 +80,28 @@ class CompressedArray:
                 f"{self.path}: {self.member} is compressed and stored column by column (Fortran order), so that its rows "
                 "cannot be read block by block; save np.ascontiguousarray(logits) instead"
             )
-        row_bytes = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        try:
+            out = self._read(start, stop)
+        except BaseException:
+            self._close()
+            raise
+        if stop == self.shape[0]:
+            self._close()
+        order: Any = "F" if self.is_fortran else "C"
+        return without_bfloat16(out.view(self.dtype).reshape((stop - start, *self.shape[1:]), order=order))
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        """The bytes of some rows; behind the last one the checksum is compared."""
+        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
         if self._file is None or start < self._next_row:
-            self._file = zipfile.ZipFile(self.path).open(self.member)  # noqa: SIM115 - stays open from block to block
+            self._close()
+            with zipfile.ZipFile(self.path) as archive:
+                self._file = archive.open(self.member)  # stays open from block to block
             read_header(self._file)
-            self._next_row = 0
         while self._next_row < start:
             n = min(start - self._next_row, max(1, SKIPPED_BYTES // max(row_bytes, 1)))
-            self._file.read(n * row_bytes)
+            if len(self._file.read(n * row_bytes)) < n * row_bytes:
+                raise FileError(f"{self.path}: ends before row {start} of {self.member}; it is cut off")
             self._next_row += n
         out = np.empty((stop - start) * row_bytes, np.uint8)
         n_read = 0
@@ -88,9 +111,15 @@ class CompressedArray:
                 raise FileError(f"{self.path}: ends before row {stop} of {self.member}; it is cut off")
             out[n_read : n_read + len(piece)] = np.frombuffer(piece, np.uint8)
             n_read += len(piece)
+        if stop == self.shape[0] and self._file.read(1):
+            raise FileError(f"{self.path}: {self.member} has bytes behind its last row")
         self._next_row = stop
-        order: Any = "F" if self.is_fortran else "C"
-        return without_bfloat16(out.view(self.dtype).reshape((stop - start, *self.shape[1:]), order=order))
+        return out
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._next_row = None, 0
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_next_row": 0, "_file": None}

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 def open_parquet(path: Path, names: Names) -> StoredFile:
     """Its columns; those of classes together are the logits."""
     try:
-        from pyarrow import ArrowException  # noqa: PLC0415
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", f"reading {path.name}") from error
-    try:
-        with ParquetFile(path) as file:
-            metadata, schema = file.metadata, file.schema_arrow
-    except ArrowException as error:
-        raise FileError(f"{path}: damaged, or not a Parquet file: {one_line(error)}") from error
+    with ParquetFile(path) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+    if len(set(schema.names)) < len(schema.names):
+        twice = next(name for name in schema.names if schema.names.count(name) > 1)
+        raise FileError(f"{path}: column {twice!r} stands there more than once")
     sizes = tuple(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
+    if sum(sizes) != metadata.num_rows:
+        raise FileError(f"{path}: damaged, its row groups have {sum(sizes):,} rows, the file {metadata.num_rows:,}")
     columns = {one.name: Columns(path, (one.name,), metadata.num_rows, str(one.type)) for one in schema}
     kinds = {one.name: _kind(one.type) for one in schema}
     label_column = columns.get(names.labels)
@@ -72,7 +73,7 @@ def write_parquet(path: Path, arrays: Arrays) -> None:
         columns: dict[str, Any] = columns_of(arrays)
     else:
         columns = {name: list(array) if array.ndim > 1 else array for name, array in arrays.items()}
-    parquet.write_table(pa.table(columns), path)
+    parquet.write_table(pa.table(columns), path, write_page_checksum=True)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Columns:
         return (self.n_rows,) if len(self.columns) == 1 else (self.n_rows, len(self.columns))
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
-        return self.values(read_table(self.path, self.columns), str(self.path))[rows]
+        return self.values(read_table(self.path, self.columns, n_rows=self.n_rows), str(self.path))[rows]
 
     def lists(self) -> NDArray[Any]:
         """The lists of a column, which may differ in length or be missing."""
@@ -110,6 +111,8 @@ class Columns:
         lists = table.column(name).combine_chunks()
         lengths = set(lists.value_lengths().unique().to_pylist())
         flat = lists.flatten()
+        if not len(lists):
+            lengths = {0}
         if len(lengths) > 1 or None in lengths or flat.null_count:
             raise FileError(f"{location}: the lists of column {name!r} differ in length or are missing")
         matrix: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(lists), *lengths)
@@ -161,6 +164,11 @@ class ParquetBlock:
         return (*self.logits.columns, *(name for names in beside for name in names))
 
     @property
+    def arrays_read(self) -> str:
+        """The columns, for the comparison of two runs."""
+        return ",".join(self.columns)
+
+    @property
     def location(self) -> str:
         return f"{self.path}, row group {self.group}"
 
@@ -169,24 +177,28 @@ class ParquetBlock:
         """The labels if they are texts; of numbers not a byte is read."""
         if self.labels is None or not any(kind in self.labels.dtype for kind in ("string", "binary", "dictionary")):
             return None
-        return self.labels.values(read_table(self.path, self.labels.columns, self.group), self.location)
+        return self.labels.values(
+            read_table(self.path, self.labels.columns, self.group, n_rows=self.n_rows), self.location
+        )
 
     def read(self) -> Block:
-        table = read_table(self.path, self.columns, self.group)
+        table = read_table(self.path, self.columns, self.group, n_rows=self.n_rows)
         labels = None if self.labels is None else self.labels.values(table, self.location)
         weights = None if self.weights is None else self.weights.values(table, self.location)
         return Block(self.logits.values(table, self.location), labels, self.location, weights)
 
 
-def read_table(path: Path, columns: Sequence[str], group: int | None = None) -> Any:
-    """Some columns of a row group, or of all rows."""
-    from pyarrow import ArrowException  # noqa: PLC0415
+def read_table(path: Path, columns: Sequence[str], group: int | None = None, *, n_rows: int | None = None) -> Any:
+    """Some columns of a row group, or of all rows; checksums of pages are compared where the file has them."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-    with ParquetFile(path) as file:
-        if group is not None:
-            return file.read_row_group(group, columns=list(columns))
-        try:
-            return file.read(columns=list(columns))
-        except (ArrowException, OSError) as error:
-            raise FileError(f"{path}: damaged: {one_line(error)}") from error
+    location = str(path) if group is None else f"{path}, row group {group}"
+    try:
+        with ParquetFile(path, page_checksum_verification=True) as file:
+            wanted = list(columns)
+            table = file.read(columns=wanted) if group is None else file.read_row_group(group, columns=wanted)
+    except Exception as error:  # the decoders raise errors of many types
+        raise FileError(f"{location}: cannot be read: {one_line(error)}") from error
+    if n_rows is not None and len(table) != n_rows:
+        raise FileError(f"{location}: damaged, it has {len(table):,} rows and declares {n_rows:,}")
+    return table

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.formats.base import BFLOAT16, Arrays, Names, RawArray, StoredArray, StoredFile, UnreadableArray
+from rhocal.data.formats.base import (
+    BFLOAT16,
+    Arrays,
+    Names,
+    RawArray,
+    StoredArray,
+    StoredFile,
+    UnreadableArray,
+    check_shape,
+    without_duplicates,
+)
+from rhocal.errors import FileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,15 +38,37 @@ MAX_HEADER_BYTES = 100_000_000
 
 
 def open_safetensors(path: Path, _names: Names) -> StoredFile:
-    """Its arrays."""
+    """Its arrays, which must account for every byte behind the header."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > MAX_HEADER_BYTES:
-            raise ValueError("the header is too long")
-        header = json.loads(file.read(length))
-    texts = {name: _texts(value) for name, value in header.pop("__metadata__", {}).items()}
+        if length > min(MAX_HEADER_BYTES, path.stat().st_size - 8):
+            raise FileError("the header is longer than the file, or than the format allows")
+        header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
+    metadata = header.pop("__metadata__", {})
+    texts = {name: _texts(value) for name, value in metadata.items()}
+    if "classes" in metadata and texts["classes"] is None:
+        raise FileError(
+            "the names of the columns (classes, in the header) are not a JSON list of texts or whole numbers"
+        )
+    _check_spans(header, path.stat().st_size - 8 - length)
     arrays = {name: _array(path, name, entry, 8 + length) for name, entry in header.items()}
-    return StoredFile(path, arrays | {name: value for name, value in texts.items() if value is not None})
+    return StoredFile(path, {name: value for name, value in texts.items() if value is not None} | arrays)
+
+
+def _check_spans(entries: Mapping[str, Any], size: int) -> None:
+    """Raise an error if arrays overlap, leave a gap, or end elsewhere than the file."""
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+        start, stop = check_shape(entry["data_offsets"])
+        if start != end or stop < start:
+            raise FileError(
+                f"damaged, {name} lies at bytes {start:,} to {stop:,}, but the array before it ends at {end:,}"
+            )
+        dtype, end = TYPES.get(entry["dtype"]), stop
+        if dtype is not None and math.prod(check_shape(entry["shape"])) * dtype.itemsize != stop - start:
+            raise FileError(f"damaged, {name} of shape {entry['shape']} has {stop - start:,} bytes")
+    if end != size:
+        raise FileError(f"damaged, the arrays have {end:,} bytes, the file has {size:,} behind its header")
 
 
 def _texts(value: str) -> Any:
@@ -48,7 +82,7 @@ def _texts(value: str) -> Any:
 
 
 def _array(path: Path, name: str, entry: Mapping[str, Any], start: int) -> StoredArray:
-    shape = tuple(entry["shape"])
+    shape = check_shape(entry["shape"])
     if entry["dtype"] not in TYPES:
         reason = f"{path}: {name} has type {entry['dtype']}; convert it to float16 or float32"
         return UnreadableArray(reason, shape, entry["dtype"])
