@@ -1,6 +1,5 @@
 """An artifact may come from anybody: whatever it holds is compared with what its method declares."""
 
-import contextlib
 import json
 
 import numpy as np
@@ -11,7 +10,6 @@ from safetensors.numpy import save_file
 import rhocal
 from helpers import run, synthetic
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.artifact import card_of
 from rhocal.calibrators.options import declarations
 from rhocal.data.container import checksum
 from rhocal.errors import FileError, InputError
@@ -99,18 +97,20 @@ def test_a_missing_and_an_unknown_tensor_are_refused(saved, method):
 
 @METHODS
 def test_a_flipped_bit_is_found(folder, tmp_path, method):
+    """But for one in the last digit of a decimal number that stands for the same double."""
     content = (folder / f"{method}.safetensors").read_bytes()
-    card = card_of(folder / f"{method}.safetensors")
+    probs = rhocal.load(folder / f"{method}.safetensors").predict_proba(Z)
+    n_refused = 0
     for at in np.random.default_rng(0).integers(len(content), size=40):
         damaged = bytearray(content)
         damaged[at] ^= 1
         path = tmp_path / "damaged.safetensors"
         path.write_bytes(damaged)
-        with contextlib.suppress(FileError):
-            if card_of(path) == card:
-                continue  # the seventeenth digit of a number: the next one reads as the same double
-        with pytest.raises(FileError, match=r"damaged|not a rhocal|this version|its options|Upgrade"):
-            rhocal.load(path)
+        try:
+            np.testing.assert_array_equal(rhocal.load(path).predict_proba(Z), probs)
+        except FileError:
+            n_refused += 1
+    assert n_refused >= 36
 
 
 @METHODS

@@ -1,14 +1,18 @@
 """Many processes give what one gives: a real local cluster, workers that die, blocks that cannot be read."""
 
+import contextlib
+import http.client
 import json
 import os
 import pickle
 import signal
 import threading
 import time
+import urllib.request
 
 import dask.array as da
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -225,6 +229,26 @@ def test_bad_blocks_on_workers(data, folder, tmp_path):
 
 
 @on_a_cluster
+def test_workers_listen_to_this_machine_only():
+    """Scheduler, workers and their nannies have sockets on the loopback interface, and no dashboard."""
+    ours = psutil.Process()
+    with many.cluster(None, 2):
+        pids = {ours.pid, *(child.pid for child in ours.children(recursive=True))}
+        listening = [
+            connection.laddr
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN and connection.pid in pids
+        ]
+        assert len(listening) >= 3
+        assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
+        for address in listening:
+            with (
+                contextlib.suppress(OSError, http.client.HTTPException),
+                urllib.request.urlopen(f"http://127.0.0.1:{address.port}/status", timeout=2),
+            ):
+                pytest.fail("there is a dashboard")
+
+
 def test_what_does_not_fit_is_said(data):
     logits, labels = arrays(data)
     with pytest.raises(InputError, match="differ in length"):

@@ -1,16 +1,21 @@
 """Work shared among threads: every item once, in order; errors are raised; nested and forked work neither waits nor fails."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import threadpoolctl
 
+import rhocal
 from rhocal.numerics.threads import in_threads
 from rhocal.optimize.blas import single_threaded_blas
+
+SOURCE = Path(rhocal.__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +83,44 @@ def test_a_forked_process_finds_threads_of_its_own():
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_process_that_is_forked_while_another_thread_fits_does_not_wait_for_it():
+    """A thread is stopped inside a cached property and with the lock of BLAS held; a child of the process must not wait."""
+    program = """
+import os, threading
+import rhocal
+from rhocal.data.predictions import Predictions
+from rhocal.optimize import blas
+
+logits, labels = rhocal.demo_logits("cal")
+rhocal.TemperatureScaling().fit(logits[:500], labels[:500])
+compute, inside = Predictions.logits.compute, threading.Event()
+
+def stop(data):
+    with blas._lock:
+        inside.set()
+        threading.Event().wait()
+
+Predictions.logits.compute = stop
+threading.Thread(target=lambda: Predictions.from_arrays(logits).logits, daemon=True).start()
+inside.wait()
+Predictions.logits.compute = compute
+child = os.fork()
+if child == 0:
+    rhocal.FieldScaling().fit(logits[:500], labels[:500])
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_cached_properties_have_no_lock():
+    """That of functools has one on Python 3.11, which all instances share."""
+    users = [path for path in SOURCE.rglob("*.py") if re.search(r"functools.*cached_property", path.read_text("utf-8"))]
+    assert [path.name for path in users] == ["caching.py"]
 
 
 def test_blas_has_one_thread_while_any_fit_runs_and_gets_the_others_back():

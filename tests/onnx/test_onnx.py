@@ -196,6 +196,30 @@ def test_errors_that_help(cal, tmp_path):
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.parametrize("op", ["Identity", "Cast", "Reshape", "Relu"])
+def test_a_graph_with_a_cycle_is_refused(cal, tmp_path, op):
+    """Looking for a final Softmax through nodes that change nothing must end."""
+    extra = {"Cast": {"to": TensorProto.FLOAT}}.get(op, {})
+    cycle = [node(op, "b", "a", **extra), node(op, "a", "b", **extra), node(op, "b", "y", **extra)]
+    path = saved(graph(*cycle, outputs=["y"]), tmp_path)
+    with pytest.raises(InputError, match="not valid"):
+        export(cal, path, tmp_path / "out.onnx")
+    with pytest.raises(InputError, match="not valid"):
+        attach(onnx.load(path), cal)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_models_that_are_not_valid_are_errors_of_ours(cal, tmp_path):
+    for broken in (
+        graph(helper.make_node("Identity", [], ["y"]), outputs=["y"]),
+        graph(node("Identity", "nothing", "y"), outputs=["y"]),
+        graph(node("NoSuchOperator", "x", "y"), outputs=["y"]),
+        graph(node("Relu", "x", "y"), node("Relu", "x", "y"), outputs=["y"]),
+    ):
+        with pytest.raises(InputError, match="not valid"):
+            export(cal, saved(broken, tmp_path), tmp_path / "out.onnx")
+
+
 def test_probabilities_are_taken_as_such(data):
     """A calibrator fitted on probabilities goes behind the Softmax, not in its place."""
     probs = softmax(data[0])

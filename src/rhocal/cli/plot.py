@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from rhocal.cli.artifacts import load_calibrators
 from rhocal.cli.options import IN_MEMORY, Arrays, SpecOptions, grouped
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.bins import N_BINS
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable

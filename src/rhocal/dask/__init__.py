@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+LOOPBACK = "127.0.0.1"
+"""Where a cluster of this machine listens."""
+
 FAN = 32
 """Blocks whose sums one task merges."""
 
@@ -95,7 +98,14 @@ def cluster(scheduler: str | None, workers: int | None, timeout: str = "10s") ->
         return
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=None
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host=LOOPBACK,  # no other machine can connect
+            dashboard_address=f"{LOOPBACK}:0",  # None would be port 8787 of every interface
+            worker_dashboard_address=f"{LOOPBACK}:0",
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=None,
         ) as local,
         distributed.Client(local) as client,
     ):

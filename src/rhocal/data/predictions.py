@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from rhocal.data.labels import class_names, positive_column, sample_groups, samp
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Floats, lowest, widened
 from rhocal.numerics.threads import in_threads, row_blocks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +29,7 @@ from rhocal.data.tasks import (
     with_block_context,
 )
 from rhocal.errors import InputError
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

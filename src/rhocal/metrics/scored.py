@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -13,6 +12,7 @@ from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import BinSums, sums_by_confidence
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Vector, exp_normal, row_sum
 from rhocal.numerics.threads import over_blocks, row_blocks
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rhocal.errors import InputError
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Vector
 
 if TYPE_CHECKING:

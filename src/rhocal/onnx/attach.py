@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from rhocal._version import __version__
 from rhocal.calibrators.base import exported_map
-from rhocal.errors import InputError
+from rhocal.errors import InputError, one_line
 from rhocal.onnx.classifiers import (
     Label,
     check_class_order,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 OLDEST_OPSET = 13
 """Before it Softmax means something else, and reductions take their axes otherwise."""
+
+LARGEST_FILE = 2**31 - 2**20
+"""Bytes that one file of the format can hold; more go into a file of their own beside it."""
 
 NORMALIZERS = {"Softmax": "probs", "LogSoftmax": "log_probs"}
 RESHAPING = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Clip"}
@@ -72,6 +75,7 @@ def attach(
     if write not in {"same", "probs", "logits"}:
         raise InputError(f"write is same, probs or logits; got {write!r}")
     map_ = exported_map(cal)
+    check_model(model)
     model = upgraded(without_zip_maps(model), OLDEST_OPSET)
     value = chosen_output(model, scores, map_.n_classes, class_axis)
     place = find_place(model, value, cal, write, class_axis, standard_opset(model) or 0)
@@ -95,6 +99,24 @@ def attach(
     props = {prop.key: prop.value for prop in new.metadata_props}
     helper.set_model_props(new, {**props, **about(cal)})
     return new, place
+
+
+def check_model(model: Any, *, full_check: bool = False) -> None:
+    """Raise an error for a model that is not valid: a graph with a cycle, nodes without inputs, tensors of unknown origin.
+
+    A model that is too large for one file of the format is not checked in whole, but its nodes must be in order.
+    """
+    try:
+        if model.ByteSize() < LARGEST_FILE:
+            onnx.checker.check_model(model, full_check=full_check)
+    except Exception as error:  # errors of ONNX are of several types
+        raise InputError(f"the ONNX model is not valid: {one_line(error)}") from error
+    later = {name for node in model.graph.node for name in node.output if name}
+    for node in model.graph.node:
+        unmade = [name for name in node.input if name in later]
+        if unmade:
+            raise InputError(f"the ONNX model is not valid: tensor {unmade[0]!r} is read before it is computed")
+        later.difference_update(node.output)
 
 
 def about(cal: Calibrator) -> dict[str, str]:
@@ -206,7 +228,9 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
 def _refuse_hidden_softmax(graph: Any, name: str) -> None:
     """Probabilities must not be taken for logits."""
     node = producer(graph, name)
-    while node is not None and node.op_type in RESHAPING:
+    for _ in range(len(graph.node)):
+        if node is None or node.op_type not in RESHAPING:
+            break
         node = producer(graph, node.input[0])
     if node is not None and (node.op_type in {*NORMALIZERS, "Sigmoid"} or gives_probs(node)):
         raise InputError(
@@ -245,9 +269,11 @@ def producer(graph: Any, name: str) -> Any:
     """The node that makes a tensor, looking through those that change nothing."""
     made = {output: node for node in graph.node for output in node.output}
     node = made.get(name)
-    while node is not None and node.op_type in TRANSPARENT and node.input[0] in made:
+    for _ in range(len(graph.node)):  # more steps than nodes: a cycle
+        if node is None or node.op_type not in TRANSPARENT or node.input[0] not in made:
+            return node
         node = made[node.input[0]]
-    return node
+    raise InputError(f"the ONNX model is not valid: a cycle leads to tensor {name!r}")
 
 
 def rename(graph: Any, old: str, new: str) -> None:

@@ -16,7 +16,7 @@ from rhocal.calibrators.base import exported_map, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
-from rhocal.onnx.attach import OLDEST_OPSET, about, attach
+from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model
 from rhocal.onnx.graph import OPSET, GraphSpec, standalone
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.onnx.attach import Place
-
-LARGEST = 2**31 - 2**20
-"""Bytes that one file of the format can hold; more go into a file of their own beside it."""
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 
@@ -60,7 +57,7 @@ def save_model(
     spec = GraphSpec(output, opset=opset or OPSET)
     names = cal.kind_, "calibrated_probs" if gives_probs else "calibrated_logits"
     model = standalone(exported_map(cal), spec, names=names, about=about(cal))
-    onnx.checker.check_model(model, full_check=True)
+    check_model(model, full_check=True)
     worst = proof.prove(cal, model, spec)
     _write(model, path)
     return Exported(names[1], output, "", spec.opset, worst, None)
@@ -83,8 +80,7 @@ def export(
         check_output(target, _files_of(model))
     original = read_model(model)
     new, place = attach(original, cal, scores, write=write, class_axis=class_axis)
-    if new.ByteSize() < LARGEST:
-        onnx.checker.check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
+    check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
     alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={})
     worst = proof.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
@@ -109,7 +105,7 @@ def read_model(path: str | PathLike[str]) -> Any:
 def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float | None:
     """Run the whole model on random inputs and compare its output with the calibrator on what goes into it."""
     feed = proof.random_inputs(model)
-    if feed is None or place.spec.element not in proof.FLOATS or model.ByteSize() >= LARGEST:
+    if feed is None or place.spec.element not in proof.FLOATS or model.ByteSize() >= LARGEST_FILE:
         return None
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
@@ -157,7 +153,7 @@ def _data_path(path: str | PathLike[str]) -> Path:
 
 
 def _write(model: Any, path: str | PathLike[str]) -> None:
-    if model.ByteSize() < LARGEST:
+    if model.ByteSize() < LARGEST_FILE:
         with writing(path) as unfinished:
             unfinished.write_bytes(model.SerializeToString())
         return

@@ -6,6 +6,7 @@ waits for the thread that gets no core: fits with 100 classes took six times as 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import contextmanager
@@ -29,9 +30,20 @@ def single_threaded_blas() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            limit = _limits.pop() if len(_limits) == 1 else _limits.pop(1)
+            limit = (_limits.pop() if len(_limits) == 1 else _limits.pop(1)) if _limits else None  # none after a fork
             if limit is not None:
                 limit.restore_original_limits()
+
+
+def _forget_other_threads() -> None:
+    """In a forked process the threads that held the lock, or that fitted, do not exist."""
+    global _lock  # noqa: PLW0603 - a lock that nobody will release
+    _lock = threading.Lock()
+    _limits.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 @cache

@@ -7,12 +7,12 @@ A profile reads these and nothing else, so logits may lie in memory or on a devi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from rhocal.numerics import kernels
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import (
     Floats,
     Vector,

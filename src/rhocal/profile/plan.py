@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.kernels import GRID
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ costs O(n_samples), whatever the number of classes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rhocal.data.arrays import scan_scores
 from rhocal.errors import InputError
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import dot
 from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses
 

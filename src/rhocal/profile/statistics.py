@@ -17,11 +17,11 @@ kl_from_base    KL(s‖g)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Floats, Vector, dots, smooth_maximum
 
 if TYPE_CHECKING:

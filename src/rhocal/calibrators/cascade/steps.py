@@ -5,8 +5,9 @@ Every step of a kind is linear in the same features of the sample, so that steps
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
+
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

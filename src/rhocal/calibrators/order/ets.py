@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.order.order import KAPPA, SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, solution_at
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Vector, log_softmax, softmax
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile

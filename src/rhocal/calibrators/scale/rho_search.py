@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rhocal.calibrators.scale.gaps import SMALLEST_DENOMINATOR, gap_sums
 from rhocal.calibrators.scale.scale_search import evenly_spaced_rows
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import equal_width_errors
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Vector, dot, dots
 from rhocal.profile.curve_table import REACH, Table
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal import optimize
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import dot
 from rhocal.objectives import NLL, Objective
 from rhocal.profile.curve_table import Table

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.data.atomic import writing
 from rhocal.data.formats.delimited import csv_file, open_csv, write_csv, write_tsv
 from rhocal.data.formats.jsonl import jsonl_file, open_jsonl, write_jsonl
+from rhocal.data.formats.limits import check_expansion
 from rhocal.data.formats.npy import open_npy, write_npy
 from rhocal.data.formats.npz import open_npz, write_npz
 from rhocal.data.formats.parquet import open_parquet, write_parquet
@@ -91,7 +92,8 @@ def open_file(path: Path, names: Names) -> StoredFile:
 def _open(reader: Callable[[Path, Names], StoredFile], path: Path, names: Names) -> StoredFile:
     """Open a file; whatever a reader raises is an error that names the file."""
     try:
-        return reader(path, names)
+        stored = reader(path, names)
+        check_expansion(stored)
     except FileError as error:
         raise error if error.message.startswith(str(path)) else error.at(str(path)) from error
     except RhocalError:
@@ -99,6 +101,7 @@ def _open(reader: Callable[[Path, Names], StoredFile], path: Path, names: Names)
     except Exception as error:  # a reader of a foreign format may raise anything
         what = f"damaged, or not a {path.suffix} file" if path.suffix else "damaged"
         raise FileError(f"{path}: {what}: {one_line(error)}") from error
+    return stored
 
 
 def has_class_columns(path: Path, columns: Sequence[str], names: Names) -> bool:

@@ -8,13 +8,13 @@ binning, the Kolmogorov–Smirnov statistic and the kernel statistic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.metrics.inference.units import are_counts, expand
 from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
