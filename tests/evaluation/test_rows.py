@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from helpers import run, synthetic
+from rhocal.cli import app
 from rhocal.evaluation.ranking import critical_difference, ranking, ranks, ratios
 from rhocal.evaluation.rows import FAILED, Row, complete, read_rows, summary
 
@@ -115,3 +117,29 @@ def test_files_of_earlier_versions_are_read(tmp_path):
     )
     row = Row.from_flat(read_rows(path)[0])
     assert (row.n_calibration, row.n_test, row.values["nll"]) == (30, 40, 0.5)
+
+
+def test_rows_are_kept_by_the_content_of_files(tmp_path):
+    def compare(*files, resume=True):
+        options = ["--methods", "temperature", "--seeds", "1", "-o", str(tmp_path / "rows.csv"), *["--resume"] * resume]
+        result = CliRunner().invoke(app, ["compare", *map(str, files), *options])
+        assert result.exit_code == 0, result.output
+        return {key[0]: row for key, row in cells(tmp_path / "rows.csv").items()}
+
+    paths = {name: tmp_path / name / "x.npz" for name in "abc"}
+    for k, path in enumerate(paths.values()):
+        path.parent.mkdir()
+        logits, labels = synthetic(200, 3, seed=k)
+        np.savez(path, logits=logits, labels=labels)
+    first = compare(paths["a"], resume=False)
+    both = compare(paths["a"], paths["b"])  # the same name: b is not hidden, and a is not run again
+    assert set(both) == {"a/x", "b/x"}
+    assert both["a/x"]["nll"] == first["x"]["nll"] != both["b/x"]["nll"]
+    assert both["a/x"]["seconds"] == first["x"]["seconds"]
+    assert compare(paths["b"], paths["a"])["b/x"]["seconds"] == both["b/x"]["seconds"]
+    paths["c"].replace(paths["a"])  # replaced data
+    replaced = compare(paths["a"], paths["b"])
+    assert replaced["a/x"]["nll"] != both["a/x"]["nll"]
+    assert replaced["b/x"]["seconds"] == both["b/x"]["seconds"]
+    other = compare(paths["a"], paths["b"], resume=False)
+    assert {name: row["nll"] for name, row in other.items()} == {name: row["nll"] for name, row in replaced.items()}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +60,10 @@ def compare(
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the rows of the output file, and run only what is missing.")
+        bool,
+        typer.Option(
+            "--resume", help="Keep the rows of the output file that are of the same data, and run what is missing."
+        ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes; each takes a file and split at a time.")] = 1,
     report: ReportOption = None,
@@ -81,21 +84,26 @@ def compare(
     methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
     from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.evaluation.compare import default_methods, run, split_by_seed
+    from rhocal.evaluation.compare import default_methods, network_names, run, split_by_seed
     from rhocal.reporting import tables
 
     _check(paths, output, report, arrays, resume=resume)
+    _open.cache_clear()
     execution.refuse({"--report": report is not None and any(execution.streams(path) for path in paths)})
-    files = [LogitsFile(path, arrays, kind, execution, positive) for path in paths]
+    files = [
+        LogitsFile(path, network, arrays, kind, execution, positive)
+        for path, network in zip(paths, network_names(paths), strict=True)
+    ]
     if methods is None:
         names = default_methods(2 if all(file.n_classes == 2 for file in files) else 0)
     else:
         names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
-    ledger = Ledger(output, names, resume=resume)
+    ledger = Ledger(output, names, files, resume=resume)
     resident = sorted((file for file in files if not file.streams), key=lambda file: -file.n_bytes)
-    tasks = [task for file in resident for task in file.tasks(names, seeds, ledger.done)]
+    has_keys = output is not None  # where rows are kept, a later run compares what they were computed from
+    tasks = [task for file in resident for task in file.tasks(names, seeds, ledger.done, has_keys=has_keys)]
     with tables.progress("fitting", sum(task.n_fits for task in tasks)) as step:
         try:
             for new in run(tasks, jobs):
@@ -106,7 +114,7 @@ def compare(
             ledger.write()
     for file in files:
         if file.streams:
-            for task in file.tasks(names, seeds, ledger.done):
+            for task in file.tasks(names, seeds, ledger.done, has_keys=has_keys):
                 ledger.keep(list(task.rows()))
             ledger.write()
     show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
@@ -120,6 +128,8 @@ class LogitsFile:
     """A file of logits and labels, and how it is read."""
 
     path: Path
+    network: str
+    """How rows call it."""
     arrays: Arrays
     kind: str
     execution: ExecutionOptions
@@ -135,12 +145,13 @@ class LogitsFile:
         """Its size; 0 for the standard input."""
         return self.path.stat().st_size if self.path.exists() else 0
 
-    @property
-    def network(self) -> str:
-        """How rows call it."""
-        from rhocal.evaluation.compare import network_name
+    @cached_property
+    def key(self) -> str:
+        """Changes with its bytes, and with what is stated about them."""
+        from rhocal.data.content import content_key
 
-        return network_name(self.path)
+        options = [self.kind, self.positive, *(getattr(self.arrays, field.name) for field in fields(self.arrays))]
+        return content_key(self.path, [] if self.arrays.labels is None else [self.arrays.labels], options)
 
     @property
     def n_classes(self) -> int:
@@ -157,7 +168,9 @@ class LogitsFile:
         """Its calibration and test set, or its single set."""
         return _open(self)
 
-    def tasks(self, names: list[str], seeds: int, done: Collection[tuple[str, str, str]]) -> list[Task]:
+    def tasks(
+        self, names: list[str], seeds: int, done: Collection[tuple[str, str, str]], *, has_keys: bool
+    ) -> list[Task]:
         """What is left to do: one task per split, or one for all splits of a file that is read block by block."""
         from rhocal.data.streams import has_splits
         from rhocal.evaluation.compare import split_names
@@ -169,7 +182,7 @@ class LogitsFile:
         }
         todo = [(seed, left) for seed, left in missing.items() if left]
         parts = [todo] if self.streams and todo else [[part] for part in todo]
-        return [Task(self, tuple(part)) for part in parts]
+        return [Task(self, tuple(part), self.key if has_keys else "") for part in parts]
 
 
 @lru_cache(maxsize=1)  # the splits of a file are compared one after the other
@@ -183,6 +196,8 @@ class Task:
 
     file: LogitsFile
     todo: tuple[tuple[int, tuple[str, ...]], ...]
+    key: str = ""
+    """What rows state about the bytes that they were computed from, where they are kept."""
 
     @property
     def n_fits(self) -> int:
@@ -199,7 +214,8 @@ class Task:
             (split_by_seed(*sources, seed), {name: calibrator(name) for name in names}) for seed, names in self.todo
         )
         with execution.cluster():
-            yield from compare(self.file.network, work, progress=execution.progress)
+            for row in compare(self.file.network, work, progress=execution.progress):
+                yield replace(row, data=self.key)
         for source in sources:
             if source is not None:
                 skipped(source)
@@ -208,12 +224,12 @@ class Task:
 class Ledger:
     """The rows so far, and the file that holds them, if there is one."""
 
-    def __init__(self, output: Path | None, names: list[str], *, resume: bool) -> None:
+    def __init__(self, output: Path | None, names: list[str], files: list[LogitsFile], *, resume: bool) -> None:
         from rhocal.evaluation.rows import Row, read_rows
 
         before = read_rows(output) if resume and output is not None and output.is_file() else []
         self.output, self.names = output, names
-        self.rows = [Row.from_flat(row) for row in before]
+        self.rows = of_same_data([Row.from_flat(row) for row in before], files)
         self.done = {(row.network, row.split, row.method) for row in self.rows}
         self.written = time.monotonic()
 
@@ -235,6 +251,32 @@ class Ledger:
         if self.output is not None:
             write_rows(self.output, [row.flat() for row in self.ordered])
         self.written = time.monotonic()
+
+
+def of_same_data(rows: list[Row], files: list[LogitsFile]) -> list[Row]:
+    """The rows of an earlier run that still hold: those of the same bytes, by the name that they have now, and those of others.
+
+    Rows that have the name of one of the files and not its bytes are left out, and computed again.
+    """
+    if not rows:
+        return []
+    names: dict[str, list[str]] = {}
+    for file in files:
+        names.setdefault(file.key, []).append(file.network)
+    taken = {file.network for file in files}
+    kept: list[Row] = []
+    left_out: dict[str, int] = {}
+    for row in rows:
+        if row.data in names:
+            name = row.network if row.network in names[row.data] else names[row.data][0]
+            kept.append(replace(row, network=name))
+        elif row.network in taken:
+            left_out[row.network] = left_out.get(row.network, 0) + 1
+        else:
+            kept.append(row)
+    for network, n in left_out.items():
+        typer.echo(f"{network}: {n:,} rows of other data or other options are computed again", err=True)
+    return kept
 
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:

@@ -91,6 +91,11 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
     return Source(blocks, InputSpec(classes=classes, columns=files[0].columns), log=log)
 
 
+def source_files(path: Path) -> list[Path]:
+    """The files of a source: a file, the Parquet files of a folder, or those that fit a pattern."""
+    return _paths(str(path))
+
+
 def _paths(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir() and path.suffix != ".zarr":

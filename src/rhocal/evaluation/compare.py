@@ -222,6 +222,21 @@ def network_name(path: Path) -> str:
     return path.parent.name if path.stem == "logits" and path.parent.name else path.stem
 
 
+def network_names(paths: Sequence[Path]) -> list[str]:
+    """How rows call several files: where names are the same, with as many folders as tell them apart."""
+    names = [network_name(path) for path in paths]
+    resolved = [path.resolve() for path in paths]
+    for depth in range(1, 1 + max((len(path.parts) for path in resolved), default=0)):
+        same = {name for name in names if names.count(name) > 1}
+        if not same:
+            break
+        names = [
+            "/".join([*path.parts[-1 - depth : -1], path.stem]) if name in same else name
+            for name, path in zip(names, resolved, strict=True)
+        ]
+    return names
+
+
 class Task(Protocol):
     """A part of a comparison that a process can do by itself."""
 

@@ -49,6 +49,8 @@ class Row:
     note: str = ""
     cpu_seconds: float = math.nan
     """Processor time of the fit, all threads together; a busy machine does not change it."""
+    data: str = ""
+    """A key of the bytes that the row was computed from, where they came from a file."""
 
     @property
     def failed(self) -> bool:
@@ -66,7 +68,7 @@ class Row:
             "n_test": self.n_test,
             "note": self.note,
         }
-        return head | self.values | tail
+        return head | self.values | tail | ({"data": self.data} if self.data else {})
 
     @classmethod
     def from_flat(cls, row: Mapping[str, Any]) -> Row:
@@ -76,9 +78,8 @@ class Row:
         }
         seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
         sizes = int(row["n_calibration"]), int(row["n_test"])
-        return cls(
-            row["network"], row["split"], row["method"], values, seconds, *sizes, floor, row.get("note", ""), cpu
-        )
+        note, data = row.get("note", ""), row.get("data", "")
+        return cls(row["network"], row["split"], row["method"], values, seconds, *sizes, floor, note, cpu, data)
 
 
 def complete(rows: Sequence[Row]) -> list[str]:

@@ -62,12 +62,13 @@ STDIN = "-"
 
 
 @cache  # commands open a file more than once
-def _read_stdin() -> bytes:
+def read_stdin() -> bytes:
+    """All bytes of the standard input."""
     return sys.stdin.buffer.read()
 
 
 def _open_stdin(path: Path, names: Names) -> StoredFile:
-    content = _read_stdin()
+    content = read_stdin()
     if not content.strip():
         raise FileError("-: the standard input is empty")
     return (jsonl_file if content.lstrip().startswith(b"{") else csv_file)(path, content, names)
