@@ -155,4 +155,5 @@ def _metric_value(floor: Floor, interval: Interval) -> MetricValue:
         floor.high,
         floor.excess,
         floor.p_value,
+        interval.reason,
     )
