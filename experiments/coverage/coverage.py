@@ -18,10 +18,11 @@ from models import HELD_BACK, MODELS, OTHERS, Model
 
 from rhocal.evaluation.rows import write_rows
 from rhocal.metrics.inference.bootstrap import bootstrap
-from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, TITLES, outcomes
+from rhocal.metrics.inference.calibration_tests import TITLES, outcomes
 from rhocal.metrics.inference.ece_interval import bin_moments, ece_interval, tail_probabilities
 from rhocal.metrics.inference.intervals import wilson
-from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
+from rhocal.metrics.inference.joint_null import joint_null
+from rhocal.metrics.inference.statistics import statistics
 from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 
 if TYPE_CHECKING:
@@ -105,9 +106,7 @@ def p_values(n: int, trials: int) -> list[dict[str, Any]]:
     by_test: dict[str, list[float]] = {}
     for k in range(trials):
         sample = MODELS[0].draw(rng, n)
-        tests = outcomes(
-            sample, simulate_nulls(CumulativeDifferences.from_scored(sample), list(SIMULATED_TESTS), 199, k)
-        )
+        tests = outcomes(sample, statistics(joint_null(sample, 199, k)))
         for name, test in tests.items():
             by_test.setdefault(name, []).append(test.p_value)
     rows = []

@@ -228,6 +228,9 @@ def test_an_evaluation_of_a_stream_is_the_one_in_memory(data, tmp_path):
     for given in ((rhocal.stream(tmp_path / "z.npz"),), blocks):
         found = rhocal.evaluate(*given, kind="logits", metrics=["ece", "nll", "brier", "mce"])
         assert (found.verdict, found.n_samples, found.n_classes) == (whole.verdict, 1500, 100)
+        assert found.p_value == whole.p_value
+        for name, test in whole.tests.items():
+            assert found.tests[name].p_value == test.p_value, name
         for mine, theirs in zip(found.values, whole.values, strict=True):
             assert mine.metric == theirs.metric
             for name in ("value", "low", "high", "floor", "p_value"):

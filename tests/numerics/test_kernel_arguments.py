@@ -45,6 +45,9 @@ ENTRIES = {
         numbers(K, N), 0.0, numbers(N), numbers(N), 0.1, 0.5, numbers(N), numbers(N), numbers(N), 1.0, 0.03, numbers(12),
         numbers(N),
     ],
+    "draws": lambda: [
+        numbers(N, M), numbers(N), np.zeros((N, 3), np.int64), np.zeros((N, M), np.int64), numbers(N), numbers(K, N), 0, N,
+    ],
     "dot": lambda: [numbers(N), numbers(N)],
     "widen": lambda: [numbers(N).astype(np.float16), 0, N, np.empty(N, np.float32)],
 }  # fmt: skip
@@ -52,6 +55,7 @@ WRITTEN = {
     "scan": {"column", "top", "total"},
     "bin_rows": {"sums"},
     "bins": {"sums"},
+    "draws": {"sums"},
     "gaps": {"sums", "confidence"},
     "interpolate": {"c"},
     **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen")},
@@ -60,6 +64,7 @@ WRITTEN = {
 FREE = {
     *((name, "z", 1) for name in ("scan", "largest", "norms", "curve", "moments", "moments_at")),
     *(("bin_rows", "probs", 1), ("bin_rows", "sums", 1), ("bins", "sums", 1), ("ends", "z", 0), ("largest", "out", 1)),
+    *(("draws", "sums", 0), ("draws", "sums", 1)),
     *(("curve", "out", 0), ("ring", "out", 0), ("ring", "c", 0), ("gaps", "curves", 0), ("interpolate", "c", 1)),
 }
 
@@ -250,6 +255,16 @@ def test_wrong_number(name, k):
     for value in ("0", [0.0], *([None] if parameters(name)[k] != "center" or name != "gaps" else [])):
         refuses(TypeError, "must be a real number", name, k, lambda _, to=value: to)
     call(name, k, lambda _: 1)
+
+
+@pytest.mark.parametrize(("argument", "value"), [("index", -1), ("index", K + M), ("place", -1), ("place", K)])
+def test_draws_outside_the_sums_are_not_added(argument, value):
+    arguments = dict(zip(parameters("draws"), ENTRIES["draws"](), strict=True))
+    assert _kernels.draws(*arguments.values())
+    arguments[argument][:, -1] = value
+    before = arguments["sums"].copy()
+    assert not _kernels.draws(*arguments.values())
+    np.testing.assert_array_equal(arguments["sums"], before)
 
 
 def test_norms_take_total_and_top_together():

@@ -51,6 +51,18 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", help="The calibration error that is tolerated: 0.02 for two points."),
+    ] = 0.02,
+    max_ece: Annotated[
+        float | None,
+        typer.Option(
+            "--max-ece",
+            help="Exit with 1 if the error is shown to be above this: a gate for pipelines. It is the tolerance then.",
+            show_default=False,
+        ),
+    ] = None,
     arrays: Arrays,
     spec: SpecOptions,
     seed: Annotated[int, typer.Option(help="The seed of intervals and floors.")] = 0,
@@ -62,12 +74,21 @@ def evaluate(
     Each metric is printed with a 95 % interval, its noise floor (the value of a perfectly calibrated model) and a p-value,
     followed by a verdict. The test split is used if the file has one. Files that are read block by block have values
     without intervals and tests above 20,000,000 rows, and for metrics that need all probabilities at once.
+
+    The verdict compares the error with --tolerance: shown within it, shown beyond it, or too few samples to tell. --max-ece
+    is the same comparison as a gate: exit code 1 if the error of the last calibrator, or of the scores without one, is shown
+    to be above it.
     """
-    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
+    from rhocal.errors import InputError
+    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, check_tolerance, infer
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
     from rhocal.evaluation.samples import score
     from rhocal.metrics import CORE, inference
 
+    if max_ece is not None:
+        check_tolerance(max_ece, "--max-ece")
+        tolerance = max_ece
+    check_tolerance(tolerance, "--tolerance")
     loaded = load_calibrators(artifacts or [])
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
     classes = next((calibrator.classes_ for calibrator in loaded.values()), None)
@@ -79,6 +100,8 @@ def evaluate(
     shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown
     if not _keeps_samples(data, [*shown, *values]):
+        if max_ece is not None:
+            raise InputError("--max-ece needs intervals; this file is too long for them, or --metrics needs all rows")
         check_metrics(values)  # before processes are started
         with execution.cluster(), execution.progress("measuring", data) as blocks:
             measured = measure_source(blocks, [Measurement(calibrators)], [*values, FLOOR, COUNT])
@@ -86,7 +109,10 @@ def evaluate(
         return
     with execution.cluster(), execution.progress("measuring", data) as blocks:
         samples = score(blocks, calibrators, dict.fromkeys([*shown, *values]))
-    evaluations = {name: infer(part, shown, groups=_groups(data, groups), seed=seed) for name, part in samples.items()}
+    evaluations = {
+        name: infer(part, shown, groups=_groups(data, groups), tolerance=tolerance, seed=seed)
+        for name, part in samples.items()
+    }
     before = samples[UNCALIBRATED].scored
     differences = {
         name: inference.differences(samples[name].scored, before, ["ece", "nll", "brier"], seed=seed) for name in loaded
@@ -108,12 +134,30 @@ def evaluate(
                     name: {metric: difference.to_dict() for metric, difference in by_metric.items()}
                     for name, by_metric in differences.items()
                 },
+                **({} if max_ece is None else {"max_ece": max_ece, "passed": not _refuted(evaluations)}),
                 **left_out,
             }
         )
-        return
+        raise typer.Exit(int(max_ece is not None and _refuted(evaluations)))
     suffix = "" if data.resident else ", block by block"
     _show(evaluations, differences, f"{source}: {first.n_samples:,} samples, {first.n_classes} classes{suffix}")
+    if max_ece is not None:
+        print(f"--max-ece {max_ece:g}: {_gate_text(evaluations)}")
+        raise typer.Exit(int(_refuted(evaluations)))
+
+
+def _refuted(evaluations: Mapping[str, Evaluation]) -> bool:
+    """Whether the error of the last calibrator, or of the scores without one, is shown to be beyond the tolerance."""
+    return list(evaluations.values())[-1].state == "beyond"
+
+
+def _gate_text(evaluations: Mapping[str, Evaluation]) -> str:
+    name, last = list(evaluations.items())[-1]
+    return {
+        "beyond": f"refuted by {name}",
+        "within": f"shown for {name}",
+        "undecided": f"not refuted by {name}, but not shown either: too few samples",
+    }[last.state]
 
 
 def _keeps_samples(data: Source, metrics: list[str]) -> bool:
@@ -162,10 +206,7 @@ def _show(
     for name, evaluation in evaluations.items():
         screen.print(tables.evaluation(evaluation, name))
         screen.print(f"verdict: {evaluation.verdict}")
-        screen.print(f"tests: {evaluation.tested}")
-        for note in evaluation.notes:
-            screen.print(note)
-        screen.print()
+        screen.print(f"tests: {evaluation.tested}", end="\n\n")
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
     for name, by_metric in differences.items():

@@ -2,12 +2,13 @@
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
-over-confident by 3.3 points: mean confidence 86.0 %, accuracy 82.7 % (ECE 0.033, floor ...)
+over-confident by 3.3 points: mean confidence 86.0 %, accuracy 82.7 %; class 3 is predicted too rarely: ...
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,22 +18,30 @@ from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.evaluation.samples import Samples, score
-from rhocal.metrics.inference.calibration_tests import SIMULATED_TESTS, outcomes
-from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.calibration_tests import combine, outcomes
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
 from rhocal.metrics.inference.intervals import intervals
-from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
+from rhocal.metrics.inference.joint_null import draws_for, joint_null
+from rhocal.metrics.inference.null import path_nulls
 from rhocal.metrics.inference.paired import holm
-from rhocal.metrics.inference.verdict import detect_miscalibration, verdict
+from rhocal.metrics.inference.statistics import statistics
+from rhocal.metrics.inference.verdict import TOLERANCE, evidence_of, verdict
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
+    from rhocal.metrics.inference.calibration_tests import CombinedTest, Outcome
     from rhocal.metrics.inference.ece_interval import Interval
+    from rhocal.metrics.inference.joint_null import JointNull
+    from rhocal.metrics.inference.null import NullDistribution
+    from rhocal.metrics.inference.verdict import Evidence
     from rhocal.metrics.scored import Scored
+    from rhocal.numerics.special import Vector
 
 UNCALIBRATED = "uncalibrated"
 """How results call the scores before any calibrator."""
@@ -40,8 +49,11 @@ UNCALIBRATED = "uncalibrated"
 DEFAULT_METRICS = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
 """The metrics of an evaluation unless others are named."""
 
-N_DRAWS_PER_GROUP = 40
-"""Draws per group where a p-value must stay small after Holm's correction: twice the 1/.05 that it needs at least."""
+N_DRAWS_PER_GROUP = 200
+"""Draws per group where a p-value must stay small after Holm's correction: ten times the 1/.05 that it needs at least, because
+the combined p-value of several tests is larger than the smallest of them."""
+MAX_GROUP_ENTRIES = 1 << 25
+"""Sums over classes and bins of all draws of a group in memory."""
 
 
 def evaluate(
@@ -54,6 +66,7 @@ def evaluate(
     classes: Any = None,
     positive: Any = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
+    tolerance: float = TOLERANCE,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Evaluation:
@@ -61,15 +74,24 @@ def evaluate(
 
     ``classes`` names the label of each column; columns of a data frame are matched with labels by name.
     ``positive`` is the positive class of two, by name or column number: that of scores of shape (n_samples,).
+    ``tolerance`` is the calibration error that is tolerated, .02 for two points; the verdict states whether the error is shown
+    to be within it, shown to be beyond it, or whether there are too few samples to tell.
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
     (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
     ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
     """
+    check_tolerance(tolerance)
     source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
     if groups is not None and not source.resident:
         raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
     samples = score(source, {UNCALIBRATED: None}, metrics)[UNCALIBRATED]
-    return infer(samples, metrics, groups=groups, n_replicates=n_replicates, seed=seed)
+    return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
+
+
+def check_tolerance(tolerance: float, name: str = "tolerance") -> None:
+    """Raise an error unless it is a share of samples."""
+    if not 0 < tolerance < 1:
+        raise InputError(f"{name} must lie between 0 and 1 (0.02 for two points); got {tolerance!r}")
 
 
 def infer(
@@ -77,30 +99,75 @@ def infer(
     metrics: Sequence[str] = DEFAULT_METRICS,
     *,
     groups: Any = None,
+    tolerance: float = TOLERANCE,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Evaluation:
     """The evaluation of samples: value, interval and floor of each metric, tests and a verdict."""
     scored, names = samples.scored, list(dict.fromkeys(["ece", *metrics]))
-    simulated = dict.fromkeys([*SIMULATED_TESTS, *(name for name in names if name in SIMULATED_METRICS)])
-    nulls = simulate_nulls(CumulativeDifferences.from_scored(scored), list(simulated), n_replicates, seed)
+    drawn = DrawnTests.from_samples(samples, draws_for(n_replicates), seed)
+    nulls = drawn.nulls([name for name in names if name in SIMULATED_METRICS])
     by_metric = floors(scored, names, nulls=nulls, moments=samples.moments, n_replicates=n_replicates, seed=seed)
     ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
-    tests = outcomes(scored, nulls)
+    found = verdict(drawn.evidence(by_metric["ece"], ranges["ece"]), tolerance)
     return Evaluation(
         scored.n_samples,
         samples.n_classes,
         scored.accuracy,
         scored.mean_confidence,
         tuple(_metric_value(by_metric[name], ranges[name]) for name in metrics),
-        tests,
-        verdict(scored, by_metric["ece"], ranges["ece"], tests),
-        detect_miscalibration(tests)[0],
-        () if groups is None else by_group(scored, groups, n_replicates, seed),
+        drawn.outcomes,
+        found.text,
+        found.distinguishable,
+        found.p_value,
+        found.driver,
+        found.state,
+        tolerance,
+        found.error,
+        found.n_needed,
+        drawn.combined.n_draws,
+        () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance),
     )
 
 
-def by_group(scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple[Group, ...]:
+@dataclass(frozen=True)
+class DrawnTests:
+    """The tests of samples, and the draws behind them."""
+
+    scored: Scored
+    rows: Predictions | None
+    null: JointNull
+    found: Mapping[str, Vector]
+
+    @classmethod
+    def from_samples(cls, samples: Samples, n_draws: int, seed: int) -> DrawnTests:
+        """Draw labels and compute every statistic."""
+        null = joint_null(samples.scored, n_draws, seed, rows=samples.rows, index=samples.index)
+        rows = samples.scored.source if samples.scored.has_probs else samples.rows
+        return cls(samples.scored, rows, null, statistics(null))
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """Statistic and p-value of every test."""
+        return outcomes(self.scored, self.found)
+
+    @cached_property
+    def combined(self) -> CombinedTest:
+        """The tests together."""
+        return combine(self.found)
+
+    def nulls(self, names: Sequence[str]) -> dict[str, NullDistribution]:
+        """The null distributions of metrics of the top label."""
+        return path_nulls(self.null.top, self.null.top_paths, names)
+
+    def evidence(self, ece: Floor, interval: Interval) -> Evidence:
+        """What a verdict is formed from."""
+        return evidence_of(self.scored, ece, interval, self.outcomes, self.combined, self.null, self.rows)
+
+
+def by_group(
+    scored: Scored, groups: Any, n_replicates: int, seed: int, tolerance: float = TOLERANCE
+) -> tuple[Group, ...]:
     """Evaluate every group by itself, with Holm's correction of the p-values; worst first."""
     names, codes = np.unique(_group_names(scored.source, groups), return_inverse=True)
     parts = []
@@ -109,26 +176,30 @@ def by_group(scored: Scored, groups: Any, n_replicates: int, seed: int) -> tuple
         if scored.weights[rows].any():
             parts.append((str(name), scored.take(rows), len(rows)))
     results = [_evaluate_group(part, len(parts), n_replicates, seed) for _, part, _ in parts]
-    adjusted = holm([ece.p_value for ece, _, _ in results])
-    evaluated = [
-        Group(name, n, part.accuracy, part.mean_confidence, replace(_metric_value(ece, limits), p_value=p), text)
-        for (name, part, n), (ece, limits, text), p in zip(parts, results, adjusted, strict=True)
-    ]
-    return tuple(sorted(evaluated, key=lambda group: (group.ece.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
+    adjusted = holm([drawn.combined.p_value for drawn, _, _ in results])
+    of_ece = holm([ece.p_value for _, ece, _ in results])
+    level = 1 - (1 - CONFIDENCE_LEVEL) / len(parts)
+    evaluated = []
+    for (name, part, n), (drawn, ece, limits), p, p_ece in zip(parts, results, adjusted, of_ece, strict=True):
+        found = verdict(drawn.evidence(ece, limits), tolerance, p_value=p, level=level)
+        value = replace(_metric_value(ece, limits), p_value=p_ece)
+        evaluated.append(Group(name, n, part.accuracy, part.mean_confidence, value, found.text, p, found.state))
+    return tuple(sorted(evaluated, key=lambda group: (group.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
 
 
-def _evaluate_group(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[Floor, Interval, str]:
-    """The floor, interval and verdict of one group.
+def _evaluate_group(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[DrawnTests, Floor, Interval]:
+    """The tests, floor and interval of one group.
 
-    After Holm's correction a p-value below .05 must be below .05 / n_groups before; where the first
-    p-value is small, the floor is drawn as often as that takes.
+    After Holm's correction a p-value below .05 must be below .05 / n_groups before; where the first p-value is small, labels
+    are drawn as often as that takes.
     """
-    path = CumulativeDifferences.from_scored(part)
-    drawn = simulate_nulls(path, list(SIMULATED_TESTS), n_replicates, seed)
-    if drawn["ece"].p_value < 10 / n_replicates and n_replicates < N_DRAWS_PER_GROUP * n_groups:
-        drawn |= simulate_nulls(path, ["ece"], N_DRAWS_PER_GROUP * n_groups, seed + 1)
-    ece, limits = Floor.from_null("ece", drawn["ece"]), intervals(part, ["ece"])["ece"]
-    return ece, limits, verdict(part, ece, limits, outcomes(part, drawn))
+    samples = Samples(part, part.source.n_classes)
+    drawn = DrawnTests.from_samples(samples, draws_for(n_replicates), seed)
+    enough = min(N_DRAWS_PER_GROUP * n_groups, MAX_GROUP_ENTRIES // (part.source.n_classes * N_BINS))
+    if drawn.combined.p_value < 0.05 and drawn.combined.n_draws < enough:
+        drawn = DrawnTests.from_samples(samples, enough, seed + 1)
+    ece = Floor.from_null("ece", drawn.nulls(["ece"])["ece"])
+    return drawn, ece, intervals(part, ["ece"])["ece"]
 
 
 def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:
@@ -155,5 +226,5 @@ def _metric_value(floor: Floor, interval: Interval) -> MetricValue:
         floor.high,
         floor.excess,
         floor.p_value,
-        interval.reason,
+        floor.n_draws,
     )

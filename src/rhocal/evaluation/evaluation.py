@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.metrics.inference.calibration_tests import Outcome
+    from rhocal.metrics.inference.ece_interval import Interval
+    from rhocal.metrics.inference.verdict import State
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class MetricValue:
     """value − floor."""
     p_value: float
     """Probability that a perfectly calibrated model looks at least as bad."""
-    no_interval_reason: str = ""
-    """Why low and high are NaN: no interval of this metric has the stated coverage."""
+    n_draws: int = 0
+    """Draws behind the p-value, which is at least 1 / (1 + n_draws); 0 where it is that of a normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class Group:
     ece: MetricValue
     """Its p-value is adjusted by Holm's method for the number of groups."""
     verdict: str
+    p_value: float
+    """Of the combined test, adjusted by Holm's method for the number of groups."""
+    state: State
+    """``within`` the tolerance, ``beyond`` it, or ``undecided``; all groups are right together with 95 % confidence."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,20 @@ class Evaluation:
     tests: Mapping[str, Outcome]
     verdict: str
     distinguishable: bool
-    """Whether any test distinguishes the model from a perfectly calibrated one (Holm's correction, 5 %)."""
+    """Whether the combined test distinguishes the model from a perfectly calibrated one (5 %)."""
+    p_value: float
+    """Of the combined test: the smallest p-value of all tests, compared with that of perfectly calibrated models."""
+    driver: str
+    """The test with the smallest p-value."""
+    state: State
+    """Whether the calibration error is shown to be ``within`` the tolerance, shown to be ``beyond`` it, or ``undecided``."""
+    tolerance: float
+    error: Interval
+    """The error that the state is about: of two classes the ECE of the positive one, else ECE."""
+    n_needed: int | None
+    """About how many samples would decide, if the state is undecided; None otherwise, or if only far more would."""
+    n_draws: int
+    """Draws behind the p-values: none is smaller than 1 / (1 + n_draws)."""
     groups: tuple[Group, ...] = ()
     """Worst first: groups whose miscalibration is certain, then the others, each by excess."""
 
@@ -97,19 +116,11 @@ class Evaluation:
     @property
     def tested(self) -> str:
         """The p-values of all tests, in a line."""
-        return ", ".join(
-            f"{TITLES[name]} p {'' if test.p_value < 0.001 else '= '}{shown_p(test.p_value)}"
-            for name, test in self.tests.items()
+        least = 1 / (1 + self.n_draws)
+        all_tests = f"combined p {equals_p(self.p_value, least)}"
+        return "; ".join(
+            [all_tests, ", ".join(f"{TITLES[name]} p {equals_p(t.p_value, least)}" for name, t in self.tests.items())]
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """Why metrics have no interval, one line for each reason."""
-        titles: dict[str, list[str]] = {}
-        for value in self.values:
-            if value.no_interval_reason:
-                titles.setdefault(value.no_interval_reason, []).append(METRICS[value.metric].title)
-        return [f"no interval for {', '.join(names)}: {reason}" for reason, names in titles.items()]
 
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]
@@ -119,7 +130,7 @@ class Evaluation:
             "",
             f"verdict: {self.verdict}",
         ]
-        lines += [f"tests:   {self.tested}", *self.notes]
+        lines.append(f"tests:   {self.tested}")
         if self.groups:
             lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MAX_GROUPS_SHOWN])])]
             lines += [f"… and {len(self.groups) - MAX_GROUPS_SHOWN} more groups"] * (
@@ -141,10 +152,10 @@ def cells(value: MetricValue) -> tuple[str, ...]:
     return (
         f"{metric.title} {ARROWS[metric.better]}".rstrip(),
         f"{value.value:.4f}",
-        "–" if value.no_interval_reason else f"{value.low:.4f} – {value.high:.4f}",
+        f"{value.low:.4f} – {value.high:.4f}",
         f"{value.floor:.4f} ± {(value.floor_high - value.floor_low) / 2:.4f}",
         f"{value.excess:+.4f}",
-        shown_p(value.p_value),
+        shown_p(value.p_value, value.n_draws),
     )
 
 
@@ -153,13 +164,20 @@ def group_cells(group: Group) -> tuple[str, ...]:
     ece = group.ece
     return (
         group.group, f"{group.n_samples:,}", f"{group.accuracy:.3f}", f"{group.confidence:.3f}", f"{ece.value:.4f}",
-        f"{ece.floor:.4f}", f"{ece.excess:+.4f}", shown_p(ece.p_value),
+        f"{ece.floor:.4f}", f"{ece.excess:+.4f}", shown_p(group.p_value),
     )  # fmt: skip
 
 
-def shown_p(p_value: float) -> str:
-    """Three digits, or that it is below them."""
+def shown_p(p_value: float, n_draws: int = 0) -> str:
+    """Three digits, or that it is below them, or at most the smallest that so many draws can show."""
+    if n_draws and p_value * (1 + n_draws) <= 1 + 1e-9 and p_value >= 0.001:
+        return f"≤ {p_value:.3f}"
     return "< .001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def equals_p(p_value: float, least: float) -> str:
+    """A p-value from draws: a value, or that it is at most the smallest that they can show."""
+    return f"≤ {least:.3g}" if p_value <= least * (1 + 1e-9) else f"= {p_value:.3f}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

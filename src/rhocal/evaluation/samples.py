@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.calibrators.summary import SLICE_ENTRIES
+from rhocal.data.sampling import sampling_keys
 from rhocal.errors import InputError
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
 from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, check_names, label_moments
+from rhocal.metrics.inference.joint_null import MAX_DRAWN_ENTRIES, MAX_DRAWN_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
@@ -38,6 +42,10 @@ class Samples:
     n_classes: int
     moments: Vector | None = None
     """The ``label_moments`` of samples whose probabilities are not in memory."""
+    rows: Predictions | None = None
+    """Of a stream: the probabilities that were kept for class-level tests; all, or those of a random subsample."""
+    index: NDArray[np.intp] | None = None
+    """The samples that ``rows`` are of."""
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Samples:
@@ -59,12 +67,42 @@ def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics:
     if source.resident:
         data = source.predictions
         return {name: Samples.from_predictions(apply_calibrator(cal, data)) for name, cal in calibrators.items()}
-    blocks = list(source.map(partial(score_block, calibrators=dict(calibrators))))
+    limit = initial_threshold(source.n_rows)
+    blocks: list[BlockNumbers] = []
+    for block in source.map(partial(score_block, calibrators=dict(calibrators), limit=limit)):
+        blocks.append(block)
+        limit = _prune(blocks, limit)
     columns = np.concatenate([block.numbers for block in blocks], axis=2)
+    index = _kept_index(blocks)
     return {
-        name: Samples(Scored(**dict(zip(KEPT, part, strict=False))), blocks[0].n_classes, part[len(KEPT) :])
-        for name, part in zip(calibrators, columns, strict=True)
+        name: Samples(
+            Scored(**dict(zip(KEPT, part, strict=False))),
+            blocks[0].n_classes,
+            part[len(KEPT) :],
+            type(blocks[0].rows[k]).concat([block.rows[k] for block in blocks]),
+            index,
+        )
+        for k, (name, part) in enumerate(zip(calibrators, columns, strict=True))
     }
+
+
+def initial_threshold(n_rows: int | None) -> float:
+    """The share of rows whose probabilities are kept, before the number of classes is known."""
+    return 1.0 if n_rows is None else min(1.0, MAX_DRAWN_SAMPLES / max(n_rows, 1))
+
+
+def _prune(blocks: list[BlockNumbers], limit: float) -> float:
+    """Halve the share of rows that are kept until they fit the memory."""
+    while sum(len(block.keys) for block in blocks) * blocks[0].n_classes > MAX_DRAWN_ENTRIES:
+        limit /= 2
+        blocks[:] = [block.below(limit) for block in blocks]
+    blocks[-1] = blocks[-1].below(limit)
+    return limit
+
+
+def _kept_index(blocks: list[BlockNumbers]) -> NDArray[np.intp]:
+    starts = np.cumsum([0, *(block.numbers.shape[2] for block in blocks)])
+    return np.concatenate([block.kept + start for block, start in zip(blocks, starts, strict=False)])
 
 
 def check_streamed(metrics: Iterable[str], source: Source) -> None:
@@ -81,20 +119,49 @@ def check_streamed(metrics: Iterable[str], source: Source) -> None:
 
 @dataclass(frozen=True)
 class BlockNumbers:
-    """The numbers of the samples of a block: calibrators × numbers × samples."""
+    """The numbers of the samples of a block: calibrators × numbers × samples, and all probabilities of some of them."""
 
     n_classes: int
     numbers: Vector
+    rows: list[Predictions]
+    """For every calibrator, the samples ``kept``."""
+    kept: NDArray[np.intp]
+    keys: Vector
+    """The random numbers that decide which samples are kept."""
+
+    def below(self, limit: float) -> BlockNumbers:
+        """The samples whose random number is below the limit."""
+        inside = self.keys < limit
+        if inside.all():
+            return self
+        rows = [part.take(np.flatnonzero(inside)) for part in self.rows]
+        return replace(self, rows=rows, kept=self.kept[inside], keys=self.keys[inside])
 
 
-def score_block(data: Predictions, calibrators: Mapping[str, Calibrator | None]) -> BlockNumbers:
+def score_block(data: Predictions, calibrators: Mapping[str, Calibrator | None], limit: float = 1.0) -> BlockNumbers:
     """The numbers that are kept of a block, for every calibrator."""
+    rows = np.arange(data.n_samples) if data.rows is None else data.rows
+    keys = sampling_keys(data.block, int(rows.max()) + 1)[rows]
+    kept = np.flatnonzero(keys < limit)
 
-    def numbers(part: Predictions) -> Vector:
-        return np.stack([_numbers(apply_calibrator(calibrator, part)) for calibrator in calibrators.values()])
+    def work(part: Predictions) -> tuple[Vector, list[Predictions]]:
+        views = [apply_calibrator(calibrator, part) for calibrator in calibrators.values()]
+        own = part.rows if part.rows is not None else np.arange(part.n_samples)
+        chosen = np.flatnonzero(keys[np.searchsorted(rows, own)] < limit)
+        return np.stack([_numbers(view) for view in views]), [_plain(view.take(chosen)) for view in views]
 
-    parts = data.over_row_blocks(numbers, SLICE_ENTRIES)
-    return BlockNumbers(data.n_classes, np.concatenate(parts, axis=2))
+    parts = data.over_row_blocks(work, SLICE_ENTRIES)
+    joined = [type(data).concat([views[k] for _, views in parts]) for k in range(len(calibrators))]
+    return BlockNumbers(
+        data.n_classes, np.concatenate([numbers for numbers, _ in parts], axis=2), joined, kept, keys[kept]
+    )
+
+
+def _plain(data: Predictions) -> Predictions:
+    """Logits and labels in memory of their own, nothing else."""
+    return replace(
+        data, scores=np.array(data.logits), kind="logits", weights=None, groups=None, rows=None, stored_labels=None
+    )
 
 
 def _numbers(data: Predictions) -> Vector:

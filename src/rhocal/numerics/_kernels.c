@@ -7,7 +7,7 @@
  *   _kernels_args.h      how arguments are checked
  *   _kernels_math.h      how loops are compiled (CLONES, INLINE), sizes, exp and log
  *   _kernels_rows.h      kernels over rows of logits, for float and for double (REAL, WIDTH, TYPED, EACH_LANE)
- *   _kernels_bins.h, _kernels_samples.h, _kernels_gaps.h      kernels over samples, in double
+ *   _kernels_bins.h, _kernels_samples.h, _kernels_gaps.h, _kernels_draws.h      kernels over samples, in double
  *
  * To add a kernel:
  *
@@ -36,6 +36,7 @@
 #include "_kernels_bins.h"
 #include "_kernels_samples.h"
 #include "_kernels_gaps.h"
+#include "_kernels_draws.h"
 
 #define REAL float
 #define WIDTH 16
@@ -329,6 +330,35 @@ static PyObject *py_gaps(PyObject *module, PyObject *const *args, Py_ssize_t n_a
     return end_call(&call) ? PyLong_FromSsize_t(n_outside) : NULL;
 }
 
+PyDoc_STRVAR(draws_doc,
+             "draws($module, levels, top, index, place, scale, sums, start, stop, /)\n--\n\n"
+             "Draw labels of the replicates start to stop, the columns of `sums`, and add every draw up.\n\n"
+             "A draw adds `scale` (None: 1) to the row of `sums` that `place` (n_samples x n_classes) names, and a draw of the top\n"
+             "class to that of the sample's cell too. `levels` are cumulative probabilities with `top`, that of the top class, counted\n"
+             "first; `index` holds the column of the top class, the key of the random numbers and the cell of every sample.\n"
+             "Returned is whether all indices are valid; nothing is drawn if they are not.");
+
+static PyObject *py_draws(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    Call call = begin_call("draws", args, n_args, 8);
+    Array levels = take_matrix(&call, "levels", FLOAT64, READ, ANY, ANY);
+    Array top = take_vector(&call, "top", FLOAT64, READ, levels.n_rows);
+    Array index = take_matrix(&call, "index", INT64, READ, levels.n_rows, 3);
+    Array place = take_matrix(&call, "place", INT64, READ, levels.n_rows, levels.n_columns);
+    Array scale = take_optional_vector(&call, "scale", FLOAT64, levels.n_rows);
+    Array sums = take_matrix(&call, "sums", FLOAT64, WRITE, ANY, ANY);
+    Range replicates = take_range(&call, sums.n_columns, 0);
+    const LabelDraws draws = {levels.data, top.data,      index.data,      place.data,
+                              scale.data,  levels.n_rows, levels.n_columns};
+    int is_valid = 0;
+    if (run_kernel(&call, KEEP_SUBNORMALS)) {
+        is_valid = draws_fit(draws, sums.n_rows);
+        if (is_valid)
+            add_draws(draws, replicates, sums.n_columns, sums.data);
+    }
+    return end_call(&call) ? PyBool_FromLong(is_valid) : NULL;
+}
+
 PyDoc_STRVAR(dot_doc,
              "dot($module, a, b, /)\n--\n\n"
              "Return the sum of the products of two vectors.");
@@ -368,13 +398,14 @@ static PyMethodDef methods[] = {
     ENTRY(ends),    ENTRY(scan),       ENTRY(largest), ENTRY(bin_rows), ENTRY(norms),
     ENTRY(curve),   ENTRY(moments),    ENTRY(moments_at), ENTRY(softmax), ENTRY(bins),
     ENTRY(ring),    ENTRY(interpolate), ENTRY(gaps),    ENTRY(dot),      ENTRY(widen),
+    ENTRY(draws),
     {NULL, NULL, 0, NULL},
 };
 
 /* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 2);
+    return PyModule_AddIntConstant(module, "INTERFACE", 3);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

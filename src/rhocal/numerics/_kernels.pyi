@@ -71,3 +71,14 @@ def gaps(
 ) -> int: ...
 def dot(a: _Vector, b: _Vector, /) -> float: ...
 def widen(half: NDArray[np.float16], start: int, stop: int, out: NDArray[np.float32], /) -> bool: ...
+def draws(
+    levels: _Vector,
+    top: _Vector,
+    index: NDArray[np.int64],
+    place: NDArray[np.int64],
+    scale: _Vector | None,
+    sums: _Vector,
+    start: int,
+    stop: int,
+    /,
+) -> bool: ...

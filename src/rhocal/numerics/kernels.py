@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 2
+INTERFACE = 3
 """The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
 
 
@@ -66,6 +66,9 @@ long as some 200,000."""
 
 STEPS_WITH_EXP, STEPS_WITH_SUMS = 2, 4
 """Steps for each entry of passes with an exponential, and of those with many sums."""
+
+STEPS_OF_A_DRAW = 8
+"""Steps of drawing one label."""
 
 GRID = tuple(1 + k / 4 for k in range(9))
 """The ρ whose norms come in one pass."""
@@ -230,6 +233,20 @@ def widened(half: NDArray[np.float16]) -> NDArray[np.float32] | None:
     out = np.empty(half.shape, np.float32)
     flat, wide = half.reshape(-1), out.reshape(-1)
     return out if all(_on_rows(flat.size, flat.size, _kernels.widen, flat, wide)) else None
+
+
+def add_draws(
+    sums: Vector, levels: Vector, top: Vector, index: NDArray[np.int64], place: NDArray[np.int64], scale: Vector | None
+) -> bool:
+    """Add labels drawn from probabilities to ``sums``, replicates in columns; False where NumPy has to."""
+    if not is_enabled:
+        return False
+
+    def work(levels: Vector, start: int, stop: int) -> bool:
+        return _kernels.draws(levels, top, index, place, scale, sums, start, stop)
+
+    n_replicates = sums.shape[1]
+    return all(_on_rows(STEPS_OF_A_DRAW * len(levels) * n_replicates, n_replicates, work, levels))
 
 
 def _added(parts: list[Vector]) -> Vector:

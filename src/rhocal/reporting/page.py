@@ -36,10 +36,11 @@ MEANINGS = {
     "accuracy": "Share of samples whose most probable class is the true one.",
 }
 LEVELS = {
-    "good": "Well calibrated",
-    "unsure": "No error detected, but only large errors could be",
-    "fair": "Nearly calibrated: small errors remain",
-    "bad": "Not calibrated",
+    "good": "Calibrated within the tolerance",
+    "unsure": "Too few samples to tell",
+    "fair": "Calibrated within the tolerance, but not perfectly",
+    "doubtful": "Miscalibrated; too few samples to tell how much",
+    "bad": "Not calibrated: beyond the tolerance",
 }
 
 

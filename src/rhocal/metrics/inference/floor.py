@@ -2,7 +2,7 @@
 
 Three ways, from fast to general:
 
-* Metrics of the top label over bins: correctness ~ Bernoulli(confidence), simulated as cumulative differences (``null.py``).
+* Metrics of the top label over bins: functions of the cumulative differences of drawn labels (``joint_null.py``).
 * Means over samples (accuracy, NLL, Brier): mean and variance under labels ~ p are sums over classes; the tails are normal.
 * Any other metric: labels are drawn from p and the metric is computed again, each time.
 """
@@ -20,7 +20,8 @@ from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Metric
 from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
-from rhocal.metrics.inference.null import CumulativeDifferences, NullDistribution, simulate_nulls
+from rhocal.metrics.inference.joint_null import draws_for, joint_null
+from rhocal.metrics.inference.null import NullDistribution, path_nulls
 from rhocal.metrics.inference.units import are_counts, canonical_order, unit_rows
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import Floats, Vector, log_softmax, softmax
@@ -54,6 +55,8 @@ class Floor:
     """95 % of perfectly calibrated models score between these."""
     p_value: float
     """Probability that a perfectly calibrated model looks at least as bad; two-sided for means."""
+    n_draws: int = 0
+    """Draws behind it; 0 where the distribution is normal."""
 
     @property
     def excess(self) -> float:
@@ -64,7 +67,9 @@ class Floor:
     def from_null(cls, metric: str, null: NullDistribution) -> Floor:
         """From simulated values; larger than simulated is worse."""
         low, high = np.quantile(null.drawn, TAILS)
-        return cls(metric, null.observed, float(null.drawn.mean()), float(low), float(high), null.p_value)
+        return cls(
+            metric, null.observed, float(null.drawn.mean()), float(low), float(high), null.p_value, len(null.drawn)
+        )
 
     @classmethod
     def from_moments(cls, metric: str, value: float, mean: float, sd: float) -> Floor:
@@ -112,7 +117,8 @@ def floors(
     simulated = dict(nulls or {})
     missing = [name for name in names if name in SIMULATED_METRICS and name not in simulated]
     if missing:
-        simulated |= simulate_nulls(CumulativeDifferences.from_scored(scored), missing, n_replicates, seed)
+        drawn = joint_null(scored, draws_for(n_replicates), seed, top_only=True)
+        simulated |= path_nulls(drawn.top, drawn.top_paths, missing)
     known = {name: Floor.from_null(name, simulated[name]) for name in names if name in SIMULATED_METRICS}
     means = [name for name in names if name in MEANS]
     if means:

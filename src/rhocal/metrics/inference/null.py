@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.inference.units import are_counts, expand
+from rhocal.metrics.inference.units import are_counts, canonical_order, take_units, unit_rows
 from rhocal.numerics.bins import N_BINS, equal_mass, equal_width
 from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 MAX_BERNOULLI = 50_000
-"""Samples up to which each is drawn by itself; beyond, the sums of at least 50 neighbors are, which are nearly normal."""
+"""Samples up to which each is drawn by itself; beyond, the sums of neighbors are."""
 
 N_POINTS = 1000
 """Points of a path that are kept, equally spaced in weight; the edges of bins are kept too."""
@@ -45,45 +45,85 @@ class CumulativeDifferences:
     """Samples in order of confidence, the points at which paths are kept, and the observed path."""
 
     confidence: Vector
+    correct: Vector
     weights: Vector
     exact: bool
-    """Whether each row is one Bernoulli draw."""
+    """Whether weights are counts, so that each row is one sample."""
     ends: NDArray[np.intp]
     """Number of samples up to each point."""
     observed: Vector
     """Σ w (correct − confidence) up to each point, divided by Σ w."""
     n_bins: int
+    units: NDArray[np.intp]
+    """The row of every sample among those given, which were in another order."""
 
     @classmethod
-    def from_scored(cls, scored: Scored, n_bins: int = N_BINS) -> CumulativeDifferences:
-        """Sort the samples and choose the points."""
-        sample = expand(scored)
+    def from_scored(cls, scored: Scored, n_bins: int = N_BINS, *, exact: bool | None = None) -> CumulativeDifferences:
+        """Sort the samples and choose the points; ``exact`` states whether weights are counts, by default found out."""
+        exact = are_counts(scored.weights) if exact is None else exact
+        units = unit_rows(scored) if exact else canonical_order(scored)
+        units = units if exact else units[scored.weights[units] > 0]
+        sample = take_units(scored, units) if exact else scored.take(units)
         c, w = sample.confidence, sample.weights
         edges = [_ends(bins) for bins in (equal_width(c, n_bins), equal_mass(c, n_bins, w))]
         ends = np.unique(
             np.concatenate([*edges, _ends(equal_mass(c, N_POINTS, w)), _ends(equal_mass(c, N_KERNEL_CELLS, w))])
         )
         path = np.cumsum(w * (sample.correct - c))[ends - 1] / w.sum()
-        return cls(c, w, are_counts(scored.weights) and len(c) <= MAX_BERNOULLI, ends, path, n_bins)
+        return cls(c, sample.correct, w, exact, ends, path, n_bins, units)
+
+    @cached_property
+    def cells(self) -> NDArray[np.intp]:
+        """The number of the point up to which each sample counts first."""
+        return np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
+
+    @cached_property
+    def scale(self) -> Vector | None:
+        """What a draw of a sample adds. A weight that is no count is that share of a sample, and of its variance."""
+        return None if self.exact else np.sqrt(self.weights)
+
+    def in_cells(self, values: Vector) -> Vector:
+        """The sums of samples' values between points."""
+        return np.diff(np.cumsum(values)[self.ends - 1], prepend=0.0)
+
+    def paths(self, right: Vector) -> Vector:
+        """Paths from the sums of right draws in each cell, shape (n_paths, n_cells)."""
+        expected = self.in_cells(self.confidence if self.scale is None else self.scale * self.confidence)
+        return np.cumsum(right - expected, axis=1) / self.weights.sum()
 
     def simulate(self, n_replicates: int, seed: int) -> Iterator[Vector]:
         """Paths of a perfectly calibrated model, in blocks of shape (n_paths, n_points)."""
         rng = np.random.default_rng(seed)
-        step = max(1, BLOCK_DRAWS // (len(self.confidence) if self.exact else len(self.ends)))
-        draw = self._bernoulli if self.exact else self._normal
+        is_short = len(self.confidence) <= MAX_BERNOULLI
+        step = max(1, BLOCK_DRAWS // (len(self.confidence) if is_short else len(self.ends)))
         for start in range(0, n_replicates, step):
-            yield draw(rng, min(step, n_replicates - start)) / self.weights.sum()
+            n = min(step, n_replicates - start)
+            yield self._bernoulli(rng, n) if is_short else self.paths(self.draw_cells(rng, n))
 
     def _bernoulli(self, rng: np.random.Generator, n: int) -> Vector:
         c = self.confidence
         # single precision is exact to 6e-8 in the probability, and twice as fast
         right = rng.random((n, len(c)), dtype=np.float32) < c.astype(np.float32)
-        return np.cumsum(right, axis=1, dtype=np.int32)[:, self.ends - 1] - np.cumsum(c)[self.ends - 1]
+        if self.scale is None:
+            total = np.cumsum(right, axis=1, dtype=np.int32)[:, self.ends - 1] - np.cumsum(c)[self.ends - 1]
+        else:
+            total = np.cumsum(self.scale * (right - c), axis=1)[:, self.ends - 1]
+        return total / self.weights.sum()
 
-    def _normal(self, rng: np.random.Generator, n: int) -> Vector:
-        variance = np.cumsum(self.weights * self.confidence * (1 - self.confidence))[self.ends - 1]
-        steps = np.sqrt(np.maximum(np.diff(variance, prepend=0.0), 0))
-        return np.cumsum(rng.standard_normal((n, len(steps))) * steps, axis=1)
+    def draw_cells(self, rng: np.random.Generator, n: int, kept: NDArray[np.bool_] | None = None) -> Vector:
+        """Sums of right draws in each cell (n × n_cells), of the samples ``kept``: binomial with the cell's mean confidence.
+
+        Confidences of a cell are neighbors, so this is their sum's distribution to the square of their distance; where errors
+        are rare it keeps the skewness that a normal distribution would lose.
+        """
+        chosen = np.ones(len(self.confidence)) if kept is None else kept.astype(np.float64)
+        scale = chosen if self.scale is None else chosen * self.scale
+        size, squares = self.in_cells(chosen), self.in_cells(scale**2)
+        mean = np.clip(self.in_cells(chosen * self.confidence) / np.maximum(size, 1), 0, 1)
+        deviation = rng.binomial(np.rint(size).astype(np.int64), mean, (n, len(size))) - size * mean
+        return self.in_cells(scale * self.confidence) + deviation * np.sqrt(
+            np.maximum(squares, 0) / np.maximum(size, 1)
+        )
 
     # Statistics of paths, shape (n_paths, n_points) -> (n_paths,) ---------------------------------------------------
 
@@ -161,6 +201,12 @@ class NullDistribution:
     def two_sided(self) -> float:
         """Twice the smaller tail, at most 1."""
         return min(1.0, 2 * min(self.p_value, NullDistribution(-self.observed, -self.drawn).p_value))
+
+
+def path_nulls(path: CumulativeDifferences, paths: Vector, names: Iterable[str]) -> dict[str, NullDistribution]:
+    """The null distributions of statistics of paths; the first path is that of the samples."""
+    found = {name: STATISTICS[name](path, paths) for name in names}
+    return {name: NullDistribution(float(values[0]), values[1:]) for name, values in found.items()}
 
 
 def simulate_nulls(

@@ -1,63 +1,263 @@
-"""The verdict: one sentence about calibration that a reader without statistics understands."""
+"""The verdict: a state, and one sentence about calibration that a reader without statistics understands.
+
+The state compares intervals with a tolerance: the error is shown to be *within* it, shown to be *beyond* it, or there are too
+few samples to tell. The sentence names a direction, class or region only where its own test detects it. Error rates of states
+and sentences are measured in experiments/coverage.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from rhocal.metrics.inference.calibration_tests import TITLES
-from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
-from rhocal.metrics.inference.paired import holm
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.ece_interval import ece_interval
+from rhocal.metrics.inference.joint_null import positive_column
+from rhocal.metrics.inference.localize import ClassGap, Region, class_gaps, positive_gap, regions
+from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS, equal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from rhocal.metrics.inference.calibration_tests import Outcome
+    from rhocal.data.predictions import Predictions
+    from rhocal.metrics.inference.calibration_tests import CombinedTest, Outcome
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.floor import Floor
-    from rhocal.metrics.scored import Scored
+    from rhocal.metrics.inference.joint_null import JointNull
+
+State = Literal["within", "beyond", "undecided"]
+
+TOLERANCE = 0.02
+"""The calibration error that is tolerated unless another is named: two points."""
+MAX_NEEDED = 1000
+"""Times the samples that would be needed up to which their number is named."""
+MAX_REGIONS_NAMED = 2
+STANDS_ALONE = ("over-confident by", "under-confident by", "class ", "column ")
+"""Beginnings of descriptions that say by themselves that the model is miscalibrated."""
+MIN_SHARE_OF_ECE = 0.5
+"""Share of ECE that a mean gap must have for a model to be called over- or under-confident as a whole."""
 
 
-def detect_miscalibration(tests: Mapping[str, Outcome]) -> tuple[bool, str]:
-    """Whether any test rejects calibration (with Holm's correction), and the name of the test with the smallest p-value."""
-    names = list(tests)
-    adjusted = holm([tests[name].p_value for name in names])
-    best = int(np.argmin(adjusted))
-    return adjusted[best] <= SIGNIFICANCE_LEVEL, names[best]
+@dataclass(frozen=True)
+class Verdict:
+    """What is known about the calibration of a model."""
+
+    text: str
+    state: State
+    """Whether the error is shown to be ``within`` the tolerance, shown to be ``beyond`` it, or neither (``undecided``)."""
+    tolerance: float
+    error: Interval
+    """The calibration error that the state is about: of two classes that of the positive one, else that of the top label."""
+    p_value: float
+    """Of the combined test of perfect calibration."""
+    distinguishable: bool
+    """Whether that test rejects perfect calibration at 5 %."""
+    driver: str
+    """The test with the smallest p-value."""
+    n_needed: int | None = None
+    """About how many samples would decide, where the state is undecided; None: it is decided, or hopelessly many."""
 
 
-def verdict(scored: Scored, ece: Floor, interval: Interval, tests: Mapping[str, Outcome]) -> str:
-    """One sentence: indistinguishable from perfect, over- or under-confident by so much, or off in places."""
-    confidence, accuracy, total = scored.mean_confidence, scored.accuracy, round(float(scored.weights.sum()))
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict is formed from."""
+
+    scored: Scored
+    ece: Floor
+    interval: Interval
+    tests: Mapping[str, Outcome]
+    combined: CombinedTest
+    null: JointNull
+    classes: Sequence[Any] = ()
+    """Names of the columns."""
+    positive: int | None = None
+    """The column of the positive class of two."""
+
+
+def evidence_of(
+    scored: Scored,
+    ece: Floor,
+    interval: Interval,
+    tests: Mapping[str, Outcome],
+    combined: CombinedTest,
+    null: JointNull,
+    data: Predictions | None,
+) -> Evidence:
+    """The evidence of samples whose probabilities are those of ``data``, if they are known."""
+    if data is None:
+        return Evidence(scored, ece, interval, tests, combined, null)
+    positive = positive_column(data) if data.n_classes == 2 else None
+    return Evidence(scored, ece, interval, tests, combined, null, data.classes.tolist(), positive)
+
+
+def verdict(
+    found: Evidence, tolerance: float = TOLERANCE, *, p_value: float | None = None, level: float = CONFIDENCE_LEVEL
+) -> Verdict:
+    """The state, and the sentence; ``p_value`` and ``level`` allow for other verdicts beside this one."""
+    p_value = found.combined.p_value if p_value is None else p_value
+    gaps = all_class_gaps(found, level)
+    error = _error_interval(found, level)
+    worst = max(gaps, key=lambda gap: abs(gap.gap), default=None)
+    state = _state(error, gaps, tolerance)
+    detected = p_value <= SIGNIFICANCE_LEVEL
+    needed = samples_that_decide(found, error, worst, tolerance) if state == "undecided" else None
+    text = _describe(found, gaps) if detected else ""
+    return Verdict(
+        _sentence(found, text, state, error, tolerance, needed),
+        state,
+        tolerance,
+        error,
+        p_value,
+        detected,
+        found.combined.smallest,
+        needed,
+    )
+
+
+def all_class_gaps(found: Evidence, level: float = CONFIDENCE_LEVEL) -> list[ClassGap]:
+    """Calibration in the large of every class; of two classes, of the positive one."""
+    null = found.null
+    if null.classes is not None:
+        return class_gaps(null.classes, level)
+    if null.positive is not None and null.positive_paths is not None and found.positive is not None:
+        return [positive_gap(null.positive, null.positive_paths, found.positive, level)]
+    return []
+
+
+def _error_interval(found: Evidence, level: float) -> Interval:
+    path = found.null.positive
+    if path is None:
+        if level == CONFIDENCE_LEVEL:
+            return found.interval
+        path = found.null.top
+    view = Scored(path.confidence, path.correct, path.confidence, path.confidence, path.weights)
+    return ece_interval(view, equal_width(path.confidence, N_BINS), N_BINS, level)
+
+
+def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> State:
+    if error.low > tolerance or any(gap.low > tolerance or gap.high < -tolerance for gap in gaps):
+        return "beyond"
+    if error.high <= tolerance and all(-tolerance <= gap.low and gap.high <= tolerance for gap in gaps):
+        return "within"
+    return "undecided"
+
+
+def samples_that_decide(found: Evidence, error: Interval, worst: ClassGap | None, tolerance: float) -> int | None:
+    """About how many samples would decide: intervals shrink with the root of their number."""
+    n = float(found.scored.weights.sum())
+    factor = _factor(error.low, error.estimate, error.high, tolerance)
+    if worst is not None:
+        size, reach = abs(worst.gap), (worst.high - worst.low) / 2
+        undecided = not (size + reach <= tolerance or size - reach > tolerance)
+        factor = max(factor, _factor(size - reach, size, size + reach, tolerance)) if undecided else factor
+    if not factor <= MAX_NEEDED:
+        return None
+    needed = n * max(factor, 1.1)
+    unit = 10.0 ** (math.floor(math.log10(needed)) - 1)
+    return math.ceil(needed / unit) * round(unit) if unit >= 1 else math.ceil(needed)
+
+
+def _factor(low: float, estimate: float, high: float, tolerance: float) -> float:
+    if estimate < tolerance:
+        return ((high - estimate) / (tolerance - estimate)) ** 2
+    return ((estimate - low) / (estimate - tolerance)) ** 2 if estimate > tolerance else math.inf
+
+
+def points(share: float) -> str:
+    """A share in percentage points."""
+    return f"{100 * share:.1f} point{'' if f'{100 * share:.1f}' == '1.0' else 's'}"
+
+
+def _sentence(found: Evidence, text: str, state: State, error: Interval, tolerance: float, needed: int | None) -> str:
+    total, ece = round(float(found.scored.weights.sum())), found.ece
     n = f"{total:,} sample{'' if total == 1 else 's'}"
     compared = f"ECE {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
-    detected, by = detect_miscalibration(tests)
-    if not detected:
-        return f"indistinguishable from perfect calibration at {n} ({compared}; the true ECE is at most {interval.high:.3f})"
-    if ece.p_value > SIGNIFICANCE_LEVEL:
-        return (
-            f"nearly perfect: {compared}, so ECE does not distinguish them at {n}; only the test {TITLES[by]} does "
-            f"(p = {tests[by].p_value:.2g}). Mean confidence {100 * confidence:.1f} %, accuracy {100 * accuracy:.1f} %"
-        )
+    what = "true ECE" if found.positive is None else f"true error of {_name(found, found.positive)}"
+    limit = points(tolerance)
+    if state == "within":
+        bound = f"{what} at most {error.high:.3f} with 95 % confidence"
+        if not text:
+            return f"indistinguishable from perfect calibration at {n}, and within {limit} ({compared}; {bound})"
+        return f"calibrated within {limit}, but not perfectly: {text} ({compared}; {bound})"
+    text = text if text.startswith(STANDS_ALONE) else f"miscalibrated: {text}" if text else ""
+    if state == "beyond":
+        return f"{text or 'miscalibrated'} ({compared}); beyond the tolerance of {limit}"
+    enough = f"about {needed:,} samples would decide" if needed is not None else "only far more samples would decide"
+    open_question = f"too few samples to tell whether it is within {limit}: {enough}"
+    if text:
+        return f"{text} ({compared}); {what} between {error.low:.3f} and {error.high:.3f}, {open_question}"
+    return (
+        f"too few samples to tell: indistinguishable from perfect calibration at {n} ({compared}), but the {what} may be up to "
+        f"{error.high:.3f} (95 % confidence); {enough} for a tolerance of {limit}"
+    )
+
+
+def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
+    """What is detected: a direction, a class, a region, or the test that rejects; the largest difference first."""
+    scored = found.scored
+    confidence, accuracy = scored.mean_confidence, scored.accuracy
     gap = accuracy - confidence
-    if tests["gap"].p_value <= SIGNIFICANCE_LEVEL and abs(gap) >= max(ece.excess, interval.estimate) / 2:
+    detected = sorted((c for c in gaps if c.p_value <= SIGNIFICANCE_LEVEL), key=lambda c: -abs(c.z))
+    is_directed = found.tests["gap"].p_value <= SIGNIFICANCE_LEVEL and abs(gap) >= MIN_SHARE_OF_ECE * max(
+        found.ece.excess, found.interval.estimate
+    )
+    of_class = _about_class(found, detected[0]) if detected else ""
+    # A rare class that is predicted too often looks like a lack of confidence in the others: the class is the cause.
+    if of_class and (not is_directed or (found.positive is not None and abs(detected[0].gap) >= 0.95 * abs(gap))):
+        return of_class
+    if is_directed:
         word = "over-confident" if gap < 0 else "under-confident"
-        return (
-            f"{word} by {100 * abs(gap):.1f} points: mean confidence {100 * confidence:.1f} %, accuracy "
-            f"{100 * accuracy:.1f} % ({compared})"
+        whole = (
+            f"{word} by {points(abs(gap))}: mean confidence {100 * confidence:.1f} %, accuracy {100 * accuracy:.1f} %"
         )
-    return f"miscalibrated: {_direction(scored)}; by about {100 * interval.estimate:.1f} points ({compared})"
+        return f"{whole}; {of_class}" if of_class and found.positive is None else whole
+    where = _about_regions(found)
+    if where:
+        return f"{where}; by about {points(found.interval.estimate)} overall"
+    by = found.combined.smallest
+    return f"detected by the test {TITLES[by]} (p {shown(found.tests[by].p_value, found.combined)})"
 
 
-def _direction(scored: Scored) -> str:
-    """Compare the less confident half of the samples with the more confident half."""
-    order = np.argsort(scored.confidence, kind="stable")
-    w, d = scored.weights[order], (scored.correct - scored.confidence)[order]
-    first = np.cumsum(w) <= w.sum() / 2
-    low, high = float(w[first] @ d[first]), float(w[~first] @ d[~first])
-    if low > 0 > high:
-        return "over-confident at high confidence, under-confident at low confidence"
-    if low < 0 < high:
-        return "over-confident at low confidence, under-confident at high confidence"
-    return "over-confident in places" if low + high < 0 else "under-confident in places"
+def shown(p_value: float, combined: CombinedTest) -> str:
+    """A p-value no smaller than its draws can show."""
+    least = combined.least_p_value
+    return f"≤ {least:.2g}" if p_value <= least * (1 + 1e-9) else f"= {p_value:.2g}"
+
+
+def _name(found: Evidence, column: int) -> str:
+    return f"class {found.classes[column]}" if column < len(found.classes) else f"column {column}"
+
+
+def _about_class(found: Evidence, gap: ClassGap) -> str:
+    often = "too often" if gap.gap < 0 else "too rarely"
+    return (
+        f"{_name(found, gap.column)} is predicted {often}: mean probability {100 * gap.expected:.1f} %, "
+        f"observed {100 * gap.observed:.1f} %"
+    )
+
+
+def _about_regions(found: Evidence) -> str:
+    """The regions in which a difference is detected, the most certain first."""
+    null = found.null
+    where = regions(null.top, null.top_paths)
+    texts = [_about_region(region) for region in _most_certain(where)]
+    if not texts and null.positive is not None and null.positive_paths is not None and found.positive is not None:
+        name = _name(found, found.positive)
+        texts = [
+            f"{name} has too {'high' if r.gap < 0 else 'low'} probabilities between {r.low:.1f} and {r.high:.1f}"
+            for r in _most_certain(regions(null.positive, null.positive_paths))
+        ]
+    return ", ".join(texts)
+
+
+def _most_certain(where: Sequence[Region]) -> list[Region]:
+    detected = [region for region in where if region.p_value <= SIGNIFICANCE_LEVEL]
+    return sorted(detected, key=lambda r: (r.p_value, -abs(r.gap)))[:MAX_REGIONS_NAMED]
+
+
+def _about_region(region: Region) -> str:
+    word = "over-confident" if region.gap < 0 else "under-confident"
+    return f"{word} at confidence {region.low:.1f} to {region.high:.1f}"

@@ -52,16 +52,16 @@ def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[
             line = lines.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "methods": {}})
             line["methods"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),
-                "verdict": group.verdict,
+                "p_value": group.p_value, "state": group.state, "verdict": group.verdict,
             }  # fmt: skip
     last = list(views)[-1]
-    rows = sorted(lines.values(), key=lambda row: _badness(row["methods"][last]["ece"]))
+    rows = sorted(lines.values(), key=lambda row: _badness(row["methods"][last]))
     return {"by": kind, "n_slices": n_different, "rows": rows}
 
 
-def _badness(ece: dict[str, Any]) -> tuple[bool, float]:
+def _badness(method: dict[str, Any]) -> tuple[bool, float]:
     """Significant errors first, then by excess."""
-    return ece["p_value"] > SIGNIFICANCE_LEVEL, -ece["excess"]
+    return method["p_value"] > SIGNIFICANCE_LEVEL, -method["ece"]["excess"]
 
 
 def _largest(names: NDArray[Any]) -> tuple[NDArray[Any], int]:

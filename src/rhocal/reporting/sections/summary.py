@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import InputError
-from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rhocal.evaluation.evaluation import Evaluation
-
-MAX_SMALL_EXCESS = 0.02
-"""An ECE up to this much above the floor is small, even if it is significant."""
 
 
 def select_headline(calibrators: Mapping[str, Any], name: str | None) -> str | None:
@@ -23,16 +19,14 @@ def select_headline(calibrators: Mapping[str, Any], name: str | None) -> str | N
     return name or next(iter(calibrators), None)
 
 
-MAX_UNDETECTED_ECE = 0.03
-"""If the upper end of the interval is above this, the absence of a significant error says little."""
-
-
 def level(evaluation: Evaluation, *, same_samples: bool = False) -> str:
-    """``good``: no test rejects calibration; ``fair``: one does, but the error is small; ``bad``: the error is not small.
+    """``good``: shown within the tolerance; ``fair``: so, but not perfectly calibrated; ``bad``: shown beyond the tolerance.
 
-    ``unsure``: no test rejects, but none could detect much: few samples, or the samples of the fit.
+    ``unsure``: too few samples to tell, or the samples of the fit; ``doubtful``: too few to tell how large the error is, but it
+    is detected.
     """
-    ece = evaluation["ece"]
-    if not evaluation.distinguishable:
-        return "unsure" if same_samples or ece.high > MAX_UNDETECTED_ECE else "good"
-    return "fair" if ece.p_value > SIGNIFICANCE_LEVEL or ece.excess < MAX_SMALL_EXCESS else "bad"
+    if evaluation.state == "beyond":
+        return "bad"
+    if evaluation.state == "within":
+        return "unsure" if same_samples else "fair" if evaluation.distinguishable else "good"
+    return "doubtful" if evaluation.distinguishable else "unsure"

@@ -1,0 +1,275 @@
+"""One null distribution for every test: labels drawn from the model's own probabilities (``label_draws.py``).
+
+A replicate gives a path of the top label (``null.py``), of two classes also a path of the positive class, of more classes sums
+over (class, bin of probability), and labels of a few samples for the canonical test. Every statistic is computed on the
+samples and on the same replicates, so that p-values can be combined without a correction that assumes the worst.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.label_draws import draw_counts, draw_labels, probabilities
+from rhocal.metrics.inference.null import CumulativeDifferences
+from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import N_BINS, bin_totals, equal_width
+from rhocal.numerics.threads import row_blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Vector
+
+N_DRAWS = 499
+"""Replicates unless another number of resamples is asked for: the smallest p-value is .002."""
+MAX_DRAWN_SAMPLES = 1 << 20
+MAX_DRAWN_ENTRIES = 1 << 25
+"""Samples, and probabilities, up to which every label is drawn. Beyond, class-level tests are those of a random subsample; the
+top label of the other samples is drawn in cells of neighbors."""
+MAX_PLACES = 20_000
+"""Sums over (class, bin) in memory for each replicate: with more than 2,000 classes there are fewer bins."""
+N_CANONICAL = 200
+"""Samples of the canonical test, whose time grows with their square."""
+CANONICAL_BANDWIDTH = 0.5
+PRIOR_VARIANCE = 0.25
+"""Added to the variance of a sum before it is standardized: one label where 1/1000 was expected is not 30 deviations away."""
+
+
+def draws_for(n_replicates: int) -> int:
+    """The number of draws: as many as resamples, where their number is not the default."""
+    return N_DRAWS if n_replicates == N_REPLICATES else n_replicates
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTotals:
+    """Observed − expected labels of every class and bin of probability, on the samples and in every replicate."""
+
+    observed: Vector
+    """n_classes × n_bins, in samples."""
+    drawn: Vector
+    """n_replicates × n_classes × n_bins."""
+    expected: Vector
+    """Labels that the probabilities expect: n_classes × n_bins."""
+    class_variance: Vector
+    """Of the difference of a class, if the model is perfectly calibrated."""
+    class_squares: Vector
+    """Σ (label is the class − probability)² of every class: the variance whether the model is calibrated or not."""
+    n_labels: Vector
+    total: float
+    """Samples, or their weight."""
+
+    @cached_property
+    def by_class(self) -> Vector:
+        """Standardized difference of each class, the samples in the first row, replicates below."""
+        total = np.concatenate([self.observed[None], self.drawn]).sum(axis=2)
+        return np.asarray(total / np.sqrt(self.class_variance + PRIOR_VARIANCE))
+
+
+@dataclass(frozen=True, eq=False)
+class JointNull:
+    """What the samples and the replicates of a perfectly calibrated model give, the samples in the first row."""
+
+    top: CumulativeDifferences
+    top_paths: Vector
+    positive: CumulativeDifferences | None = None
+    """Of two classes: the samples in order of the probability of the positive one."""
+    positive_paths: Vector | None = None
+    classes: ClassTotals | None = None
+    canonical: Vector | None = None
+    """The squared kernel calibration error of a few samples."""
+    n_class_samples: int = 0
+    """Samples of the class-level tests."""
+
+
+def joint_null(
+    scored: Scored,
+    n_draws: int,
+    seed: int,
+    *,
+    rows: Predictions | None = None,
+    index: NDArray[np.intp] | None = None,
+    top_only: bool = False,
+) -> JointNull:
+    """Draw labels of samples. ``rows`` are their probabilities, by default the samples' own; of a stream that is too long to
+    keep, those of the samples ``index`` only. Without any, only the top label is drawn; with ``top_only`` its draws are the
+    same as without, and nothing else is computed.
+    """  # noqa: D205
+    top = CumulativeDifferences.from_scored(scored)
+    data = rows if rows is not None else scored.source if scored.has_probs else None
+    if data is None:
+        paths = np.concatenate([top.observed[None], *top.simulate(n_draws, seed)])
+        return JointNull(top, paths)
+    assert data.labels is not None
+    chosen = _chosen(top, data, index, seed)
+    row = top.units[chosen] if index is None else np.searchsorted(index, top.units[chosen])
+    if top_only:
+        shape = (len(top.ends), 1, n_draws)
+        scale = None if top.scale is None else top.scale[chosen]
+
+        def place(_: slice, probs: Vector) -> NDArray[np.int64]:
+            return np.zeros(probs.shape, np.int64)
+
+        counts = draw_counts(data.logits, row, chosen, top.cells[chosen], place, shape, scale=scale, seed=seed)
+        return JointNull(top, _top_paths(top, counts.right, chosen, seed))
+    if data.n_classes == 2:
+        return _two_classes(top, data, chosen, row, n_draws, seed)
+    return _many_classes(top, data, chosen, row, n_draws, seed)
+
+
+def _chosen(
+    top: CumulativeDifferences, data: Predictions, index: NDArray[np.intp] | None, seed: int
+) -> NDArray[np.intp]:
+    """Positions in the canonical order whose labels are drawn from all probabilities."""
+    known = np.arange(len(top.units)) if index is None else np.flatnonzero(np.isin(top.units, index))
+    room = min(MAX_DRAWN_SAMPLES, MAX_DRAWN_ENTRIES // data.n_classes)
+    if len(known) <= room:
+        return known
+    return np.sort(np.random.default_rng([seed, 1]).choice(known, room, replace=False))
+
+
+def _two_classes(
+    top: CumulativeDifferences,
+    data: Predictions,
+    chosen: NDArray[np.intp],
+    row: NDArray[np.intp],
+    n_draws: int,
+    seed: int,
+) -> JointNull:
+    """The positive class in order of its probability: bins, Kuiper's statistic and slopes are functions of its path."""
+    assert data.labels is not None
+    column = positive_column(data)
+    position = np.unique(row)
+    view = _Positive.from_rows(data, position, column)
+    weights = np.ones(len(chosen)) if top.exact else top.weights[chosen]
+    totals = bin_totals(np.searchsorted(position, row), weights, len(position))
+    path = CumulativeDifferences.from_scored(view.scored(totals), exact=top.exact)
+    place_of_row = np.empty(len(position), np.int64)
+    place_of_row[path.units] = path.cells  # copies share a cell
+    places = place_of_row[np.searchsorted(position, row)]
+
+    def place(part: slice, _: Vector) -> NDArray[np.int64]:
+        there = np.full((len(places[part]), 2), len(path.ends), np.int64)
+        there[:, column] = places[part]
+        return there
+
+    scale = None if top.scale is None else top.scale[chosen]
+    shape = (len(top.ends), len(path.ends) + 1, n_draws)
+    counts = draw_counts(data.logits, row, chosen, top.cells[chosen], place, shape, scale=scale, seed=seed)
+    drawn = path.paths(counts.drawn[:-1].T)
+    return JointNull(
+        top,
+        _top_paths(top, counts.right, chosen, seed),
+        path,
+        np.concatenate([path.observed[None], drawn]),
+        n_class_samples=len(chosen),
+    )
+
+
+@dataclass(frozen=True)
+class _Positive:
+    probability: Vector
+    label: Vector
+
+    @classmethod
+    def from_rows(cls, data: Predictions, rows: NDArray[np.intp], column: int) -> _Positive:
+        assert data.labels is not None
+        return cls(probabilities(data.logits[rows])[:, column], (data.labels[rows] == column).astype(np.float64))
+
+    def scored(self, weights: Vector) -> Scored:
+        zeros = np.zeros(len(weights))  # what orders samples besides; nothing reads it
+        return Scored(self.probability, self.label, zeros, zeros, weights)
+
+
+def positive_column(data: Predictions) -> int:
+    """The column of the positive class of two: the one stated, else the second."""
+    if data.positive is None:
+        return 1
+    return int(np.flatnonzero(data.classes == data.positive)[0])
+
+
+def _many_classes(
+    top: CumulativeDifferences,
+    data: Predictions,
+    chosen: NDArray[np.intp],
+    row: NDArray[np.intp],
+    n_draws: int,
+    seed: int,
+) -> JointNull:
+    assert data.labels is not None
+    m = data.n_classes
+    n_bins = max(1, min(N_BINS, MAX_PLACES // m))
+
+    def place(_: slice, probs: Vector) -> NDArray[np.int64]:
+        return np.arange(m) * n_bins + equal_width(probs, n_bins)
+
+    scale = None if top.scale is None else top.scale[chosen]
+    shape = (len(top.ends), m * n_bins, n_draws)
+    counts = draw_counts(data.logits, row, chosen, top.cells[chosen], place, shape, scale=scale, seed=seed)
+    weights = np.ones(len(chosen)) if top.exact else top.weights[chosen]
+    # Expected labels of the draws, which add their scale, and of the samples, which add their weight.
+    drawn_expected, observed, expected = (np.zeros(m * n_bins) for _ in range(3))
+    class_variance, class_squares, n_labels = (np.zeros(m) for _ in range(3))
+    for part in row_blocks(len(chosen), m):
+        p = probabilities(data.logits[row[part]])
+        where, w = place(part, p), weights[part]
+        flat = where.ravel()
+        spread = w[:, None] * p * (1 - p)
+        expected += np.bincount(flat, (w[:, None] * p).ravel(), m * n_bins)
+        if scale is not None:
+            drawn_expected += np.bincount(flat, (scale[part][:, None] * p).ravel(), m * n_bins)
+        class_variance += spread.sum(axis=0)
+        label = data.labels[row[part]]
+        own = p[np.arange(len(label)), label]
+        class_squares += w @ p**2 + np.bincount(label, w * (1 - 2 * own), m)
+        n_labels += np.bincount(label, w, m)
+        observed += np.bincount(where[np.arange(len(label)), label], w, m * n_bins)
+    observed -= expected
+    drawn_expected = expected if scale is None else drawn_expected
+    differences = (counts.drawn - drawn_expected[:, None]).T.reshape(n_draws, m, n_bins)
+    totals = ClassTotals(
+        observed.reshape(m, n_bins), differences, expected.reshape(m, n_bins), class_variance, class_squares,
+        n_labels, float(weights.sum()),
+    )  # fmt: skip
+    return JointNull(
+        top,
+        _top_paths(top, counts.right, chosen, seed),
+        classes=totals,
+        canonical=_canonical(data, chosen, row, n_draws, seed),
+        n_class_samples=len(chosen),
+    )
+
+
+def _top_paths(top: CumulativeDifferences, right: Vector, chosen: NDArray[np.intp], seed: int) -> Vector:
+    """The observed path and those of the replicates; samples that were not drawn from all probabilities are drawn in cells."""
+    sums = right.T
+    if len(chosen) < len(top.units):
+        rest = np.ones(len(top.units), bool)
+        rest[chosen] = False
+        sums = sums + top.draw_cells(np.random.default_rng([seed, 2]), len(sums), rest)
+    return np.concatenate([top.observed[None], top.paths(sums)])
+
+
+def _canonical(
+    data: Predictions, chosen: NDArray[np.intp], row: NDArray[np.intp], n_draws: int, seed: int
+) -> Vector | None:
+    """Σ_ij k(p_i, p_j)(e_y − p)_i·(e_y − p)_j over pairs of a random few samples; k is Gaussian."""
+    if len(chosen) < 2:
+        return None
+    assert data.labels is not None
+    few = np.sort(np.random.default_rng([seed, 3]).choice(len(chosen), min(N_CANONICAL, len(chosen)), replace=False))
+    p = probabilities(data.logits[row[few]])
+    labels = np.column_stack([data.labels[row[few]], draw_labels(p, chosen[few], n_draws, seed)])
+    square = np.einsum("ij,ij->i", p, p)
+    distance = np.maximum(square[:, None] + square - 2 * p @ p.T, 0)
+    kernel = np.exp(-distance / (2 * CANONICAL_BANDWIDTH**2))
+    np.fill_diagonal(kernel, 0)  # pairs of two samples: the diagonal depends on one label only
+    cross = np.take_along_axis(kernel @ p, labels, axis=1).sum(axis=0)
+    kernel32 = kernel.astype(np.float32)
+    same = np.array([float(kernel32[y[:, None] == y].sum()) for y in labels.T.astype(np.int32)])
+    return same - 2 * cross + float(np.sum(kernel * (p @ p.T)))

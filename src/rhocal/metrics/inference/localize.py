@@ -1,0 +1,120 @@
+"""Where a model is miscalibrated: regions of confidence and single classes, with p-values that allow for having looked at all.
+
+A difference of a region or class counts as detected if few perfectly calibrated models have one as large in *any* region or
+class (the largest standardized difference of each replicate; Westfall and Young). So a sentence about a region is wrong in at
+most 5 % of samples, however many regions there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
+from rhocal.metrics.inference.joint_null import PRIOR_VARIANCE
+from rhocal.metrics.inference.statistics import Cells
+from rhocal.numerics.bins import N_BINS
+
+if TYPE_CHECKING:
+    from rhocal.metrics.inference.joint_null import ClassTotals
+    from rhocal.metrics.inference.null import CumulativeDifferences
+    from rhocal.numerics.special import Vector
+
+
+@dataclass(frozen=True)
+class Region:
+    """A bin of confidence, or of the probability of a class."""
+
+    low: float
+    high: float
+    gap: float
+    """Observed − expected share; negative where the model is over-confident."""
+    p_value: float
+    """Adjusted for the number of regions."""
+
+
+@dataclass(frozen=True)
+class ClassGap:
+    """Mean probability and prevalence of a class: calibration in the large."""
+
+    column: int
+    n_labels: float
+    expected: float
+    """Mean probability."""
+    observed: float
+    """Share of the labels."""
+    low: float
+    high: float
+    """Simultaneous 95 % interval of observed − expected, for all classes together."""
+    z: float
+    """Observed − expected in standard deviations of a perfectly calibrated model."""
+    p_value: float
+    """Adjusted for the number of classes."""
+
+    @property
+    def gap(self) -> float:
+        """Observed − expected."""
+        return self.observed - self.expected
+
+
+def adjusted_p_values(standardized: Vector) -> Vector:
+    """Of every column of the first row: the share of rows whose largest entry is as large."""
+    size = np.abs(standardized)
+    largest = np.sort(size[1:].max(axis=1))
+    as_large = len(largest) - np.searchsorted(largest, size[0] * (1 - 1e-9), side="left")
+    return (1 + as_large) / (1 + len(largest))
+
+
+def regions(path: CumulativeDifferences, paths: Vector, n_bins: int = N_BINS) -> list[Region]:
+    """Bins of equal width that hold samples, in order."""
+    cells = Cells(path)
+    starts = cells.width_starts(n_bins)
+    d = np.add.reduceat(cells.differences(paths), starts, axis=1)
+    weight = np.add.reduceat(cells.weight, starts)
+    variance = np.add.reduceat(cells.variance, starts)
+    bins = np.minimum((np.add.reduceat(cells.weight * cells.center, starts) / weight * n_bins).astype(int), n_bins - 1)
+    p_values = adjusted_p_values(d / np.sqrt(variance + PRIOR_VARIANCE))
+    return [
+        Region(b / n_bins, (b + 1) / n_bins, float(gap), float(p))
+        for b, gap, p in zip(bins, d[0] / weight, p_values, strict=True)
+    ]
+
+
+def class_gaps(totals: ClassTotals, level: float = CONFIDENCE_LEVEL) -> list[ClassGap]:
+    """Calibration in the large of every class, in the order of the columns."""
+    z = totals.by_class
+    p_values = adjusted_p_values(z)
+    factor = float(np.quantile(np.abs(z[1:]).max(axis=1), level))
+    gap = totals.observed.sum(axis=1) / totals.total
+    mean_square = totals.class_squares / totals.total - gap**2
+    null = totals.class_variance / totals.total
+    reach = (
+        factor * np.sqrt(np.maximum(np.maximum(mean_square, null) * totals.total, 0) + PRIOR_VARIANCE) / totals.total
+    )
+    expected = totals.expected.sum(axis=1) / totals.total
+    share = totals.n_labels / totals.total
+    return [
+        ClassGap(k, *(float(x) for x in numbers))
+        for k, numbers in enumerate(
+            zip(totals.n_labels, expected, share, gap - reach, gap + reach, z[0], p_values, strict=True)
+        )
+    ]
+
+
+def positive_gap(path: CumulativeDifferences, paths: Vector, column: int, level: float = CONFIDENCE_LEVEL) -> ClassGap:
+    """The same for the positive class of two, whose path is known."""
+    cells = Cells(path)
+    total = float(cells.total)
+    expected = float(cells.weight @ cells.center) / total
+    gap = float(paths[0, -1])
+    drawn = np.abs(paths[1:, -1]) * total / np.sqrt(cells.variance.sum() + PRIOR_VARIANCE)
+    factor = float(np.quantile(drawn, level))
+    share = min(max(expected + gap, 0.0), 1.0)
+    # The variance of a label is at most share·(1 − share), whatever the probabilities are.
+    variance = max(float(cells.variance.sum()), total * share * (1 - share))
+    reach = factor * np.sqrt(variance + PRIOR_VARIANCE) / total
+    p_value = float(adjusted_p_values(paths[:, -1:])[0])
+    z = gap * total / float(np.sqrt(cells.variance.sum() + PRIOR_VARIANCE))
+    return ClassGap(column, share * total, expected, share, gap - reach, gap + reach, z, p_value)
