@@ -206,7 +206,10 @@ def _show(
     for name, evaluation in evaluations.items():
         screen.print(tables.evaluation(evaluation, name))
         screen.print(f"verdict: {evaluation.verdict}")
-        screen.print(f"tests: {evaluation.tested}", end="\n\n")
+        screen.print(f"tests: {evaluation.tested}")
+        for note in evaluation.notes:
+            screen.print(note)
+        screen.print()
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
     for name, by_metric in differences.items():

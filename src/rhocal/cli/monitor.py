@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,8 @@ from rhocal.cli.options import (
     Arrays,
     ExecutionOptions,
     Json,
-    KindOption,
-    LabelsName,
-    LogitsName,
+    PositiveOption,
+    grouped,
     input_spec,
     print_json,
 )
@@ -44,11 +43,13 @@ class Batch:
 
     source: str
     """The name of the file, or standard input."""
-    n_done: int
-    """Row groups or lines of the source that are counted after this batch."""
+    position: Any
+    """What is counted of the source after this batch: a number of lines, or what ``Position`` keeps of a file."""
     block: Block
+    spec: InputSpec
 
 
+@grouped
 def monitor(
     source: Annotated[
         str, typer.Argument(help="A folder of Parquet files that grows, or `-`: lines of JSON on standard input.")
@@ -77,30 +78,38 @@ def monitor(
             help="Standard input continues where the last run stopped. Without this, lines counted before are skipped.",
         ),
     ] = False,
-    kind: KindOption = "logits",
-    logits_name: LogitsName = "logits",
-    labels_name: LabelsName = "labels",
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help="What the scores are: logits, probs or log_probs; unless given, as in the fit."),
+    ] = None,
+    positive: PositiveOption = None,
+    arrays: Arrays,
     as_json: Json = False,
 ) -> None:
     """Raise an alarm when calibration is off, at any time, with at most 5 % false alarms over the whole stream.
 
-    A line of standard input is `{"logits": [...], "labels": 3}`. The state is written after every row group of a file, or
-    whenever lines have come, so that a stopped monitor goes on where it was. Exit code 1: the alarm is raised.
+    A line of standard input is `{"logits": [...], "labels": 3}`, or has one number for each of `--columns`. Rows are counted
+    once: a file that was moved, or written again with more rows, adds its new rows. Weights are 0 or 1. The state is written
+    after every row group of a file, or whenever lines have come, so that a stopped monitor goes on where it was. Exit code 1:
+    the alarm is raised.
     """
     from rhocal.calibrators.artifact import load
 
+    if arrays.labels is not None:
+        raise InputError("--labels: a monitor reads labels beside the scores; name them with --labels-name")
     watched = _begun(state, {"alpha": alpha, "half_life": half_life, "window": window})
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
-    arrays, spec = Arrays(None, logits_name, labels_name), input_spec(kind, None if cal is None else cal.classes_)
+    kind = kind or ("logits" if cal is None else cal.kind_)
+    spec = input_spec(kind, None if cal is None else cal.classes_, positive=positive)
     batches = (
-        lines(watched, arrays, resume=resume)
+        lines(watched, arrays, spec, resume=resume)
         if source == STANDARD_INPUT
-        else files(watched, Path(source), arrays, spec, every if follow else None)
+        else files(watched, Path(source), arrays, spec, cal, every if follow else None)
     )
     try:
         for batch in batches:
-            count_batch(watched, cal, batch, spec)
+            count_batch(watched, cal, batch)
             watched.save(state)
             if watched.alarm and not before:
                 typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
@@ -129,41 +138,61 @@ def _begun(state: Path, options: dict[str, Any]) -> Monitor:
     return watched
 
 
-def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch, spec: InputSpec) -> None:
+def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
     """Add the confidence and correctness of a batch to the monitor."""
-    from dataclasses import replace
+    import numpy as np
 
+    from rhocal.data.blocks import missing_labels
     from rhocal.data.sources import Source
     from rhocal.metrics import Scored
 
-    data = Source((batch.block,), spec, resident=True).predictions
-    if cal is not None:
-        data = replace(data, scores=cal.map_.logits(data), kind="logits")
-    samples = Scored.from_predictions(data)
-    watched.add(samples.confidence, samples.correct)
-    watched.positions[batch.source] = batch.n_done
+    block, spec = batch.block, batch.spec
+    if block.labels is None:
+        raise missing_labels().at(block.location)
+    if block.weights is not None:
+        weights = np.asarray(block.weights)
+        if not np.isin(weights, (0, 1)).all():
+            raise InputError(f"{block.location}: weights of a monitor are 0 or 1: a sample counts once, or not at all")
+        rows = np.flatnonzero(weights)
+        block = replace(block, scores=block.scores[rows], labels=np.asarray(block.labels)[rows], weights=None)
+    if block.n_rows:
+        data = Source((block,), spec, resident=True).predictions
+        if spec.classes is None and spec.columns is None and data.classes.dtype.kind not in "iu":
+            raise InputError(
+                f"{block.location}: labels are texts, and a batch need not show every class",
+                argument="classes",
+                remedy="name the label of each column, in order",
+            )
+        if cal is not None:
+            data = replace(data, scores=cal.map_.logits(data), kind="logits")
+        samples = Scored.from_predictions(data)
+        watched.add(samples.confidence, samples.correct)
+    watched.positions[batch.source] = batch.position
 
 
-def files(watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, every: float | None) -> Iterator[Batch]:
-    """Row groups that are new, in the order of the files' names; with ``every``, again and again.
+def files(
+    watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, cal: Calibrator | None, every: float | None
+) -> Iterator[Batch]:
+    """Rows that are new, in the order of the files' names; with ``every``, again and again.
 
-    A file that is written under its final name cannot be read before it is whole; who follows waits for it.
+    A file that is written under its final name cannot be read before it is whole; who follows waits for it. Hidden files
+    are not complete.
     """
+    from rhocal.data.followed import forget_absent
+    from rhocal.data.streams import parquet_files
+
     if not folder.is_dir():
         raise InputError(
             f"{folder}: not a folder; a monitor follows a folder of .parquet files, or - for standard input"
         )
-    known: dict[str, tuple[int, int]] = {}
     waiting: set[str] = set()
     while True:
-        there = sorted(folder.glob("*.parquet"))
-        watched.positions = {name: n for name, n in watched.positions.items() if name in {path.name for path in there}}
+        there = parquet_files(folder)
+        present = {path.name for path in there}
+        watched.positions = forget_absent(watched.positions, present)
         for path in there:
             try:
-                about = path.stat()
-                if known.get(path.name) != (about.st_size, about.st_mtime_ns):
-                    yield from new_groups(watched, path, arrays, spec)
-                    known[path.name] = (about.st_size, about.st_mtime_ns)
+                yield from new_batches(watched, path, present, arrays.of_calibrator(cal, path), spec)
             except (FileError, FileNotFoundError) as error:
                 if every is None:
                     raise FileError(str(error)) from error
@@ -175,24 +204,36 @@ def files(watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, every
         time.sleep(every)
 
 
-def new_groups(watched: Monitor, path: Path, arrays: Arrays, spec: InputSpec) -> Iterator[Batch]:
-    """Row groups of a file that are not counted yet."""
-    from rhocal.data.blocks import read_block
+def new_batches(watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec) -> Iterator[Batch]:
+    """Rows of a file that are not counted yet."""
+    from rhocal.data.followed import Position, adopt_moved, file_status, new_rows
 
-    blocks = list(ExecutionOptions(stream=True).open(path, arrays, spec, "test").blocks)
-    done = watched.positions.get(path.name, 0)
-    for k, ref in enumerate(blocks[done:], start=done):
-        yield Batch(path.name, k + 1, read_block(ref))
+    positions, status = watched.positions, file_status(path)
+    if Position.from_state(positions.get(path.name)).status == status:
+        return
+    opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", needs_labels=False)
+    blocks = list(opened.blocks)
+    if path.name not in positions:
+        adopt_moved(positions, path, present, blocks)
+    for block, position in new_rows(path, Position.from_state(positions.get(path.name)), blocks, status):
+        if block is None:
+            positions[path.name] = position.as_state()
+        else:
+            yield Batch(path.name, position.as_state(), block, opened.spec)
 
 
-def lines(watched: Monitor, arrays: Arrays, *, resume: bool) -> Iterator[Batch]:
+def lines(watched: Monitor, arrays: Arrays, spec: InputSpec, *, resume: bool) -> Iterator[Batch]:
     """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
     from rhocal.data.blocks import Block
+    from rhocal.data.spec import InputSpec
 
+    names = arrays.names()
+    spec = arrays.stated(spec, InputSpec(columns=names.columns))
+    keys = [arrays.labels_name, *([arrays.weights] if arrays.weights else [])]
     done = watched.positions.get(STANDARD_INPUT, 0)
     number = done if resume else 0
     for some in _arriving():
-        logits, labels, first = [], [], number + 1
+        logits, beside, first = [], [], number + 1
         trouble: InputError | None = None
         for line in some:
             number += 1
@@ -200,16 +241,19 @@ def lines(watched: Monitor, arrays: Arrays, *, resume: bool) -> Iterator[Batch]:
                 continue
             try:
                 row = json.loads(line)
-                logits.append(row[arrays.logits_name])
-                labels.append(row[arrays.labels_name])
-            except (ValueError, KeyError, TypeError) as error:
+                scores = row[arrays.logits_name] if names.columns is None else [row[name] for name in names.columns]
+                beside.append([row[key] for key in keys])
+                logits.append(scores)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 example = json.dumps({arrays.logits_name: [0.5, 2, -1], arrays.labels_name: 1})
                 trouble = InputError(f"line {number}: need JSON such as {example}; {type(error).__name__}: {error}")
                 number -= 1
                 break
-        if labels:
+        if logits:
             location = f"lines {first} to {number}"
-            yield Batch(STANDARD_INPUT, number, Block(_rows(logits, location), labels, location))
+            labels, *weights = (list(values) for values in zip(*beside, strict=True))
+            block = Block(_rows(logits, location), labels, location, weights[0] if weights else None)
+            yield Batch(STANDARD_INPUT, number, block, spec)
         if trouble is not None:
             raise trouble
 

@@ -226,5 +226,6 @@ def _metric_value(floor: Floor, interval: Interval) -> MetricValue:
         floor.high,
         floor.excess,
         floor.p_value,
+        interval.reason,
         floor.n_draws,
     )

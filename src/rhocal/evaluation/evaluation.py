@@ -36,6 +36,8 @@ class MetricValue:
     """value − floor."""
     p_value: float
     """Probability that a perfectly calibrated model looks at least as bad."""
+    no_interval_reason: str = ""
+    """Why low and high are NaN: no interval of this metric has the stated coverage."""
     n_draws: int = 0
     """Draws behind the p-value, which is at least 1 / (1 + n_draws); 0 where it is that of a normal distribution."""
 
@@ -122,6 +124,15 @@ class Evaluation:
             [all_tests, ", ".join(f"{TITLES[name]} p {equals_p(t.p_value, least)}" for name, t in self.tests.items())]
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """Why metrics have no interval, one line for each reason."""
+        titles: dict[str, list[str]] = {}
+        for value in self.values:
+            if value.no_interval_reason:
+                titles.setdefault(value.no_interval_reason, []).append(METRICS[value.metric].title)
+        return [f"no interval for {', '.join(names)}: {reason}" for reason, names in titles.items()]
+
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]
         lines = [
@@ -130,7 +141,7 @@ class Evaluation:
             "",
             f"verdict: {self.verdict}",
         ]
-        lines.append(f"tests:   {self.tested}")
+        lines += [f"tests:   {self.tested}", *self.notes]
         if self.groups:
             lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MAX_GROUPS_SHOWN])])]
             lines += [f"… and {len(self.groups) - MAX_GROUPS_SHOWN} more groups"] * (
@@ -152,7 +163,7 @@ def cells(value: MetricValue) -> tuple[str, ...]:
     return (
         f"{metric.title} {ARROWS[metric.better]}".rstrip(),
         f"{value.value:.4f}",
-        f"{value.low:.4f} – {value.high:.4f}",
+        "–" if value.no_interval_reason else f"{value.low:.4f} – {value.high:.4f}",
         f"{value.floor:.4f} ± {(value.floor_high - value.floor_low) / 2:.4f}",
         f"{value.excess:+.4f}",
         shown_p(value.p_value, value.n_draws),

@@ -76,7 +76,7 @@ class Monitor:
     decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     rolling: list[dict[str, list[float]]] = field(default_factory=list)
     """Sums of the latest tenths of a window, the last one being filled."""
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, Any] = field(default_factory=dict)
     """Source → how much of it has been read, for whoever feeds the monitor."""
 
     def __post_init__(self) -> None:
@@ -94,6 +94,8 @@ class Monitor:
             raise InputError(f"one confidence and one correct a sample; got {confidence.shape} and {correct.shape}")
         if not (np.isfinite(confidence).all() and (confidence >= 0).all() and (confidence <= 1 + 1e-6).all()):
             raise InputError("confidence must lie between 0 and 1")
+        if not ((correct == 0) | (correct == 1)).all():
+            raise InputError(f"correct must be 0 or 1; got {correct[(correct != 0) & (correct != 1)][0]:g}")
         done = 0
         while done < len(confidence):  # up to the next start
             n_started = self.n.bit_length()  # starts 1, 2, 4, … that are not after the next sample

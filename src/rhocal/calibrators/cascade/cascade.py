@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator, fit_validated
-from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade, in_data_order
+from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
 from rhocal.calibrators.cascade.scores import base_scores
 from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
 from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fitted_values import POSITIVE
-from rhocal.calibrators.folds import Folds
-from rhocal.calibrators.guard import score_rows, scored_folds
+from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, held_out_scores
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.map import Map, part
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.numerics.special import Vector
-from rhocal.optimize import Solution
+from rhocal.optimize import HeldOutScores, Solution
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -140,11 +139,6 @@ class Cascade(Calibrator):
             return self._fit_fallback(data)
         search = ScaleSearch.from_profile(profile)
         fit = fit_cascade(data, search, exchangeable=self.exchangeable)
-        codes = np.zeros(data.n_samples, np.intp)
-        codes[fit.folds.order] = fit.folds.folds
-        folds = Folds.from_codes(codes, profile.weights, np.arange(data.n_samples))
-        outputs = {self.label: in_data_order(fit, data)}
-        held_out = score_rows(self.label, data, scored_folds(folds), outputs=outputs) if folds else None
         stages = [row for row in fit.trials if "stage" in row]
         return self._new_map(**fitted_numbers(fit)), Solution(
             "nll",
@@ -152,7 +146,7 @@ class Cascade(Calibrator):
             all(row["converged"] for row in stages),
             sum(row["passes"] for row in stages),
             trials=fit.trials,
-            held_out=held_out,
+            held_out=compare_with_references(self.label, fit, profile),
         )
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
@@ -173,6 +167,16 @@ class Cascade(Calibrator):
         if fallback:
             return fallback[0].map_
         return Map(cascade, map_parameters(numbers, len(self.classes_)), is_wide=True)
+
+
+def compare_with_references(name: str, fit: CascadeFit, profile: Profile) -> HeldOutScores:
+    """Scores out of fold beside those of the identity and of temperature scaling, whose one number is fitted on all samples."""
+    order = fit.folds.order
+    scores = {name: fit.held_out_losses()}
+    for reference, scale in ((IDENTITY, 1.0), (TEMPERATURE, fit.scale)):
+        every = SampleScores.from_scales(profile, np.full(profile.n_samples, scale))
+        scores[reference] = SampleScores(every.nll[order], every.brier[order])
+    return held_out_scores(name, scores, profile.weights[order], profile.total_weight)
 
 
 def fitted_numbers(fit: CascadeFit) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from rhocal.calibrators.cascade.candidates import feature_parameters
 from rhocal.calibrators.cascade.evidence import fit_shared
-from rhocal.calibrators.cascade.rounds import FoldModels, take_steps
+from rhocal.calibrators.cascade.rounds import FoldModels, losses, take_steps
 from rhocal.calibrators.cascade.samples import Samples
 from rhocal.calibrators.cascade.shared import shared_stage
+from rhocal.calibrators.guard import SampleScores
 from rhocal.optimize.blas import single_threaded_blas
 
 if TYPE_CHECKING:
@@ -45,8 +46,13 @@ class CascadeFit:
     trials: tuple[dict[str, Any], ...]
     """A row for each stage and step."""
     held_out: Floats
-    """Calibrated logits of every calibration sample by steps that were not fitted on it, in the order of the data."""
+    """Calibrated logits of every calibration sample by steps that were not fitted on it, in the order of ``folds``."""
     folds: Samples
+
+    def held_out_losses(self) -> SampleScores:
+        """NLL and Brier score of every calibration sample, from these logits."""
+        parts = self.folds.each(lambda block: losses(self.held_out[block.rows], block))
+        return SampleScores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 
 def n_folds_for(n_samples: float, n_classes: int) -> int:

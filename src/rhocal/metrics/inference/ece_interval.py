@@ -49,6 +49,8 @@ class Interval:
     high: float
     estimate: float
     method: str
+    reason: str = ""
+    """Why low and high are NaN: the metric has no interval with the stated coverage."""
 
 
 def ece_interval(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> Interval:

@@ -1,4 +1,4 @@
-"""Confidence intervals for the population value of a metric: by inversion, Wilson's, normal, or by the bootstrap."""
+"""Confidence intervals for the population value of a metric: by inversion, Wilson's, from errors, or by the bootstrap."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
-from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, PER_SAMPLE, bootstrap
+from rhocal.metrics.inference.bootstrap import BINNED, bootstrap
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
 from rhocal.metrics.inference.ece_interval import Interval, ece_interval
 from rhocal.metrics.inference.floor import check_names
+from rhocal.metrics.inference.mean_interval import LOSSES, LossParts
 from rhocal.metrics.inference.units import expand
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS
@@ -19,13 +22,33 @@ from rhocal.numerics.bins import N_BINS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Kind
-    from rhocal.numerics.special import Vector
 
-METHODS = ("auto", "inverted", "wilson", "percentile", "bca")
+METHODS = ("auto", "inverted", "wilson", "errors", "percentile", "bca")
+
+RESAMPLED = ("aurc", "e_aurc", "auroc", "avu", "entropy", "murphy_uncertainty", "nll_refinement_loss")
+"""Metrics whose resamples vary around the population value, so that a bootstrap interval contains it."""
+
+BIASED = "its value, like those of all resamples, is above the population value by about its floor"
+NOT_REGULAR = (
+    "it has a jump at the threshold, or is fitted to the ranks of the sample: resamples do not vary like samples"
+)
+NO_POPULATION_VALUE = "it is a test statistic, which grows with the number of samples"
+NO_INTERVAL = {
+    "spiegelhalter_z": NO_POPULATION_VALUE,
+    "coverage_at_risk": NOT_REGULAR,
+    "refinement_loss": NOT_REGULAR,
+}
+"""Why a metric has no interval; others without one are biased."""
+
+
+def no_interval_reason(name: str) -> str:
+    """Why there is no interval with the stated coverage; empty if there is one."""
+    if name in BINNED or name in LOSSES or name in RESAMPLED or name == "accuracy":
+        return ""
+    return NO_INTERVAL.get(name, BIASED)
 
 
 def interval(
@@ -43,9 +66,10 @@ def interval(
 ) -> Interval:
     """A confidence interval for the population value of a metric.
 
-    ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``percentile``, ``bca``, or ``auto``:
-    inverted and wilson where they exist, else bca (for means of more than 50,000 samples, normal). ``stratified``
-    resamples inside each class, so that the number of samples of a class is fixed.
+    ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``errors`` (NLL, Brier score and other
+    means, valid with few errors), ``percentile``, ``bca``, or ``auto``: the first three where they exist, else bca if the
+    resamples of the metric vary around the population value. Others have no valid interval: ``auto`` gives NaN and a ``reason``.
+    ``stratified`` resamples inside each class, so that the number of samples of a class is fixed.
     """
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1; got {level!r}")
@@ -75,28 +99,36 @@ def intervals(
         by_name |= {name: ece_interval(sample, BINNED[name](sample), N_BINS, level) for name in names if name in BINNED}
     if strata is None and method in {"auto", "wilson"} and "accuracy" in names:
         by_name["accuracy"] = wilson(METRICS["accuracy"].value(scored), float(scored.weights.sum()), level)
-    if strata is None and method == "auto" and scored.weights.sum() > MAX_RESAMPLED:
+    if strata is None and method in {"auto", "errors"}:
+        by_name |= {name: loss_interval(sample, name, level, seed) for name in names if name in LOSSES}
+    if method == "auto":
+        reasons = {name: no_interval_reason(name) for name in names if name not in by_name}
         by_name |= {
-            name: normal(PER_SAMPLE[name](scored), scored.weights, level)
-            for name in names
-            if name in PER_SAMPLE and name not in by_name
+            name: Interval(math.nan, math.nan, METRICS[name].value(scored), "none", reason)
+            for name, reason in reasons.items()
+            if reason
         }
     others = [name for name in names if name not in by_name]
-    if method in {"inverted", "wilson"} and others:
-        applicable = "accuracy" if method == "wilson" else ", ".join(BINNED)
-        raise InputError(f"method={method!r} is for {applicable}, without strata; use bca for {others[0]}")
+    if method in APPLICABLE and others:
+        raise InputError(
+            f"method={method!r} is for {', '.join(APPLICABLE[method])}, without strata; use bca for {others[0]}"
+        )
     if others:
         drawn = bootstrap(scored, others, strata=strata, n_replicates=n_replicates, seed=seed)
         by_name |= {name: drawn[name].interval("bca" if method == "auto" else method, level) for name in others}
     return {name: by_name[name] for name in names}
 
 
-def normal(values: Vector, weights: Vector, level: float) -> Interval:
-    """Mean ± z standard errors."""
-    total = float(weights.sum())
-    mean = float(weights @ values) / total
-    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(float(weights @ (values - mean) ** 2)) / total
-    return Interval(mean - reach, mean + reach, mean, "normal")
+APPLICABLE = {"inverted": tuple(BINNED), "wilson": ("accuracy",), "errors": tuple(LOSSES)}
+
+
+def loss_interval(scored: Scored, name: str, level: float, seed: int) -> Interval:
+    """The interval of a mean loss, from draws of its parts (``mean_interval.py``)."""
+    per_sample = METRICS[name].per_sample
+    assert per_sample is not None
+    drawn = LossParts.from_scored(name, scored, per_sample(scored)).draw_means(seed)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), METRICS[name].value(scored), "errors")
 
 
 def wilson(share: float, n: float, level: float) -> Interval:

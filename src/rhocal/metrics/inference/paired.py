@@ -18,6 +18,8 @@ from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, ResampledM
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
 from rhocal.metrics.inference.ece_difference import ece_difference
 from rhocal.metrics.inference.floor import check_names
+from rhocal.metrics.inference.intervals import no_interval_reason
+from rhocal.metrics.inference.mean_interval import LOSSES, N_DRAWS, LossParts
 from rhocal.metrics.inference.units import take_units, unit_rows
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS
@@ -63,7 +65,12 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse`` or ``different``; else ``equal within`` the tolerance, or that no difference is detected."""
+        """``better``, ``worse`` or ``different``; else ``equal within`` the tolerance, or that no difference is detected.
+
+        ``not tested``: differences of the metric have no valid interval.
+        """
+        if math.isnan(self.p_value):
+            return "not tested"
         if self.p_value <= SIGNIFICANCE_LEVEL:
             direction = METRICS[self.metric].better
             if direction not in {"lower", "higher"}:
@@ -120,8 +127,9 @@ def differences(
 ) -> dict[str, Difference]:
     """Metrics of A minus metrics of B, both on the same samples.
 
-    Of ECE and AdaECE the value is debiased and nearly normal. For other metrics the p-value is twice the smaller share of
-    resamples on one side of 0.
+    Of ECE and AdaECE the value is debiased and nearly normal. Differences of means are drawn from those of errors and of
+    right decisions (``mean_interval.py``), those of other metrics resampled; their p-values are twice the smaller share on one
+    side of 0. A metric without a valid interval (``no_interval_reason``) has neither here.
     """
     check_names(names)
     if tolerance is not None and not tolerance > 0:
@@ -130,19 +138,31 @@ def differences(
     left, right = take_units(a, rows), take_units(b, rows)
     observed = {name: METRICS[name].value(a) - METRICS[name].value(b) for name in names}
     by_metric = {}
-    for name in names:
+    for name, value in observed.items():
         if name in BINNED:
             bins = BINNED[name](left), BINNED[name](right)
-            by_metric[name] = _normal_difference(name, observed[name], *ece_difference(left, right, bins, N_BINS, seed))
-    others = [name for name in names if name not in BINNED]
+            by_metric[name] = _normal_difference(name, value, *ece_difference(left, right, bins, N_BINS, seed))
+        elif name in LOSSES:
+            parts = _loss_parts(name, left) - _loss_parts(name, right)
+            by_metric[name] = _drawn_difference(name, value, parts.draw_means(seed, max(N_DRAWS, n_replicates)))
+        elif no_interval_reason(name):
+            by_metric[name] = Difference(name, value, math.nan, math.nan, math.nan, value, math.nan)
+    others = [name for name in names if name not in by_metric]
     drawn = _resampled_differences(left, right, others, n_replicates, seed)
-    for k, name in enumerate(others):
-        low, high = np.quantile(drawn[:, k], TAILS)
-        one_side = 1 + min(np.count_nonzero(drawn[:, k] <= 0), np.count_nonzero(drawn[:, k] >= 0))
-        p_value = min(1.0, 2 * one_side / (1 + n_replicates))
-        spread = float(drawn[:, k].std())
-        by_metric[name] = Difference(name, observed[name], float(low), float(high), p_value, observed[name], spread)
+    by_metric |= {name: _drawn_difference(name, observed[name], drawn[:, k]) for k, name in enumerate(others)}
     return {name: _with_tolerance(by_metric[name], tolerance) for name in names}
+
+
+def _loss_parts(name: str, scored: Scored) -> LossParts:
+    per_sample = METRICS[name].per_sample
+    assert per_sample is not None
+    return LossParts.from_scored(name, scored, per_sample(scored))
+
+
+def _drawn_difference(name: str, value: float, drawn: Vector) -> Difference:
+    low, high = (float(limit) for limit in np.quantile(drawn, TAILS))
+    one_side = 1 + min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
+    return Difference(name, value, low, high, min(1.0, 2 * one_side / (1 + len(drawn))), value, float(drawn.std()))
 
 
 def _normal_difference(name: str, observed: float, value: float, deviation: float) -> Difference:
@@ -159,7 +179,7 @@ def _two_sided(value: float, deviation: float) -> float:
 
 def _with_tolerance(difference: Difference, tolerance: float | None) -> Difference:
     """The difference with the larger p-value of the two one-sided tests against ± the tolerance."""
-    if tolerance is None:
+    if tolerance is None or math.isnan(difference.deviation):
         return difference
     distance = tolerance - abs(difference.value)
     if difference.deviation > 0:

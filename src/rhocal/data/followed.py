@@ -1,0 +1,157 @@
+"""Files of a folder that grows: which rows are counted already, told apart by their content.
+
+A file may be absent for a while, moved, written again with more rows, or replaced. Rows that are counted are known by their
+digest; a file whose first rows are others is new. A file whose size, times and place are unchanged is not read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.blocks import read_block
+from rhocal.errors import FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rhocal.data.blocks import Block, BlockRef
+
+MAX_ABSENT = 10_000
+"""Files that are remembered after they are gone."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How much of a file is counted."""
+
+    n_rows: int = 0
+    digest: str = ""
+    """Of the rows that are counted; empty for states of earlier versions, which are believed."""
+    status: tuple[int, ...] = ()
+    """Size, times and place of the file when all of its rows were counted."""
+    n_blocks: int | None = None
+    """Row groups that are counted, in states of earlier versions."""
+
+    @classmethod
+    def from_state(cls, value: Any) -> Position:
+        """What a state keeps."""
+        if value is None:
+            return cls()
+        if isinstance(value, int):
+            return cls(n_blocks=value)
+        try:
+            return cls(int(value["n_rows"]), str(value["digest"]), tuple(int(number) for number in value["status"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the state of a file cannot be read: {value!r}") from error
+
+    def as_state(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "n_blocks"}
+
+
+class RowDigest:
+    """A digest of rows that does not depend on the blocks they come in."""
+
+    def __init__(self) -> None:
+        self.parts = [hashlib.blake2b(digest_size=16) for _ in range(3)]
+
+    def add(self, block: Block) -> None:
+        """Take in the rows of a block."""
+        scores, labels, weights = self.parts
+        scores.update(np.ascontiguousarray(block.scores, np.float64).tobytes())
+        for digest, values in ((labels, block.labels), (weights, block.weights)):
+            if values is not None:
+                digest.update(
+                    "".join(json.dumps(one, default=str) + "\n" for one in np.asarray(values).tolist()).encode()
+                )
+
+    def value(self) -> str:
+        """The digest of the rows so far."""
+        return hashlib.blake2b(b"".join(part.digest() for part in self.parts), digest_size=16).hexdigest()
+
+
+def file_status(path: Path) -> tuple[int, ...]:
+    """Size, times and place of a file. The time of the last change cannot be set by its owner."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def adopt_moved(positions: dict[str, Any], path: Path, present: set[str], blocks: Sequence[BlockRef]) -> None:
+    """Give a file the position of one that is gone and had its size, modification time and rows."""
+    status = file_status(path)
+    for name, value in positions.items():
+        position = Position.from_state(value)
+        if name in present or position.status[:2] != status[:2]:
+            continue
+        if _digest_of(blocks, position.n_rows) == position.digest:
+            positions[path.name] = positions.pop(name)
+            return
+
+
+def _digest_of(blocks: Sequence[BlockRef], n_rows: int) -> str | None:
+    """The digest of the first rows; None if there are fewer."""
+    digest, left = RowDigest(), n_rows
+    for ref in blocks:
+        if left <= 0:
+            break
+        block = first_rows(read_block(ref), left)
+        digest.add(block)
+        left -= block.n_rows
+    return digest.value() if left <= 0 else None
+
+
+def new_rows(
+    path: Path, position: Position, blocks: Sequence[BlockRef], status: tuple[int, ...]
+) -> Iterator[tuple[Block | None, Position]]:
+    """Blocks of rows that are not counted yet, each with the position after it; without such rows only the position.
+
+    ``status`` is that of the file before it was opened: if it changes, blocks may be of two files.
+    """
+    digest = RowDigest()
+    if position.n_blocks is not None:
+        n_rows = sum(ref.n_rows for ref in blocks[: position.n_blocks])
+        position = Position(n_rows, _digest_of(blocks, n_rows) or "")
+    if position.n_rows and _digest_of(blocks, position.n_rows) != position.digest:
+        position = Position()  # other rows than those that are counted: a new file
+    total, done = sum(ref.n_rows for ref in blocks), 0
+    for ref in blocks:
+        block = read_block(ref)
+        if file_status(path) != status:
+            raise FileError(f"{path}: was changed while it was read")
+        digest.add(block)
+        first, done = done, done + block.n_rows
+        if done > position.n_rows:
+            rows = last_rows(block, position.n_rows - first)
+            yield rows, Position(done, digest.value(), status if done == total else ())
+    if position.n_rows == total:
+        yield None, replace(position, status=status)
+
+
+def first_rows(block: Block, n: int) -> Block:
+    """The first rows of a block."""
+    return _slice(block, slice(0, n))
+
+
+def last_rows(block: Block, start: int) -> Block:
+    """The rows of a block from one on."""
+    return _slice(block, slice(max(start, 0), None))
+
+
+def _slice(block: Block, rows: slice) -> Block:
+    if rows.start == 0 and (rows.stop is None or rows.stop >= block.n_rows):
+        return block
+    labels, weights = (None if values is None else values[rows] for values in (block.labels, block.weights))
+    return replace(block, scores=block.scores[rows], labels=labels, weights=weights)
+
+
+def forget_absent(positions: dict[str, Any], present: set[str]) -> dict[str, Any]:
+    """Positions of the files that are there, and of the latest of those that are gone."""
+    absent = [name for name, value in positions.items() if name not in present and not isinstance(value, int)]
+    dropped = set(absent[:-MAX_ABSENT]) if len(absent) > MAX_ABSENT else set()
+    return {name: value for name, value in positions.items() if name not in dropped}
