@@ -12,13 +12,14 @@ from rhocal.calibrators.cascade.candidates import MAX_KERNEL_CLASSES, MAX_MATRIX
 from rhocal.calibrators.cascade.cascade import MIN_SAMPLES
 from rhocal.calibrators.cascade.evidence import SharedProblem
 from rhocal.calibrators.cascade.samples import Samples
+from rhocal.calibrators.cascade.small_samples import FEW_SAMPLES
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.profile.profile import Profile
 
 
-def biased(n=900, m=4, *, seed=0, dtype=np.float64):
+def biased(n=2100, m=4, *, seed=0, dtype=np.float64):
     """Over-confident logits whose classes are confused in one direction: a matrix, a kernel and biases gain."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n, m)) * 1.5
@@ -105,7 +106,7 @@ def test_held_out_logits_are_not_those_of_the_fit():
 
 
 def test_the_evidence_has_a_row_for_each_stage_and_step():
-    cal = fitted(*biased(1500))
+    cal = fitted(*biased(2100))
     first, *rows, last = cal.solution_.trials
     assert first["stage"] == "shared"
     assert last["stage"] == "shared, out of fold"
@@ -129,7 +130,7 @@ def test_noise_takes_no_steps():
 
 
 def test_exchangeable_columns_have_no_positions():
-    logits, labels = biased(2000, 4)
+    logits, labels = biased(2100, 4)
     cal = fitted(logits, labels, exchangeable=True)
     assert not steps(cal)
     order = np.array([2, 0, 3, 1])
@@ -191,7 +192,7 @@ def test_derivatives_of_the_shared_stage(m, has_top):
 def test_every_form_gives_the_same_probabilities(m, exchangeable, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     torch = pytest.importorskip("torch")
-    logits, labels = biased(1500, m, dtype=np.float32)
+    logits, labels = biased(2100, m, dtype=np.float32)
     cal = fitted(logits, labels, exchangeable=exchangeable)
     assert bool(steps(cal)) is not exchangeable
     test = np.concatenate([biased(300, m, seed=1, dtype=np.float32)[0], 50 * logits[:20], np.zeros((2, m), np.float32)])
@@ -208,8 +209,8 @@ def test_every_form_gives_the_same_probabilities(m, exchangeable, tmp_path):
 
 
 def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block():
-    logits, labels = biased(2000, 4, dtype=np.float32)
-    blocks = [(logits[k : k + 300], labels[k : k + 300]) for k in range(0, 2000, 300)]
+    logits, labels = biased(2100, 4, dtype=np.float32)
+    blocks = [(logits[k : k + 300], labels[k : k + 300]) for k in range(0, 2100, 300)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
         streamed = rhocal.Cascade().fit(rhocal.stream(blocks))
@@ -217,10 +218,10 @@ def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block():
 
 
 def test_an_artifact_with_missing_parts_is_refused(tmp_path):
-    cal = fitted(*biased(1500, 4))
+    cal = fitted(*biased(2100, 4))
     kind = steps(cal)[0]
     for name, value in (("first_weights_", np.zeros(3)), ("last_context_", np.zeros(0)), ("scale_", np.zeros(0))):
-        broken = fitted(*biased(1500, 4))
+        broken = fitted(*biased(2100, 4))
         vars(broken)["map_"] = replace(broken.map_, fitted={**broken.map_.fitted, name.removesuffix("_"): value})
         with pytest.raises(InputError, match="cannot be saved"):
             broken.save(tmp_path / "broken.safetensors")
@@ -228,3 +229,31 @@ def test_an_artifact_with_missing_parts_is_refused(tmp_path):
     vars(cal)["map_"] = replace(cal.map_, fitted={**cal.map_.fitted, needed: np.zeros(0)})
     with pytest.raises(InputError, match="steps have the numbers that they need"):
         cal.save(tmp_path / "broken.safetensors")
+
+
+@pytest.mark.parametrize("n", [FEW_SAMPLES - 1, FEW_SAMPLES])
+def test_a_simpler_method_is_used_where_it_is_better_on_few_samples(n):
+    """Logits that only need a temperature: every further number costs."""
+    logits, labels = synthetic(n, 4)
+    cal = fitted(logits, labels)
+    names = [member.label for member in cal.fallback_]
+    assert names in ([["temperature"], ["svs"]] if n < FEW_SAMPLES else [[]])
+    if names:
+        assert cal.solution_.trials[-1]["fallback"] == names[0]
+        assert cal.solution_.held_out.method == "cascade"
+
+
+def test_the_optimism_of_shared_stages_is_added():
+    """On logits that only need a temperature, held-out NLL must not be below what new samples have."""
+    shown, new = [], []
+    test, test_labels = synthetic(50_000, 3, seed=99)
+    for seed in range(8):
+        cal = fitted(*synthetic(2000, 3, seed=seed))
+        shown.append(cal.solution_.held_out.nll["cascade"] - cal.solution_.held_out.nll["temperature"])
+        temperature = fitted_temperature(*synthetic(2000, 3, seed=seed))
+        new.append(nll(cal.predict_proba(test), test_labels) - nll(temperature.predict_proba(test), test_labels))
+    assert np.mean(shown) == pytest.approx(np.mean(new), abs=0.0015)
+
+
+def fitted_temperature(logits, labels):
+    return rhocal.TemperatureScaling().fit(logits, labels)

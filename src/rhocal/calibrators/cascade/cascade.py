@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
 from rhocal.calibrators.cascade.scores import base_scores
 from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
+from rhocal.calibrators.cascade.small_samples import simpler_method
 from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fitted_values import POSITIVE
-from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, held_out_scores
+from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, fit_without_warnings, held_out_scores
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.map import Map, part
 from rhocal.calibrators.options import Fitted, option
@@ -77,7 +78,7 @@ class Cascade(Calibrator):
 
     x = log((1 − ε)·softmax(βz) + ε/m) → shared stage → + b + s∘x + A·d + tail∘(B·d) + C·kernel(x) → shared stage. The steps are
     taken greedily, while they gain on samples held out. Below 500 samples ``sms:field`` is fitted instead, as for a calibration
-    set on which all logits are equal.
+    set on which all logits are equal; below 2,000 temperature scaling or ``svs``, where their held-out NLL is lower.
 
     Parameters
     ----------
@@ -139,15 +140,16 @@ class Cascade(Calibrator):
             return self._fit_fallback(data)
         search = ScaleSearch.from_profile(profile)
         fit = fit_cascade(data, search, exchangeable=self.exchangeable)
-        stages = [row for row in fit.trials if "stage" in row]
-        return self._new_map(**fitted_numbers(fit)), Solution(
-            "nll",
-            stages[-1]["nll"],
-            all(row["converged"] for row in stages),
-            sum(row["passes"] for row in stages),
-            trials=fit.trials,
-            held_out=compare_with_references(self.label, fit, profile),
-        )
+        solution = cascade_solution(fit)
+        simpler = simpler_method(fit, data, profile, exchangeable=self.exchangeable)
+        if simpler is None:
+            held_out = compare_with_references(self.label, fit.held_out_losses(), fit, profile)
+            return self._new_map(**fitted_numbers(fit)), replace(solution, held_out=held_out)
+        name, losses = simpler
+        chosen = fit_without_warnings(name, data)
+        held_out = compare_with_references(self.label, losses, fit, profile)
+        trials = (*fit.trials, {"fallback": name, "nll": held_out.nll[self.label]})
+        return self._fallback_map(chosen, data), replace(solution, trials=trials, held_out=held_out)
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
         """A chain for few samples; for exchangeable columns a scale."""
@@ -169,10 +171,17 @@ class Cascade(Calibrator):
         return Map(cascade, map_parameters(numbers, len(self.classes_)), is_wide=True)
 
 
-def compare_with_references(name: str, fit: CascadeFit, profile: Profile) -> HeldOutScores:
+def cascade_solution(fit: CascadeFit) -> Solution:
+    """The evidence of a fit, without a comparison."""
+    stages = [row for row in fit.trials if "stage" in row]
+    converged, n_passes = all(row["converged"] for row in stages), sum(row["passes"] for row in stages)
+    return Solution("nll", stages[-1]["nll"], converged, n_passes, trials=fit.trials)
+
+
+def compare_with_references(name: str, losses: SampleScores, fit: CascadeFit, profile: Profile) -> HeldOutScores:
     """Scores out of fold beside those of the identity and of temperature scaling, whose one number is fitted on all samples."""
     order = fit.folds.order
-    scores = {name: fit.held_out_losses()}
+    scores = {name: losses}
     for reference, scale in ((IDENTITY, 1.0), (TEMPERATURE, fit.scale)):
         every = SampleScores.from_scales(profile, np.full(profile.n_samples, scale))
         scores[reference] = SampleScores(every.nll[order], every.brier[order])

@@ -188,15 +188,21 @@ def fit_shared(samples: Samples, offset: Floats, *, has_top: bool) -> tuple[Shar
             ridge = new
             if is_settled:
                 break
-    total = samples.total_weight
-    row = {"nll_before": before / total, "nll": here.value / total, "passes": n_passes, "converged": is_settled}
+    total, freedom = samples.total_weight, n_weights - float(ridge @ variances(here.hessian + np.diag(ridge)))
+    row = {"nll_before": before / total, "nll": here.value / total, "freedom": freedom, "passes": n_passes}
+    row["converged"] = is_settled
     return SharedWeights(problem.standard, weights), row
 
 
 def evidence_ridges(weights: Vector, ridge: Vector, curvature: Vector, groups: list[NDArray[np.intp]]) -> Vector:
     """MacKay's update: the effective number of weights of a group, divided by the sum of their squares."""
-    variances, new = np.diag(np.linalg.inv(curvature)), ridge.copy()
+    variance, new = variances(curvature), ridge.copy()
     for group in groups:
-        effective = max(len(group) - float(ridge[group] @ variances[group]), MIN_FREEDOM)
+        effective = max(len(group) - float(ridge[group] @ variance[group]), MIN_FREEDOM)
         new[group] = np.clip(effective / (float((weights[group] ** 2).sum()) + 1e-9), *RIDGE_RANGE)
     return new
+
+
+def variances(curvature: Vector) -> Vector:
+    """Of the weights, as the curvature of their posterior distribution has them."""
+    return np.diag(np.linalg.inv(curvature))

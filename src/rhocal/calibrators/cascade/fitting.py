@@ -49,10 +49,20 @@ class CascadeFit:
     """Calibrated logits of every calibration sample by steps that were not fitted on it, in the order of ``folds``."""
     folds: Samples
 
+    @property
+    def optimism(self) -> float:
+        """By how much the mean NLL of ``held_out`` is too low: shared stages are fitted on all samples.
+
+        It is the effective number of their weights over the number of samples: half of it is what a fit gains on its own
+        samples, half what it loses on others.
+        """
+        return sum(row.get("freedom", 0.0) for row in self.trials) / self.folds.total_weight
+
     def held_out_losses(self) -> SampleScores:
-        """NLL and Brier score of every calibration sample, from these logits."""
+        """NLL, with the optimism added, and Brier score of every calibration sample, from these logits."""
         parts = self.folds.each(lambda block: losses(self.held_out[block.rows], block))
-        return SampleScores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        nll, brier = (np.concatenate(values) for values in zip(*parts, strict=True))
+        return SampleScores(nll + self.optimism, brier)
 
 
 def n_folds_for(n_samples: float, n_classes: int) -> int:
