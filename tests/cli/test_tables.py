@@ -178,7 +178,7 @@ def test_split_keeps_every_column(tmp_path, source, output):
         assert [json.loads(text) for text in file.arrays[f"tokens_{half}"][:]] == [[1] * (k % 3) for k in rows]
     expected = float((Z.argmax(axis=1) == Y)[file.arrays["id_test"][:]].mean())
     assert accuracy(out) == pytest.approx(expected)
-    assert ".npz or .safetensors" in run("split", path, "-o", tmp_path / "out.csv", code=2).stderr
+    assert ".npz, .safetensors, .csv" in run("split", path, "-o", tmp_path / "out.npy", code=2).stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

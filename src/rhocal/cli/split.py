@@ -17,14 +17,24 @@ if TYPE_CHECKING:
     from rhocal.data.files import Contents
 
 
-OUTPUTS = (".npz", ".safetensors")
+ONE_FILE = (".npz", ".safetensors")
 """Formats in which arrays may differ in length."""
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+"""Formats with a row for each sample: each split is a file of its own."""
 
 
 @grouped
 def split(
     source: InputFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write: .npz or .safetensors.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The file to write, .npz or .safetensors; for x.csv, .tsv, .jsonl or .parquet the files x_val and x_test.",
+        ),
+    ],
     share: Annotated[float, typer.Option("--cal", help="The share of the samples in the calibration split.")] = 0.5,
     seed: Annotated[int, typer.Option(help="The seed of the random order.")] = 0,
     *,
@@ -40,9 +50,11 @@ def split(
     from rhocal.data.atomic import check_output
     from rhocal.data.formats import write_arrays
 
-    if output.suffix not in OUTPUTS:
-        raise InputError(f"{output}: a file with two splits is {' or '.join(OUTPUTS)}")
-    check_output(output, [source])
+    if output.suffix not in {*ONE_FILE, *TABLES}:
+        raise InputError(f"{output}: a split is written to {', '.join((*ONE_FILE, *TABLES))}")
+    outputs = _outputs(output)
+    for path in outputs.values():
+        check_output(path, [source])
     contents = arrays.contents(source)
     if contents.has_splits:
         raise InputError(f"{source} has two splits already")
@@ -53,17 +65,38 @@ def split(
         raise InputError(f"--cal must leave samples on both sides; {share} of {n:,} are {n_calibration:,}")
     order = np.random.default_rng(seed).permutation(n)
     halves = {"val": order[:n_calibration], "test": order[n_calibration:]}
-    parts: dict[str, Any] = {}
-    for name, values in _all_arrays(contents, arrays).items():
-        if values.ndim and len(values) == n and name != "classes":
-            parts |= {f"{name}_{half}": values[rows] for half, rows in halves.items()}
-        else:
-            parts[name] = values
-    write_arrays(output, parts)
-    if as_json:
-        print_json({"output": str(output), "n_calibration": n_calibration, "n_test": n - n_calibration, "seed": seed})
+    values = _all_arrays(contents, arrays)
+    is_cut = {name: bool(array.ndim) and len(array) == n and name != "classes" for name, array in values.items()}
+    if output.suffix in TABLES:
+        _refuse_other_shapes(output, {name: array for name, array in values.items() if name != "classes"}, is_cut)
+        for half, rows in halves.items():
+            write_arrays(outputs[half], {name: a[rows] if is_cut[name] else a for name, a in values.items()})
     else:
-        typer.echo(f"{n_calibration:,} calibration samples, {n - n_calibration:,} test samples: {output}")
+        parts: dict[str, Any] = {}
+        for name, array in values.items():
+            parts |= {f"{name}_{half}": array[rows] for half, rows in halves.items()} if is_cut[name] else {name: array}
+        write_arrays(output, parts)
+    written = list(dict.fromkeys(str(path) for path in outputs.values()))
+    if as_json:
+        document = {"output": written[0] if len(written) == 1 else written, "n_calibration": n_calibration}
+        print_json({**document, "n_test": n - n_calibration, "seed": seed})
+    else:
+        text = f"{n_calibration:,} calibration samples, {n - n_calibration:,} test samples"
+        typer.echo(f"{text}: {', '.join(written)}")
+
+
+def _outputs(output: Path) -> dict[str, Path]:
+    """The file of each split."""
+    if output.suffix in ONE_FILE:
+        return {"val": output, "test": output}
+    return {half: output.with_stem(f"{output.stem}_{half}") for half in ("val", "test")}
+
+
+def _refuse_other_shapes(output: Path, values: dict[str, NDArray[Any]], is_cut: dict[str, bool]) -> None:
+    """Raise an error for arrays that a table would lose."""
+    for name, array in values.items():
+        if not is_cut[name] or array.ndim > 2:
+            raise InputError(f"{output}: {name} of shape {array.shape} does not go into a table; write .npz")
 
 
 def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:

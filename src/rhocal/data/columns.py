@@ -19,6 +19,39 @@ N_SHOWN = 8
 """Names that a message shows before it ends in an ellipsis."""
 
 
+OTHER_COLUMNS = {
+    "id", "index", "idx", "row", "fold", "split", "weight", "weights", "sample_weight", "group", "groups", "domain",
+    "predicted", "prediction", "confidence", "correct", "label", "labels", "target", "y", "uuid", "timestamp",
+}  # fmt: skip
+"""Usual names of columns beside those of classes, in lower case; some are those that our own outputs have."""
+
+INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__|level_\d+")
+"""What pandas calls an index without a name."""
+
+
+def is_index(name: str) -> bool:
+    """Whether pandas gives this name to an index."""
+    return INDEX.fullmatch(name) is not None
+
+
+def is_other(name: str) -> bool:
+    """Whether a column of this name is usually no class."""
+    text = name.strip().lower()
+    return is_index(name) or text in OTHER_COLUMNS or text.endswith("_id")
+
+
+def _refuse_others(columns: Sequence[str], known: Iterable[Any]) -> None:
+    """Raise an error if a data frame of scores has columns that are usually no classes, and that no class is named after."""
+    names = {name_key(value) for value in known}
+    others = [name for name in columns if is_other(name) and name_key(name) not in names]
+    if others:
+        raise InputError(
+            f"logits have columns {shown(others)} beside those of classes; select the columns of classes",
+            argument="classes",
+            remedy="name the label of each column, in order",
+        )
+
+
 def frame_columns(scores: Any) -> tuple[str, ...] | None:
     """The names of the columns of a data frame; None for an array, and for names that only count from 0."""
     if isinstance(scores, np.ndarray) or is_tensor(scores) or not hasattr(scores, "columns"):
@@ -30,18 +63,22 @@ def frame_columns(scores: Any) -> tuple[str, ...] | None:
 
 
 def match_columns(
-    columns: Sequence[str], classes: NDArray[Any] | None, labels: NDArray[Any] | None
+    columns: Sequence[str], classes: NDArray[Any] | None, labels: NDArray[Any] | None, *, is_frame: bool = False
 ) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
     """The order that puts named columns in the order of the classes, and the classes; None where the position decides.
 
     Without classes the labels are looked up among the names of the columns, as they are and without their common prefix
-    (``logit_cat``). Names that only count (``logit_0``, ``logit_1``) state the position.
+    (``logit_cat``). Names that only count (``logit_0``, ``logit_1``) state the position. The columns of a data frame were not
+    selected before: ``is_frame`` refuses those that are usually no classes.
     """
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if list(columns).count(name) > 1)
         raise InputError(f"columns must have different names; {twice!r} stands there more than once")
     for what, names in (("columns", columns), ("classes", () if classes is None else classes.tolist())):
         _refuse_equal_keys(what, names)
+    if is_frame:
+        known = labels if classes is None else classes
+        _refuse_others(columns, () if known is None else np.unique(known).tolist())
     if classes is not None:
         return _order_of_classes(columns, classes), classes
     if labels is None:

@@ -62,27 +62,35 @@ class PartFile:
                 self._lock(file)
                 if not self._is_current(file):
                     os.close(file)
+                    file = -1
                     continue  # the other process has completed it meanwhile
                 if not restart:
                     self._check_ours(file)
                     self.n_blocks = self._complete_blocks(file)
-                if self.n_blocks:
-                    return file
-                self.path.unlink()
-                return self._create(replaces=file)
+                return file if self.n_blocks else self._replace(file)
             except BaseException:
                 with suppress(OSError):
                     os.close(file)
                 raise
 
-    def _create(self, replaces: int | None = None) -> int:
+    def _replace(self, file: int) -> int:
+        """A new file in the place of one that is not continued."""
+        self.path.unlink()
+        new = self._create()
+        os.close(file)
+        return new
+
+    def _create(self) -> int:
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
         except FileExistsError as error:
             raise self._in_use() from error
-        if replaces is not None:
-            os.close(replaces)
-        self._lock(file)
+        try:
+            self._lock(file)
+            self._check_current(file)
+        except FileError:
+            os.close(file)
+            raise
         if self.output.exists():
             self.path.chmod(permissions(self.output))
         self.journal.unlink(missing_ok=True)
@@ -120,11 +128,13 @@ class PartFile:
             if not self._is_current(self.file):
                 raise FileError(f"{self.path}: was replaced by another process; {self.output} is not written")
             os.fsync(self.file)
+            self.journal.unlink(
+                missing_ok=True
+            )  # first: once the file has its name, a journal is that of another process
             if not CAN_LOCK:  # pragma: no cover - Windows renames no open file
                 self.close()
             self.path.replace(self.output)
             sync_folder(self.output.parent)
-            self.journal.unlink(missing_ok=True)
         except OSError as error:
             raise FileError(f"cannot write {self.output}: {error.strerror}") from error
         finally:
@@ -132,9 +142,12 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the file and its journal."""
-        self.close()
-        self.path.unlink(missing_ok=True)
         self.journal.unlink(missing_ok=True)
+        if CAN_LOCK:
+            self.path.unlink(missing_ok=True)
+        self.close()
+        if not CAN_LOCK:  # pragma: no cover - Windows removes no open file
+            self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Leave the file to a later run."""
@@ -223,6 +236,11 @@ class PartFile:
 
     def _in_use(self) -> FileError:
         return FileError(f"cannot write {self.output}: another process is writing it ({self.path})")
+
+    def _check_current(self, file: int) -> None:
+        """Raise an error if another process took the new file for one that was left, and replaced it."""
+        if not self._is_current(file):
+            raise self._in_use()
 
     def _is_current(self, file: int) -> bool:
         """Whether the name still belongs to this file."""

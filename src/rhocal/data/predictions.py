@@ -108,7 +108,8 @@ class Predictions:
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
         column_names = spec.columns or frame_columns(scores)
         if column_names is not None and len(column_names) == table.shape[1] and isinstance(table, np.ndarray):
-            order, names = match_columns(column_names, names, label_values(labels, spec.ignore_index))
+            values = label_values(labels, spec.ignore_index)
+            order, names = match_columns(column_names, names, values, is_frame=spec.columns is None)
             table = table if order is None else np.ascontiguousarray(table[:, order])
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")

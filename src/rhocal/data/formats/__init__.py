@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rhocal.data.atomic import writing
+from rhocal.data.columns import is_other, shown
 from rhocal.data.formats.delimited import csv_file, open_csv, write_csv, write_tsv
 from rhocal.data.formats.jsonl import jsonl_file, open_jsonl, write_jsonl
 from rhocal.data.formats.limits import check_expansion
@@ -53,8 +54,27 @@ WRITERS: dict[str, Callable[[Path, Arrays], None]] = {
 
 
 def open_files(paths: Iterable[Path], names: Names) -> list[StoredFile]:
-    """Open files without reading their arrays."""
-    return [open_file(path, names) for path in paths]
+    """Open files without reading their arrays. Tables have the columns of classes of the first, in any order."""
+    files: list[StoredFile] = []
+    for path in paths:
+        columns = files[0].columns if files else None
+        files.append(open_file(path, names if columns is None else replace(names, columns=columns)))
+        if columns is not None:
+            _check_same_columns(files[0], files[-1], names)
+    return files
+
+
+def _check_same_columns(first: StoredFile, file: StoredFile, names: Names) -> None:
+    """Raise an error if a table has columns that may be classes and that the first has not."""
+    if names.columns is not None:
+        return
+    new = [name for name in file.unused if name not in first.unused and not is_other(name)]
+    if new:
+        raise FileError(
+            f"{file.path}: has columns {shown(new)} that {first.path} has not",
+            argument="columns",
+            remedy="name those of the classes",
+        )
 
 
 STDIN = "-"

@@ -288,7 +288,7 @@ def blocks_of_files(files: Iterable[StoredFile], names: Names, labels: Any = Non
     for file in files:
         first = first or file
         if file.columns != first.columns:
-            raise FileError(f"{file.path}: its columns of classes differ from those of {first.path}, or in their order")
+            raise FileError(f"{file.path}: its columns of classes differ from those of {first.path}")
         blocks += file.blocks(names, labels)
         classes = file.classes if classes is None else classes
     return blocks, classes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.columns import first_number, name_key, shown
+from rhocal.data.columns import first_number, is_index, is_other, name_key, shown
 from rhocal.data.formats.base import Arrays, Names, StoredFile
 from rhocal.errors import FileError
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-OTHER_COLUMNS = {
-    "id", "index", "idx", "row", "fold", "split", "weight", "weights", "sample_weight", "group", "groups", "domain",
-    "predicted", "prediction", "confidence", "label", "labels", "target", "y",
-}  # fmt: skip
-"""Usual names of columns beside those of classes, in lower case."""
 
 FRACTIONS, ONES, WHOLE, TEXT, LISTS = "fractions", "zeros and ones", "whole numbers", "texts", "lists"
 """What a column holds. Zeros and ones may be probabilities, or counts."""
@@ -87,7 +81,9 @@ def class_columns(
     """The columns that hold one class each; None where a single column holds the logits, or none does.
 
     They are named by the caller, named as the classes or as the labels, numbered (``logit_0``), or begin with the name of
-    the logits (``logits_cat``). Otherwise all columns of numbers are classes, if there are as many as labels show.
+    the logits (``logits_cat``). Otherwise all columns of numbers are classes, if there are as many as labels show. Beside
+    classes that are inferred there may be columns of texts, of usual other names (``id``) and pandas' index; any other column
+    of numbers may be a class, and is an error.
     """
     if names.columns is not None:
         missing = [name for name in names.columns if name not in kinds]
@@ -95,11 +91,13 @@ def class_columns(
             raise FileError(f"{path}: no column {shown(missing)}; the columns are {shown(kinds)}")
         return names.columns
     numeric = [name for name, kind in kinds.items() if kind in NUMBERS and name not in names.beside]
+    numeric = [name for name in numeric if not (is_index(name) and kinds[name] != FRACTIONS)]
     if names.logits in kinds or not numeric:
         return None
     values = _label_values(labels)
     chosen = None if names.classes is None else _named(numeric, names.classes)
-    chosen = chosen or _named_as_labels(path, kinds, names, numeric, values) or _numbered(names, numeric)
+    chosen = chosen or _named_as_labels(path, kinds, names, numeric, values)
+    chosen = chosen or _numbered(path, kinds, names, numeric, values)
     return chosen or _all_numbers(path, kinds, names, numeric, values)
 
 
@@ -112,28 +110,43 @@ def _named_as_labels(
     matching = _named(numeric, values.tolist())
     if matching is None:
         return None
-    rest = [name for name in numeric if name not in matching and kinds[name] != WHOLE]
-    rest = [name for name in rest if name.lower() not in OTHER_COLUMNS]
-    if rest:
-        raise _ambiguous(path, kinds, names, f"{shown(rest)} may be classes without a label")
+    _refuse_rest(path, kinds, names, numeric, matching)
     return matching
 
 
-def _numbered(names: Names, numeric: list[str]) -> tuple[str, ...] | None:
+def _refuse_rest(path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], chosen: Sequence[str]) -> None:
+    """Raise an error for columns of numbers beside those of classes whose names state nothing else."""
+    rest = [name for name in numeric if name not in chosen and not is_other(name)]
+    if rest:
+        raise _ambiguous(path, kinds, names, f"{shown(rest)} may be classes without a label")
+
+
+def _numbered(
+    path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], values: NDArray[Any] | None
+) -> tuple[str, ...] | None:
     """The columns that are numbered, or begin with the name of the logits."""
     families = _numbered_families(numeric)
     stems = (f"{names.logits}_", f"{names.logits.removesuffix('s')}_")
-    chosen = [families[stem] for stem in stems if stem in families] or list(families.values())
-    begun = [tuple(name for name in numeric if name.startswith(stem)) for stem in stems]
-    chosen = chosen if len(chosen) == 1 else [family for family in begun if len(family) > 1]
-    return chosen[0] if chosen else None
+    for stem in stems:
+        if stem in families:
+            return families[stem]
+    for stem in stems:
+        begun = [name for name in numeric if name.startswith(stem)]
+        if len(begun) > 1:
+            _check_count(path, kinds, names, begun, values)
+            return tuple(begun)
+    if len(families) != 1:
+        return None
+    (family,) = families.values()
+    _refuse_rest(path, kinds, names, numeric, family)
+    return family
 
 
 def _all_numbers(
     path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], values: NDArray[Any] | None
 ) -> tuple[str, ...]:
     """All columns of numbers, if nothing speaks against it."""
-    others = [name for name in numeric if name.lower() in OTHER_COLUMNS]
+    others = [name for name in numeric if is_other(name)]
     if others:
         raise _ambiguous(path, kinds, names, f"{shown(others)} may be no classes")
     whole = [name for name in numeric if kinds[name] == WHOLE]
@@ -141,12 +154,24 @@ def _all_numbers(
         raise _ambiguous(path, kinds, names, f"{shown(whole)} hold whole numbers and the others fractions")
     if len(numeric) == 1 and len(kinds) > 1 + len(names.beside & set(kinds)):
         raise _ambiguous(path, kinds, names, "a single column is left")
+    _check_count(path, kinds, names, numeric, values)
+    return tuple(numeric)
+
+
+def _check_count(
+    path: Path, kinds: Mapping[str, str], names: Names, columns: Sequence[str], values: NDArray[Any] | None
+) -> None:
+    """Raise an error if there are more columns than the labels show classes."""
     n_classes = None if names.classes is None else len(names.classes)
     if n_classes is None and values is not None:
-        n_classes = len(values) if values.dtype.kind == "U" else int(values.max(initial=0)) + 1
-    if n_classes is not None and len(numeric) > max(n_classes, 2):
-        raise _ambiguous(path, kinds, names, f"there are {len(numeric)} for {n_classes} classes")
-    return tuple(numeric)
+        is_text = values.dtype.kind == "U"
+        n_classes = len(values) if is_text else int(values.max(initial=0)) + 1
+        if not is_text and len(columns) == n_classes and values.size and values.min() >= 1:
+            raise _ambiguous(
+                path, kinds, names, f"labels show no 0, and may count from 1: then {n_classes} is one too many"
+            )
+    if n_classes is not None and len(columns) > max(n_classes, 2):
+        raise _ambiguous(path, kinds, names, f"there are {len(columns)} for {n_classes} classes")
 
 
 def _named(numeric: Sequence[str], wanted: Sequence[Any]) -> tuple[str, ...] | None:
