@@ -16,6 +16,7 @@ from rhocal.calibrators.options import declarations, validate_options
 from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS, Kind
 from rhocal.errors import FileError, InputError, one_line
+from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.objectives import Objective
 from rhocal.optimize import HeldOutScores, Solution
 
@@ -120,6 +121,7 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
         "method": calibrator.label,
         "options": _options(calibrator),
         "evidence": asdict(calibrator.solution_),
+        **({"mask_gap": calibrator.mask_gap_} if np.isfinite(calibrator.mask_gap_) else {}),
         **({"string_attributes": string_attributes} if string_attributes else {}),
         **({"inside": inside} if inside else {}),
     }
@@ -142,6 +144,9 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
     calibrator.kind_ = "logits" if prefix else common.kind
     fitted: dict[str, Any] = {}
     for name in calibrator.parameters:
+        if prefix + name not in tensors and name in calibrator.absent_in_old_artifacts:
+            fitted[name] = calibrator.absent_in_old_artifacts[name]
+            continue
         if prefix + name not in tensors:
             raise FileError(f"damaged, the parameter {prefix + name} is missing")
         value = tensors.pop(prefix + name)
@@ -164,6 +169,7 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
         validate_fitted(calibrator, numbers)
     except InputError as error:
         raise FileError(f"damaged, {prefix}{error}") from error
+    calibrator.mask_gap_ = _mask_gap(about)
     calibrator.solution_ = _solution(about["evidence"])
     vars(calibrator)["map_"] = calibrator._new_map(**numbers)  # noqa: SLF001 - our own
     return calibrator
@@ -178,6 +184,13 @@ EVIDENCE = {
     "trials": list,
     "held_out": dict,
 }
+
+
+def _mask_gap(about: dict[str, Any]) -> float:
+    gap = about.get("mask_gap", np.inf)  # absent in artifacts of earlier versions
+    if not isinstance(gap, float) or not gap >= MIN_MASK_GAP:
+        raise FileError(f"damaged, mask_gap is {gap!r}, not a number of at least {MIN_MASK_GAP:g}")
+    return gap
 
 
 def _solution(evidence: dict[str, Any]) -> Solution:

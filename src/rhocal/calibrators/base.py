@@ -6,7 +6,7 @@ They follow scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
@@ -53,6 +53,8 @@ class Calibrator(ABC):
     """Whether the predicted class can never change."""
     parameters: ClassVar[tuple[str, ...]] = ()
     """The fitted numbers and arrays, as attributes; what an artifact stores."""
+    absent_in_old_artifacts: ClassVar[Mapping[str, Any]] = {}
+    """Fitted numbers that artifacts of earlier versions lack, and what they were."""
     string_attributes: ClassVar[tuple[str, ...]] = ()
     """Fitted arrays of texts or whole numbers (names), as attributes; an artifact writes them out."""
     children: ClassVar[tuple[str, ...]] = ()
@@ -70,6 +72,8 @@ class Calibrator(ABC):
     classes_: NDArray[Any]
     kind_: Kind
     solution_: Solution
+    mask_gap_: float = np.inf
+    """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
     positive_: Any = None
     """The name of the positive class of two, if it was stated."""
     _container: str | None = None
@@ -286,7 +290,12 @@ class Calibrator(ABC):
         map_ = self._map(**fitted)
         keeps_decision = map_.keeps_decision or self.keeps_decision
         return replace(
-            map_, keeps_decision=keeps_decision, kind=self.kind_, n_classes=len(self.classes_), fitted=fitted
+            map_,
+            keeps_decision=keeps_decision,
+            kind=self.kind_,
+            n_classes=len(self.classes_),
+            mask_gap=self.mask_gap_,
+            fitted=fitted,
         )
 
     def check_groups(self, groups: Any) -> None:
@@ -334,10 +343,13 @@ def fit_validated(
     With ``start``, the map of a fit on similar samples, the result is the same, sooner.
     """
     validate_options(calibrator)
+    if isinstance(data, Predictions):
+        data = data.prepared()
     if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
         data = Profile.from_predictions(data)
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
+    calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = map_
     return calibrator

@@ -72,7 +72,7 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
-            rows = self.source.predictions
+            rows = self.source.predictions.prepared()
             self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})
             return
         self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)
@@ -143,7 +143,9 @@ def summarize(
 ) -> tuple[Plans, BlockSummary, Source]:
     """Read a source that is not resident once, for fits of several calibrators."""
     pilot, source = source.pilot(every_block=every_block)
+    pilot = pilot.prepared()
     plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
+    plans = replace(plans, plan=replace(plans.plan, mask_gap=pilot.mask_gap))
     if len(plans.errors) == len(calibrators):
         raise next(iter(plans.errors.values()))
     if plans.rows_because:
@@ -236,7 +238,8 @@ def profile_source(source: Source) -> Profile:
         profile = Profile.from_predictions(source.predictions)
         return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
-    plan = PassPlan(log_center(Profile.from_predictions(pilot)))
+    pilot = pilot.prepared()
+    plan = PassPlan(log_center(Profile.from_predictions(pilot)), mask_gap=pilot.mask_gap)
     summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), pilot.classes)
     return summary.profiles[COMMON]
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.predictions import SMALLEST_PROB, Kind
+from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.ops import Ops, Parameters, Value
 from rhocal.numerics.scaling import keep_decision, scaled, scaled_softmax
-from rhocal.numerics.special import Floats, Vector, row_argmax
+from rhocal.numerics.special import Floats, Vector, row_argmax, row_max
 from rhocal.numerics.threads import BLOCK_ENTRIES, row_blocks
 from rhocal.profile.profile import Profile
 from rhocal.profile.sample_features import LogitFeatures, ProfileFeatures, SampleFeatures
@@ -55,6 +56,8 @@ class Map:
     """The scale of what the formula gives. It is apart because softmax of scaled logits is one compiled step, and because a
     shift before the product costs no digits."""
     keeps_decision: bool = False
+    is_neutral_mean: bool = False
+    """Whether the formula reads the mean of the other entries in place of a mask, not what is far below them."""
     is_wide: bool = False
     """Whether it needs double precision where there is one."""
     block_entries: int = BLOCK_ENTRIES
@@ -62,6 +65,9 @@ class Map:
     kind: Kind = "logits"
     """What goes in."""
     n_classes: int = 0
+    mask_gap: float = np.inf
+    """How far below the largest logit of its row an entry is a mask. A masked class gets no probability, and is in no feature
+    of its sample."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """The fitted attributes of the calibrator, by name: what an artifact stores."""
 
@@ -73,23 +79,28 @@ class Map:
     def logits(self, data: Predictions) -> Floats:
         """Calibrated logits in the type of the logits."""
         out = np.empty_like(data.logits)
-        for rows, block in self._mapped(data):
+        for rows, block, masked in self._mapped(data):
             if self.scale is None:
                 out[rows] = block
                 if self.keeps_decision:
                     keep_decision(out[rows], data.logits[rows])
             elif block.dtype == out.dtype:
-                scaled(block, self._scale(block, data, rows), out[rows])
+                scaled(block, self._scale(block, data, rows, masked), out[rows])
             else:
-                out[rows] = scaled(block, self._scale(block, data, rows))
+                out[rows] = scaled(block, self._scale(block, data, rows, masked))
+            if masked is not None:
+                out[rows][masked] = MASKED_LOGIT
         return out
 
     def probs(self, data: Predictions) -> Floats:
         """Calibrated probabilities in the type of the logits; softmax comes before the result is rounded to it."""
         out = np.empty_like(data.logits)
-        for rows, block in self._mapped(data):
-            scale = np.ones(1) if self.scale is None else self._scale(block, data, rows)
-            if block.dtype == out.dtype:
+        for rows, block, masked in self._mapped(data):
+            scale = np.ones(1) if self.scale is None else self._scale(block, data, rows, masked)
+            if masked is not None:
+                depth = MASKED_LOGIT / np.clip(scale, 1e-200, 1)[:, None]
+                out[rows] = scaled_softmax(np.where(masked, row_max(block)[:, None] + depth, block), scale)
+            elif block.dtype == out.dtype:
                 scaled_softmax(block, scale, out[rows])
             else:
                 out[rows] = scaled_softmax(block, scale)
@@ -99,7 +110,7 @@ class Map:
 
     def predicted(self, data: Predictions) -> NDArray[np.intp]:
         """Column of the predicted class; read off the logits as they came where the decision is kept."""
-        return row_argmax(data.logits if self.keeps_decision else self.logits(data))
+        return row_argmax(data.logits if self.keeps_decision else self.probs(data))
 
     def scales(self, samples: Predictions | Profile) -> Vector:
         """The scale of every sample; of a profile, whose logits may be gone, if the formula changes nothing."""
@@ -109,23 +120,29 @@ class Map:
             scale = np.ravel(self.scale(NUMPY, self.parameters, ProfileFeatures(samples)))
             return np.array(np.broadcast_to(scale, samples.top.shape))
         parts = [
-            np.broadcast_to(self._scale(block, samples, rows), len(block)) for rows, block in self._mapped(samples)
+            np.broadcast_to(self._scale(block, samples, rows, masked), len(block))
+            for rows, block, masked in self._mapped(samples)
         ]
         return np.concatenate(parts)
 
-    def _mapped(self, data: Predictions) -> Iterator[tuple[slice, Floats]]:
-        """What the formula gives for every block of rows."""
+    def _mapped(self, data: Predictions) -> Iterator[tuple[slice, Floats, NDArray[np.bool_] | None]]:
+        """What the formula gives for every block of rows, and which entries are masked, if any is."""
+        low, high = data.span if data.kind == "logits" else (0.0, 0.0)
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
-            block = data.logits[rows]
-            if self.formula is not unchanged:
+            block, masked = data.logits[rows], None
+            if high / 2 - low / 2 >= self.mask_gap / 2:
+                block, masked = formula_output(NUMPY, self, self.parameters, block.astype(np.float64, copy=False))
+                masked = None if masked is None or not masked.any() else masked
+            elif self.formula is not unchanged:
                 block = self.formula(NUMPY, self.parameters, block.astype(np.float64, copy=False))
-            yield rows, block
+            yield rows, block, masked
 
-    def _scale(self, block: Floats, data: Predictions, rows: slice) -> Vector:
+    def _scale(self, block: Floats, data: Predictions, rows: slice, masked: NDArray[np.bool_] | None) -> Vector:
         assert self.scale is not None
         groups = None if data.groups is None else data.groups[rows]
-        return np.ravel(self.scale(NUMPY, self.parameters, LogitFeatures(NUMPY, block, groups))).astype(np.float64)
+        features = LogitFeatures(NUMPY, block, groups, masked)
+        return np.ravel(self.scale(NUMPY, self.parameters, features)).astype(np.float64)
 
 
 def scale_map(scale: ScaleFormula, **parameters: Any) -> Map:
@@ -140,12 +157,29 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
     ``parameters`` are those of the map as the backend holds them.
     """
     z = as_logits(ops, map_.kind, scores)
-    out = map_.formula(ops, parameters, z)
+    out, masked = formula_output(ops, map_, parameters, z)
     if map_.scale is not None:
-        out = map_.scale(ops, parameters, LogitFeatures(ops, out)) * (out - ops.max(out))
+        out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
     if map_.keeps_decision:
         out = put_ahead(ops, out, z)
+    if masked is not None:
+        out = ops.where(masked, MASKED_LOGIT, out)
     return ops.softmax(out) if probs else out
+
+
+def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> tuple[Value, Value | None]:
+    """What the formula gives, and which entries are masked: there, what stands as deep as the least deep mask."""
+    if map_.mask_gap == np.inf or map_.kind != "logits":
+        return map_.formula(ops, parameters, logits), None
+    lowest = ops.max(logits) - map_.mask_gap
+    masked = logits <= lowest
+    shallow = ops.where(masked, lowest, logits)
+    if map_.formula is unchanged:
+        return shallow, masked
+    if map_.is_neutral_mean:
+        shallow = ops.where(masked, ops.mean_where_not(masked, shallow), logits)
+    out = ops.where(masked, MASKED_LOGIT, map_.formula(ops, parameters, shallow))
+    return ops.where(masked, ops.max(out) - map_.mask_gap, out), masked
 
 
 def as_logits(ops: Ops, kind: Kind, scores: Value) -> Value:
@@ -195,10 +229,12 @@ def chain_map(first: Map, second: Map) -> Map:
 def chained(first: Map, second: Map, ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """The formula of a chain, without the scale of its second map."""
     numbers = part(parameters, "first")
-    between = first.formula(ops, numbers, logits)
+    between, masked = formula_output(ops, first, numbers, logits)
     if first.scale is not None:
-        between = first.scale(ops, numbers, LogitFeatures(ops, between)) * between
-    return second.formula(ops, part(parameters, "second"), between)
+        between = first.scale(ops, numbers, LogitFeatures(ops, between, masked=masked)) * between
+    if masked is not None:
+        between = ops.where(masked, MASKED_LOGIT, between)
+    return formula_output(ops, second, part(parameters, "second"), between)[0]
 
 
 def part_scale(stage: str, scale: ScaleFormula, ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
@@ -225,10 +261,10 @@ def log_mean(members: Sequence[Map], ops: Ops, parameters: Parameters, logits: V
 
 def map_probs(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> Value:
     """The probabilities that a map gives."""
-    out = map_.formula(ops, parameters, logits)
-    if map_.scale is None:
-        return ops.softmax(out)
-    return ops.scaled_softmax(out, map_.scale(ops, parameters, LogitFeatures(ops, out)))
+    out, masked = formula_output(ops, map_, parameters, logits)
+    if map_.scale is not None:
+        out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
+    return ops.softmax(out if masked is None else ops.where(masked, MASKED_LOGIT, out))
 
 
 def without_numbers(map_: Map) -> Map:

@@ -43,6 +43,9 @@ class DeviceScores(Protocol):
     def exp(self) -> Self:
         """Exp of the scores, none above e."""
 
+    def finite_masks(self) -> Self:
+        """The lowest finite number in place of −∞."""
+
     def as_logits(self, kind: Kind) -> Self:
         """As ``Predictions.logits``, on the device."""
 

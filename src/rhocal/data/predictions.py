@@ -11,11 +11,12 @@ from rhocal.data.arrays import Scores, scan_scores
 from rhocal.data.columns import frame_columns, match_columns
 from rhocal.data.label_columns import label_values
 from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
-from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, in_memory, is_single_column
+from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
-from rhocal.numerics.special import Floats, lowest, widened
+from rhocal.numerics.masks import MASK_DEPTH, MIN_MASK_GAP, deepen, gap_beyond, mask_gap
+from rhocal.numerics.special import Floats, Vector, ends, widened
 from rhocal.numerics.threads import in_threads, row_blocks
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
 
 SMALLEST_PROB = 1e-30
 """Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
+
+MAX_LOGIT = 1e60
+"""Fourth powers of logits up to this do not overflow in double precision."""
+
+MAX_SINGLE_LOGIT = 1e8
+"""The same in single precision, times the smallest exponential."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 
@@ -64,6 +71,8 @@ class Predictions:
     """The rows of the block that these are; None for all of them."""
     positive: Any = None
     """The name of the positive class of two, if it was stated."""
+    mask_gap: float | None = None
+    """How far below the largest logit of its row an entry is a mask; None: nobody has looked (see ``prepared``)."""
     stored_labels: Any = None
     """Labels that are copied to the output and not validated, where the work needs none."""
 
@@ -141,10 +150,25 @@ class Predictions:
         data = cls(
             table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive
         )
-        is_quick = labels is None and spec.kind == "logits"
-        if is_quick and isinstance(table, np.ndarray) and (lowest(table) or 0) < 0:
-            return data  # finite, and nobody would take them for probabilities: rows need not be scanned one by one
-        return data._with_scan(check_scores(table, spec.kind, SUM_TOLERANCE.get(stored, 1e-3), name))
+        return data._checked(SUM_TOLERANCE.get(stored, 1e-3), name, is_quick=labels is None and spec.kind == "logits")
+
+    def _checked(self, tolerance: float, name: str, *, is_quick: bool) -> Self:
+        """The same with its scores checked; −∞ in logits becomes the lowest finite number."""
+        table = self.scores
+        if is_quick and isinstance(table, np.ndarray) and (span := ends(table)) is not None and span[0] < 0:
+            self.__dict__["span"] = span
+            return self  # finite, and nobody would take them for probabilities: rows need not be scanned one by one
+        seen = check_scores(table, self.kind, tolerance, name)
+        if self.kind == "logits" and seen.least == -np.inf:
+            finite = finite_masks(table)
+            if self.labels is not None and np.isneginf(self.label_scores).any():
+                row = int(np.isneginf(self.label_scores).argmax())
+                raise InputError(f"{name}: the label of row {row} is a class whose logit is -inf, a masked one")
+            return self._replaced(scan_scores(finite), scores=finite)
+        return self._with_scan(seen)
+
+    def _replaced(self, seen: Scan, **changes: Any) -> Self:
+        return replace(self, **changes)._with_scan(seen)  # noqa: SLF001 - our own
 
     @cached_property
     def seen(self) -> Scan:
@@ -154,6 +178,59 @@ class Predictions:
     def _with_scan(self, seen: Scan) -> Self:
         self.__dict__["seen"] = seen  # not a field: ``replace`` with other scores must not carry it over
         return self
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Two numbers between which all scores lie."""
+        return self.seen.least, float(self.seen.top.max())
+
+    def prepared(self, gap: float | None = None) -> Self:
+        """The same as fits read it: with masks recognized, all of them equally deep, where a fit cannot overflow.
+
+        ``gap`` is how far below the largest logit of its row an entry is a mask, if it is known.
+        """
+        if self.mask_gap is not None:
+            return self
+        if self.kind != "logits":
+            return self._replaced(self.seen, mask_gap=np.inf)
+        low, high = self.span
+        is_near = high / 2 - low / 2 < MIN_MASK_GAP / 2
+        if gap is None and is_near:
+            gap = gap_beyond(high - low)
+        elif gap is None:
+            label_gap = None if self.labels is None else self.seen.top / 2 - self.label_scores / 2
+            gap = mask_gap(in_memory(self.scores), self.seen.top, label_gap)
+        if max(high, gap) > MAX_LOGIT:
+            raise InputError(
+                f"logits must lie between {-MAX_LOGIT:g} and {MAX_LOGIT:g}; they go from {low:g} to {high:g}. Divide them by a "
+                "constant"
+            )
+        has_room = max(-low, high) <= MAX_SINGLE_LOGIT or getattr(self.scores, "dtype", None) == np.float64
+        if high / 2 - low / 2 < gap / 2 and has_room:
+            return self._replaced(self.seen, mask_gap=gap)
+        return replace(self, scores=deepen(in_memory(self.scores), self.seen.top, gap), mask_gap=gap)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether some entry is masked; of ``prepared`` predictions."""
+        return self.mask_gap is not None and self.span[1] - self.span[0] >= MASK_DEPTH / 2 * self.mask_gap
+
+    @property
+    def label_scores(self) -> Vector:
+        """The score of the label of every sample."""
+        assert self.labels is not None
+        if isinstance(self.scores, np.ndarray):
+            return self.scores[np.arange(len(self.labels)), self.labels].astype(np.float64)
+        return self.scores.gather(self.labels)
+
+    @property
+    def masked(self) -> NDArray[np.bool_] | None:
+        """Which entries are masked, None if none is; of ``prepared`` predictions."""
+        if not self.has_masks:
+            return None
+        assert self.mask_gap is not None
+        masked: NDArray[np.bool_] = self.logits < (self.seen.top - MASK_DEPTH / 2 * self.mask_gap)[:, None]
+        return masked
 
     @property
     def n_samples(self) -> int:
@@ -198,6 +275,8 @@ class Predictions:
             groups=None if self.groups is None else self.groups[rows],
             rows=np.arange(self.n_samples)[rows] if self.rows is None else self.rows[rows],
         )
+        if "span" in self.__dict__:
+            part.__dict__["span"] = self.span
         return part._with_scan(self.seen.take(rows)) if "seen" in self.__dict__ else part  # noqa: SLF001 - our own
 
     @classmethod

@@ -51,12 +51,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
         if str(values.dtype) == "torch.bfloat16":
             return values.float().numpy(), "bfloat16"
         values = values.numpy()
-    if hasattr(values, "tocsr"):
-        raise InputError(f"{name} is sparse; logits of every class are needed, as a dense array (toarray())")
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"{name} is not a rectangular array: {error}") from error
+    array = _as_array(values, name, spec.kind)
     stored = array.dtype.name
     if array.dtype.isnative and array.dtype.byteorder not in "=|":  # a native order that is spelled out, as Zarr does
         array = array.view(array.dtype.newbyteorder("="))
@@ -72,6 +67,27 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     if stored == "float16" and array.dtype.isnative and is_matrix and spec.kind == "logits":
         return array, stored
     return _widen(array, stored, name)
+
+
+def _as_array(values: Any, name: str, kind: Kind) -> NDArray[Any]:
+    if hasattr(values, "tocsr"):
+        raise InputError(f"{name} is sparse; logits of every class are needed, as a dense array (toarray())")
+    if isinstance(values, np.ma.MaskedArray):
+        return _filled(values, name, kind)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array: {error}") from error
+
+
+def _filled(values: Any, name: str, kind: Kind) -> NDArray[Any]:
+    """A masked array with −∞ for masked classes."""
+    if kind == "probs" and np.ma.getmaskarray(values).any():
+        raise InputError(
+            f"{name} is a masked array of probabilities; fill it with 0 (filled(0)), so that each row sums to 1"
+        )
+    filled: NDArray[Any] = values.astype(np.result_type(values.dtype, np.float16)).filled(-np.inf)
+    return filled
 
 
 def _widen(array: NDArray[Any], stored: str, name: str) -> tuple[Floats, str]:
@@ -122,8 +138,13 @@ def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan
     """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows."""
     seen = scan(table) if isinstance(table, np.ndarray) else table.scan()
     if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
-        _check_finite(table, allow_minus_inf=kind == "log_probs", name=name)
+        _check_finite(table, allow_minus_inf=kind != "probs", name=name)
     if kind == "logits":
+        if seen.least == -np.inf and np.isneginf(seen.top).any():
+            row = int(np.isneginf(seen.top).argmax())
+            raise InputError(
+                f"{name}: every entry of row {row} is -inf, so that no class is left. Leave those rows out"
+            )
         _suspect_probs(seen, name)
     elif kind == "probs":
         _check_probs(table, seen, tolerance, name)
@@ -131,6 +152,13 @@ def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan
         probs = np.exp(np.minimum(table, 1)) if isinstance(table, np.ndarray) else table.exp()
         _check_probs(probs, scan_scores(probs), tolerance, f"exp({name})")
     return seen
+
+
+def finite_masks(table: Scores) -> Scores:
+    """Logits with the lowest finite number in place of −∞: what lies so deep is a mask."""
+    if isinstance(table, np.ndarray):
+        return np.maximum(table, np.finfo(table.dtype).min)
+    return table.finite_masks()
 
 
 def in_memory(table: Scores) -> Floats:
@@ -151,7 +179,7 @@ def _check_finite(table: Scores, *, allow_minus_inf: bool, name: str) -> None:
         value = next(v for v in in_memory(table[bad_rows[0] : bad_rows[0] + 1])[0] if not np.isfinite(v))
         raise InputError(
             f"{name} must be finite; {n_bad} entries in {len(bad_rows)} rows are NaN or infinite, the first is "
-            f"{value} in row {bad_rows[0]}. Leave those rows out, or replace masked classes by a large negative number"
+            f"{value} in row {bad_rows[0]}. Leave those rows out; masked classes are -inf in logits, or a large negative number"
         )
 
 

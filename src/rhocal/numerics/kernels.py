@@ -173,10 +173,12 @@ def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats | Non
     return out
 
 
-def least(z: Floats) -> float | None:
-    """The smallest entry; None if not every entry is finite."""
+def ends(z: Floats) -> tuple[float, float] | None:
+    """The smallest and the largest entry; None if not every entry is finite."""
     parts = _on_rows(z.size, z.size, _kernels.ends, z.reshape(-1))
-    return min(low for _, low, _ in parts) if all(is_finite for is_finite, _, _ in parts) else None
+    if not all(is_finite for is_finite, _, _ in parts):
+        return None
+    return min(low for _, low, _ in parts), max(high for _, _, high in parts)
 
 
 def bin_sums(

@@ -167,6 +167,12 @@ class Ops(ABC):
         x = x - self.max(x)
         return self.top(x, k) - self.mean(x)
 
+    def mean_where_not(self, condition: Value, x: Value) -> Value:
+        """Mean of the entries of every row for which the condition does not hold."""
+        count = self.sum(self.where(condition, 0.0, 1.0))
+        top = self.max(x)  # relative to the largest entry: a mean of 500 would cost digits
+        return top + self.sum(self.where(condition, 0.0, x - top)) / count
+
     def first_max(self, x: Value, order: Value) -> Value:
         """Whether an entry is the first of the largest of its row; ``order`` numbers the columns."""
         rank = self.where(x < self.max(x), float("inf"), order)

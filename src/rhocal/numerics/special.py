@@ -139,16 +139,18 @@ def exp_normal(exponents: Floats) -> Floats:
     return np.asarray(np.exp(exponents, out=exponents))
 
 
-def lowest(z: Floats) -> float | None:
-    """The smallest entry; None if not every entry is finite."""
+def ends(z: Floats) -> tuple[float, float] | None:
+    """The smallest and the largest entry; None if not every entry is finite."""
     if z.dtype == np.float16:
-        parts = [lowest(widened(np.ascontiguousarray(z[rows]))) for rows in row_blocks(*z.shape)]
+        parts = [ends(widened(np.ascontiguousarray(z[rows]))) for rows in row_blocks(*z.shape)]
         finite = [part for part in parts if part is not None]
-        return min(finite, default=np.inf) if len(finite) == len(parts) else None
+        if not finite or len(finite) < len(parts):
+            return None
+        return min(low for low, _ in finite), max(high for _, high in finite)
     if kernels.supports_matrix(z):
-        return kernels.least(z)
-    least, most = float(z.min(initial=np.inf)), float(z.max(initial=-np.inf))
-    return least if np.isfinite(least) and np.isfinite(most) else None
+        return kernels.ends(z)
+    low, high = float(z.min(initial=np.inf)), float(z.max(initial=-np.inf))
+    return (low, high) if np.isfinite(low) and np.isfinite(high) else None
 
 
 def scan(z: Floats) -> kernels.Scan:

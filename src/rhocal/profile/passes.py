@@ -13,6 +13,7 @@ import numpy as np
 
 from rhocal.numerics import kernels
 from rhocal.numerics.caching import cached_property
+from rhocal.numerics.masks import without_masks
 from rhocal.numerics.special import (
     Floats,
     Vector,
@@ -235,6 +236,47 @@ class ArrayPasses:
 
         over_blocks(self.logits.shape, work)
         return out
+
+
+@dataclass(frozen=True)
+class MaskedPasses(ArrayPasses):
+    """Passes over rows of ``rhocal.numerics.masks.deepen``. Masked entries are in no mean, norm or list of largest entries.
+
+    Their exponentials are 0, so that curves need no care.
+    """
+
+    gap: float = np.inf
+    """How far below the largest entry of its row an entry is a mask."""
+
+    def take(self, rows: NDArray[np.intp]) -> MaskedPasses:
+        scanned = None if self.scanned is None else self.scanned.take(rows)
+        return MaskedPasses(self.source, scanned, rows if self.rows is None else self.rows[rows], self.gap)
+
+    def means(self) -> Vector:
+        return self._read(lambda passes, _: passes.means(), center=True)
+
+    def largest(self, k: int) -> Vector:
+        """Of rows with fewer classes the last are as deep as the least deep mask."""
+        top = (self.scanned or scan(self.logits)).top
+        return np.maximum(super().largest(k), (top - self.gap)[:, None])
+
+    def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        return self._read(lambda passes, _: passes.norms(rhos, center=center), center=center)
+
+    def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        norm, slope = self._read(
+            lambda passes, _: np.stack(passes.norm_slope(rho, center=center), axis=1), center=center
+        ).T
+        return norm, slope
+
+    def _read(self, read: Callable[[ArrayPasses, slice], Vector], *, center: bool) -> Vector:
+        """What is read from rows whose masks are filled with what does not change it."""
+        logits, top = self.logits, (self.scanned or scan(self.logits)).top
+
+        def part(rows: slice) -> Vector:
+            return read(ArrayPasses(without_masks(logits[rows], top[rows], self.gap, center=center)), rows)
+
+        return np.concatenate(in_threads(part, list(row_blocks(len(logits), logits.shape[1], WIDENED_ENTRIES))))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class PassPlan:
     expected_scale: Mapping[str, Callable[[Profile], Vector]] = field(default_factory=dict)
     """Key → the scale around which each sample's curve is tabulated: tables of their own, for fits that end near it."""
     has_common_table: bool = True
+    mask_gap: float | None = None
+    """How far below the largest logit of its row an entry is a mask; None: every block decides."""
     max_key: float | None = None
     """Rows whose sampling key is at most this are kept; None for no rows."""
 

@@ -19,7 +19,7 @@ from rhocal.data.arrays import scan_scores
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import dot
-from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses
+from rhocal.profile.passes import ArrayPasses, Curve, HalfPasses, MaskedPasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -73,12 +73,17 @@ class Profile:
     """Replaces the logits once they are released."""
     groups: NDArray[Any] | None = None
     """The group of every sample, if known."""
+    mask_gap: float = np.inf
+    """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
     log_center: float | None = None
     """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
     @classmethod
     def from_predictions(cls, data: Predictions, names: Iterable[str] = ()) -> Profile:
         """Read the cheap features of every sample, where its scores are, and the numbers that have these names in ``kept``."""
+        data = data.prepared()
+        gap = data.mask_gap
+        assert gap is not None
         assert data.labels is not None
         if data.kind == "logits":
             logits, seen = data.scores, data.seen  # half precision stays as it is stored
@@ -86,7 +91,7 @@ class Profile:
             logits = data.logits if isinstance(data.scores, np.ndarray) else data.scores.as_logits(data.kind)
             seen = scan_scores(logits)
         if isinstance(logits, np.ndarray):
-            passes = array_passes(logits, seen)
+            passes = array_passes(logits, seen, gap if data.has_masks else None)
             label_logit = logits[np.arange(len(data.labels)), data.labels].astype(np.float64)
         else:
             passes, label_logit = logits.passes(), logits.gather(data.labels)
@@ -98,14 +103,15 @@ class Profile:
             classes=data.classes,
             kind=data.kind,
             top=top,
-            label_gap=label_logit - top,
+            label_gap=np.maximum(label_logit - top, -gap) if data.has_masks else label_logit - top,
             correct=(predicted == data.labels).astype(np.float64),
             labels=data.labels.astype(np.int32),
             predicted=predicted.astype(np.int32),
             weights=weights / total,
             total_weight=total,
-            kept={"mean": sums / logits.shape[1]},
+            kept={"mean": passes.means() if data.has_masks else sums / logits.shape[1]},
             groups=data.groups,
+            mask_gap=gap,
         )
         profile.read(names)
         return profile
@@ -123,9 +129,10 @@ class Profile:
             raise InputError(f"blocks differ in the number of classes: {', '.join(map(str, counts))}")
         weights = np.concatenate([part.weights * part.total_weight for part in parts])
         arrays = [_stored(part.passes) for part in parts if isinstance(part.passes, ArrayPasses | HalfPasses)]
+        gap = first.mask_gap if any(isinstance(part.passes, MaskedPasses) for part in parts) else None
         whole = replace(
             first,
-            passes=array_passes(np.concatenate(arrays)) if len(arrays) == len(parts) else None,
+            passes=array_passes(np.concatenate(arrays), gap=gap) if len(arrays) == len(parts) else None,
             top=np.concatenate([part.top for part in parts]),
             label_gap=np.concatenate([part.label_gap for part in parts]),
             correct=np.concatenate([part.correct for part in parts]),
@@ -254,6 +261,10 @@ def _stored(passes: ArrayPasses | HalfPasses) -> Floats:
     return passes.source if passes.rows is None else passes.source[passes.rows]
 
 
-def array_passes(logits: Floats, scanned: Scan | None = None) -> ArrayPasses | HalfPasses:
-    """Passes over an array of any precision."""
+def array_passes(
+    logits: Floats, scanned: Scan | None = None, gap: float | None = None
+) -> ArrayPasses | MaskedPasses | HalfPasses:
+    """Passes over an array of any precision; with ``gap``, over rows with masks."""
+    if gap is not None:
+        return MaskedPasses(logits, scanned, gap=gap)
     return HalfPasses(logits, scanned) if logits.dtype == np.float16 else ArrayPasses(logits, scanned)

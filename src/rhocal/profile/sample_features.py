@@ -36,14 +36,25 @@ class SampleFeatures(Protocol):
 class LogitFeatures:
     """Read from logits with the operations of a backend."""
 
-    def __init__(self, ops: Ops, logits: Value, groups: NDArray[Any] | None = None) -> None:
-        self.ops, self.logits, self.groups = ops, logits, groups
+    def __init__(
+        self, ops: Ops, logits: Value, groups: NDArray[Any] | None = None, masked: Value | None = None
+    ) -> None:
+        self.ops, self.logits, self.groups, self.masked = ops, logits, groups, masked
 
     def norm(self, rho: Value, *, center: bool) -> Value:
-        return self.ops.rho_norm(self.logits, rho, center=center)
+        z = self.logits
+        if self.masked is not None:  # what stands in place of a mask adds nothing
+            z = self.ops.where(self.masked, self._mean() if center else 0.0, z)
+        return self.ops.rho_norm(z, rho, center=center)
 
     def centered_top(self, k: int) -> Value:
-        return self.ops.centered_top(self.logits, k)
+        if self.masked is None:
+            return self.ops.centered_top(self.logits, k)
+        return self.ops.top(self.logits, k) - self._mean()
+
+    def _mean(self) -> Value:
+        """Mean of the entries of a row that are not masked."""
+        return self.ops.mean_where_not(self.masked, self.logits)
 
     def margin(self) -> Value:
         two = self.ops.top(self.logits, 2)

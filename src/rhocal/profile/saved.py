@@ -16,10 +16,11 @@ import numpy as np
 from rhocal.data.container import class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS
 from rhocal.errors import FileError, InputError, one_line
+from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.profile.curve_table import Table
-from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses
+from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses, MaskedPasses
 from rhocal.profile.plan import ALL_NAMES, RINGS
-from rhocal.profile.profile import TOP_K, Profile
+from rhocal.profile.profile import TOP_K, Profile, array_passes
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -53,6 +54,10 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
         tensors |= {f"ring {ring}": table.nodes(ring).astype(np.float32) for ring in RINGS}
         tensors |= {f"kept {name}": value.astype(np.float32) for name, value in profile.kept.items()}
     card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_center}
+    if np.isfinite(profile.mask_gap):
+        card["mask_gap"] = profile.mask_gap
+    if isinstance(profile.passes, MaskedPasses):
+        card["has_masks"] = True
     try:
         _validate(card, tensors)
     except FileError as error:
@@ -78,7 +83,8 @@ def load_profile(path: str | PathLike[str]) -> Profile:
 def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Raise an error unless the numbers of a profile have the shapes and ranges that fits rely on."""
     n_classes = len(class_array(card["classes"]))
-    if card["kind"] not in KINDS or not np.isfinite(float(card["log_centre"])):
+    is_known = card["kind"] in KINDS and np.isfinite(float(card["log_centre"]))
+    if not is_known or not float(card.get("mask_gap", np.inf)) >= MIN_MASK_GAP:
         raise FileError("damaged, its description does not fit")
     n = len(np.atleast_1d(tensors["top"]))
     vectors = dict.fromkeys(("top", "label_gap", "labels", "predicted", "weights"), (n,))
@@ -102,9 +108,12 @@ def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
 
 def _profile(card: dict[str, Any], tensors: dict[str, Any]) -> Profile:
     """The profile of a validated file."""
-    weights = tensors["weights"]
+    weights, gap = tensors["weights"], float(card.get("mask_gap", np.inf))
     profile = Profile(
-        passes=ArrayPasses(tensors["logits"]) if "logits" in tensors else None,
+        passes=array_passes(tensors["logits"], gap=gap if card.get("has_masks") else None)
+        if "logits" in tensors
+        else None,
+        mask_gap=gap,
         classes=class_array(card["classes"]),
         kind=card["kind"],
         top=tensors["top"],

@@ -64,6 +64,9 @@ class TensorScores:
     def exp(self) -> Self:
         return type(self)(_widened(self.table).clamp(max=1).exp())
 
+    def finite_masks(self) -> Self:
+        return type(self)(self.table.clamp(min=torch.finfo(self.table.dtype).min))
+
     def as_logits(self, kind: Kind) -> Self:
         if kind == "logits":
             return self
@@ -105,8 +108,8 @@ def calibrated_tensor(
 
 def on_device(cal: Calibrator, values: Tensor, output: str, kind: Kind, class_axis: int) -> Tensor:
     """The map where the scores are; only the fitted numbers are copied."""
-    if not torch.isfinite(values).all():
-        bad = int((~torch.isfinite(values)).sum())
+    bad = int((~(torch.isfinite(values) | torch.isneginf(values) if kind != "probs" else torch.isfinite(values))).sum())
+    if bad:
         raise InputError(f"logits must be finite; {bad} entries are NaN or infinite. Leave those rows out")
     module = CalibratorModule(replace(exported_map(cal), kind=kind), output=output, class_axis=class_axis)
     with torch.no_grad():

@@ -111,15 +111,17 @@ class BinaryCalibrator(Calibrator):
         assert data.labels is not None
         scores = ClassScores.from_logits(data.logits, self.score_kind)
         weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        masked = data.masked
         maps: list[BinaryMap | None] = []
         factors, trials, values, n_evaluations, converged = [], [], [], 0, True
         for column in self._columns(data.n_classes):
             if column is None:
                 outcomes = Outcomes.from_samples(scores.of_top(), scores.predicted == data.labels, weights, 2)
             else:
-                outcomes = Outcomes.from_samples(
-                    scores.of_class(column), data.labels == column, weights, data.n_classes
-                )
+                own = scores.of_class(column), data.labels == column, weights
+                if masked is not None and not masked[:, column].all():  # where it cannot occur nothing is learned
+                    own = own[0][~masked[:, column]], own[1][~masked[:, column]], weights[~masked[:, column]]
+                outcomes = Outcomes.from_samples(*own, data.n_classes)
             where = {} if column is None else {"class": column}
             if outcomes.hits.any() and (outcomes.hits < outcomes.weight).any():
                 fitted = self._fit_map(outcomes)

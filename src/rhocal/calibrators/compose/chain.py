@@ -54,7 +54,7 @@ class Chain(Calibrator):
         first = fit_validated(unfitted(self.first), data, kind="logits")
         parts = CrossFit.from_predictions(self.first, data, self.n_folds, first)
         outputs = parts.outputs(data) if parts.models else first.map_.logits(data)
-        between = replace(data, kind="logits", scores=outputs)
+        between = replace(data, kind="logits", scores=outputs, mask_gap=None)
         second = fit_validated(unfitted(self.second), between, kind="logits")
         one, two = first.solution_, second.solution_
         held_out = None

@@ -122,7 +122,7 @@ class Race:
 
     def _cross_validate_chain(self, name: str, first: str, second: str, folds: Folds) -> bool:
         """Cross-validate the second stage on the held-out outputs of the first; False if it cannot be fitted."""
-        between = replace(self.data, kind="logits", scores=self.outputs[first])
+        between = replace(self.data, kind="logits", scores=self.outputs[first], mask_gap=None)
         validation = self._cross_validation(between, folds, {name: second})
         return all(self._advance(validation, name) for _ in folds)
 

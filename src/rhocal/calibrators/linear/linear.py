@@ -14,10 +14,12 @@ import numpy as np
 
 from rhocal import optimize
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.map import Map
+from rhocal.calibrators.map import Map, unchanged
 from rhocal.calibrators.options import Fitted
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
+from rhocal.numerics.masks import MASKED_LOGIT, masked_mean
+from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import Floats, Vector, dot, exp_normal, log_softmax, row_max, row_sum, softmax
 from rhocal.numerics.threads import in_threads, row_blocks
 from rhocal.objectives import NLL, batch_size_of
@@ -58,7 +60,29 @@ class LinearCalibrator(Calibrator):
 def linear_map(features: Formula, weight: Vector, bias: Vector, **parameters: Any) -> Map:
     """W x + b of the features x; of a vector W its entries are the diagonal."""
     numbers = {**parameters, "weight": weight.T, "bias": bias, "is_matrix": weight.ndim == 2}
-    return Map(partial(linear, features), numbers, is_wide=True)
+    return Map(partial(linear, features), numbers, is_wide=True, is_neutral_mean=features in {centered, unchanged})
+
+
+def centered(ops: Ops, _parameters: Parameters, logits: Value) -> Value:
+    """The logits minus the mean of their row: a shift of all logits of a sample changes nothing."""
+    shifted = logits - ops.max(logits)
+    return shifted - ops.mean(shifted)
+
+
+def neutral_where_masked(ops: Ops, parameters: Parameters, logits: Value, x: Value) -> Value:
+    """Features x with the mean of the others in place of those of masked classes: they change no other class."""
+    if not np.isfinite(parameters["mask_gap"]):
+        return x
+    masked = logits <= ops.max(logits) - 0.5 * parameters["mask_gap"]
+    return ops.where(masked, ops.mean_where_not(masked, x), x)
+
+
+def class_logits(data: Predictions) -> Vector:
+    """The logits for a fit, with the mean of the others in place of masks; ``centered`` if there are two classes."""
+    logits = data.logits.astype(np.float64)
+    if (masked := data.masked) is not None:
+        logits = np.where(masked, masked_mean(logits, masked)[:, None], logits)
+    return np.asarray(centered(NUMPY, {}, logits)) if data.n_classes == 2 else logits
 
 
 def linear(features: Formula, ops: Ops, parameters: Parameters, logits: Value) -> Value:
@@ -101,6 +125,7 @@ class LinearProblem:
     ) -> None:
         assert data.labels is not None
         self.x, self.labels, self.kappa = x, data.labels, kappa
+        self.masked = data.masked
         self.weights, self.n_classes = profile.weights, profile.n_classes
         self.full = ridge.off_diagonal is not None
         self.strengths = ridge.strengths(x.shape[1])
@@ -153,6 +178,7 @@ class LinearProblem:
         """The same problem on a drawn mini-batch."""
         part = copy(self)
         part.x, part.labels, part.base = self.x[rows], self.labels[rows], self.base[rows]
+        part.masked = None if self.masked is None else self.masked[rows]
         part.weights, part.target = np.full(len(rows), 1 / len(rows)), self.target.on_batch()
         return part
 
@@ -234,6 +260,8 @@ class LinearProblem:
         r = x @ change.T if self.full else x * change[:, 0]
         r += x
         r += parameters[:, -1]
+        if self.masked is not None:
+            r[self.masked[rows]] = MASKED_LOGIT
         return r
 
     def _statistics(self, parameters: Vector) -> list[tuple[slice, LogitStatistics]]:
@@ -253,7 +281,7 @@ class LinearProblem:
         curvature = 2 * self.strengths
         for rows in row_blocks(*self.x.shape):
             x = self.x[rows]
-            p = softmax(x)
+            p = softmax(x if self.masked is None else np.where(self.masked[rows], MASKED_LOGIT, x))
             p *= (1 - p) * self.weights[rows, None]
             if self.full:
                 curvature[:, :-1] += p.T @ x**2

@@ -10,8 +10,8 @@ import numpy as np
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.odir import Odir, Part
-from rhocal.calibrators.map import Map, unchanged
-from rhocal.calibrators.options import option
+from rhocal.calibrators.map import unchanged
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.numerics.numpy_ops import NUMPY
@@ -19,19 +19,17 @@ from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
+    from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.ops import Formula, Ops, Parameters, Value
+    from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
 
-def log_probs(ops: Ops, _parameters: Parameters, logits: Value) -> Value:
+def log_probs(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """Log-probabilities, none below that of ``SMALLEST_PROB``."""
-    return ops.maximum(ops.log_softmax(logits), float(np.log(SMALLEST_PROB)))
-
-
-INPUTS: dict[str, Formula] = {"logits": unchanged, "log-probs": log_probs}
-"""What the map is linear in."""
+    x = ops.maximum(ops.log_softmax(logits), float(np.log(SMALLEST_PROB)))
+    return linear.neutral_where_masked(ops, parameters, logits, x)
 
 
 @dataclass(eq=False, repr=False)
@@ -56,8 +54,8 @@ class MatrixScaling(LinearCalibrator):
 
     Attributes
     ----------
-    weight_, bias_
-        W and b.
+    weight_, bias_, center_
+        W and b, and whether the mean of each row of logits is taken away before them (with two classes it is).
     """
 
     name = "matrix"
@@ -70,18 +68,26 @@ class MatrixScaling(LinearCalibrator):
     n_folds: int = option(3, minimum=2)
     kappa: float = option(1e-4, above=0)
 
+    center_ = Fitted[bool](dtype="bool")
+    absent_in_old_artifacts = {"center_": False}  # noqa: RUF012 - declared by the base
+
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "sms or svs", linear.MAX_SEARCHED_CLASSES)
         profile = Profile.from_predictions(data)
         scale = linear.nll_scale(profile)
-        part = Part(scale * INPUTS[self.inputs](NUMPY, {}, data.logits.astype(np.float64)), data, profile)
+        if self.inputs == "logits":
+            x = linear.class_logits(data)
+        else:
+            x = np.asarray(log_probs(NUMPY, {"mask_gap": self.mask_gap_}, data.logits.astype(np.float64)))
+        part = Part(scale * x, data, profile)
         strengths, first, trials = odir.choose(part, objective(self.objective))
         problem = odir.problem(part, objective(self.objective), *strengths)
         minimum = problem.minimum(first)
         weight, bias = problem.weight_and_bias(minimum.x)
         solution = solution_at(minimum, problem.target, "matrix scaling", trials=trials)
-        return self._new_map(weight=scale * weight, bias=bias), solution
+        return self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2), solution
 
-    def _map(self, *, weight: Vector, bias: Vector) -> Map:
-        return linear.linear_map(INPUTS[self.inputs], weight, bias)
+    def _map(self, *, weight: Vector, bias: Vector, center: bool) -> Map:
+        features = log_probs if self.inputs == "log-probs" else linear.centered if center else unchanged
+        return linear.linear_map(features, weight, bias, mask_gap=self.mask_gap_)

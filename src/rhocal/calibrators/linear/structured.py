@@ -73,7 +73,7 @@ class StructuredScaling(LinearCalibrator):
             linear.check_size(data.n_classes, "sms", "svs", linear.max_classes_in_memory())
             off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
-        x = features(NUMPY, smoothing(scale, mix, data.n_classes), data.logits.astype(np.float64))
+        x = features(NUMPY, smoothing(scale, mix, data.n_classes, self.mask_gap_), data.logits.astype(np.float64))
         problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
         minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
         weight, bias = problem.weight_and_bias(minimum.x)
@@ -81,15 +81,18 @@ class StructuredScaling(LinearCalibrator):
         return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
 
     def _map(self, *, weight: Vector, bias: Vector, scale: float, mix: float) -> Map:
-        return linear.linear_map(features, weight, bias, **smoothing(scale, mix, len(bias)))
+        return linear.linear_map(features, weight, bias, **smoothing(scale, mix, len(bias), self.mask_gap_))
 
 
-def smoothing(scale: float, mix: float, n_classes: int) -> dict[str, Any]:
+def smoothing(scale: float, mix: float, n_classes: int, mask_gap: float) -> dict[str, Any]:
     """The parameters of ``features``."""
-    return {"scale": np.array(scale), "mix": np.array(mix), "n_classes": float(n_classes)}
+    return {"scale": np.array(scale), "mix": np.array(mix), "n_classes": float(n_classes), "mask_gap": mask_gap}
 
 
 def features(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """log((1 − ε)·softmax(z/T) + ε/m)."""
     mix = parameters["mix"]
-    return ops.log((1.0 - mix) * ops.softmax(parameters["scale"] * logits) + mix / parameters["n_classes"])
+    p = ops.softmax(parameters["scale"] * (logits - ops.max(logits)))
+    return linear.neutral_where_masked(
+        ops, parameters, logits, ops.log((1.0 - mix) * p + mix / parameters["n_classes"])
+    )

@@ -11,16 +11,19 @@ from rhocal.calibrators.linear.linear import (
     LinearCalibrator,
     LinearProblem,
     Ridge,
+    centered,
+    class_logits,
     linear_map,
     nll_scale,
 )
-from rhocal.calibrators.map import Map, unchanged
-from rhocal.calibrators.options import option
+from rhocal.calibrators.map import unchanged
+from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at, warn_if_few
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
+    from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
@@ -55,8 +58,9 @@ class VectorScaling(LinearCalibrator):
 
     Attributes
     ----------
-    weight_, bias_
-        a and b.
+    weight_, bias_, center_
+        a and b, and whether the mean of each row is taken away before them. With two classes it is: scores of one column, of
+        two, margins and probabilities give the same fit.
     """
 
     name = "vector"
@@ -71,12 +75,15 @@ class VectorScaling(LinearCalibrator):
     learning_rate: float = option(200.0, above=0)
     random_state: int | None = option(0, minimum=0)
 
+    center_ = Fitted[bool](dtype="bool")
+    absent_in_old_artifacts = {"center_": False}  # noqa: RUF012 - declared by the base
+
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         profile = Profile.from_predictions(data)
         warn_if_few(self.name, profile.total_weight / profile.n_classes, "svs, whose ridge grows with the classes")
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
-        x = scale * data.logits.astype(float)
+        x = scale * class_logits(data)
         problem = LinearProblem(x, data, profile, objective(self.objective), Ridge(strength, strength), self.kappa)
         first = self._first(scale, profile.n_classes)
         if self.solver == "sgd":
@@ -85,7 +92,9 @@ class VectorScaling(LinearCalibrator):
         else:
             minimum = problem.minimum(first)
         weight, bias = problem.weight_and_bias(minimum.x)
-        return self._new_map(weight=scale * weight, bias=bias), solution_at(minimum, problem.target, "vector scaling")
+        return self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2), solution_at(
+            minimum, problem.target, "vector scaling"
+        )
 
     def _first(self, scale: float, n_classes: int) -> Vector:
         """The start as rows (Δ_j, b_j), with a_j = scale·(1 + Δ_j)."""
@@ -96,5 +105,5 @@ class VectorScaling(LinearCalibrator):
             first[:, 0] = np.random.default_rng(self.random_state).normal(size=n_classes) / scale - 1
         return first
 
-    def _map(self, *, weight: Vector, bias: Vector) -> Map:
-        return linear_map(unchanged, weight, bias)
+    def _map(self, *, weight: Vector, bias: Vector, center: bool) -> Map:
+        return linear_map(centered if center else unchanged, weight, bias)

@@ -84,14 +84,17 @@ class EnsembleTemperatureScaling(OrderCalibrator):
 
     def _map(self, *, temperature: float, weights: Vector) -> Map:
         numbers = {"temperature": np.array(temperature), "weights": weights}
-        return Map(mixture, {**numbers, "n_classes": float(len(self.classes_))})
+        return Map(mixture, {**numbers, "n_classes": float(len(self.classes_)), "mask_gap": self.mask_gap_})
 
 
 def mixture(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """Log of the mixture. Sums of non-decreasing functions of a logit are non-decreasing in floating point too."""
     z, w = logits - ops.max(logits), parameters["weights"]
     scaled = ops.softmax(z / parameters["temperature"])
-    return ops.safe_log(w[0] * scaled + w[1] * ops.softmax(z) + w[2] / parameters["n_classes"])
+    n_classes = parameters["n_classes"]
+    if np.isfinite(parameters["mask_gap"]):  # a masked class is none
+        n_classes = ops.sum(ops.where(z <= -0.5 * parameters["mask_gap"], 0.0, 1.0))
+    return ops.safe_log(w[0] * scaled + w[1] * ops.softmax(z) + w[2] / n_classes)
 
 
 def shares(x: Vector) -> Vector:
@@ -112,6 +115,10 @@ class Mixture:
         self.target, self.facts, self.labels = target, search.facts, data.labels
         self.profile, self.curves = search.profile, search.profile if exact else search.fast
         self.reads_curves = target.needs <= {"log_label", "confidence", "sum_squares"}
+        masked = data.masked
+        self.is_class = 1.0 if masked is None else ~masked
+        self.n_classes = np.array(float(data.n_classes)) if masked is None else (~masked).sum(axis=1).astype(np.float64)
+        """Of every sample, without masked ones; one number if none is masked."""
         self.is_exact = not self.reads_curves or self.curves is search.profile
         if not self.reads_curves:
             self.z = data.logits.astype(np.float64) - search.profile.top[:, None]
@@ -129,7 +136,9 @@ class Mixture:
         for name, gap in gaps.items():
             if name not in self.target.needs:
                 continue
-            parts = np.stack([scale * gap - at.value, gap - base.value, np.full_like(gap, -np.log(self._m))])
+            parts = np.stack(
+                [scale * gap - at.value, gap - base.value, np.broadcast_to(-np.log(self.n_classes), gap.shape)]
+            )
             log_p, by_part = _mixed(parts, w)
             # slopes of log p in log scale and in the two shares
             slope = np.vstack([w[0] * by_part[0] * scale * (gap - at.first), _share_slopes(x) @ by_part])
@@ -146,7 +155,7 @@ class Mixture:
         double, both = self.curves.curve(2 * scale), self.curves.curve(1 + scale)
         scaled = np.exp(double.value - 2 * at.value)
         cross = np.exp(both.value - at.value - base.value)
-        flat = np.full_like(scaled, 1 / self._m)
+        flat = np.broadcast_to(1 / self.n_classes, scaled.shape)
         products = np.array([[scaled, cross, flat], [cross, self._plain_squares, flat], [flat, flat, flat]])
         by_part = np.einsum("k,kln->ln", w, products)
         in_scale = 2 * w[0] * scaled * (double.first - at.first) + 2 * w[1] * cross * (both.first - at.first)
@@ -159,18 +168,15 @@ class Mixture:
     def _through_all(self, x: Vector) -> tuple[float, Vector]:
         scale, w = float(np.exp(x[0])), shares(x)
         scaled, plain = softmax(scale * self.z), np.exp(self.base)
-        mixed = np.maximum(w[0] * scaled + w[1] * plain + w[2] / self._m, SMALLEST)
+        flat = self.is_class / np.reshape(self.n_classes, (-1, 1))
+        mixed = np.maximum(w[0] * scaled + w[1] * plain + w[2] * flat, SMALLEST)
         stats = of_logits(np.log(mixed), self.labels, self.base, self.target.needs, KAPPA)
         value, slopes = self.target.evaluate(stats.values, self.facts)
         back = stats.vjp(slopes) / mixed
-        by_part = np.array([(back * scaled).sum(), (back * plain).sum(), back.sum() / self._m])
+        by_part = np.array([(back * scaled).sum(), (back * plain).sum(), (back * flat).sum()])
         mean = np.vecdot(scaled, self.z)[:, None]
         to_scale = w[0] * scale * float((back * scaled * (self.z - mean)).sum())
         return value, np.r_[to_scale, _share_slopes(x) @ by_part]
-
-    @property
-    def _m(self) -> int:
-        return self.profile.n_classes
 
 
 def _mixed(parts: Vector, w: Vector) -> tuple[Vector, Vector]:

@@ -17,6 +17,7 @@ from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
+from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.special import Vector, log_softmax
 from rhocal.numerics.tables import padded
 from rhocal.objectives import Objective, objective
@@ -142,6 +143,10 @@ class Pieces:
         assert data.labels is not None
         z = data.logits[rows].astype(np.float64)
         gap = np.exp(search.log_scale) * (z.max(axis=1, keepdims=True) - z)
+        if data.masked is not None:  # as deep as any: no slope moves it
+            gap[data.masked[rows]] = np.inf
+        self.is_class = np.isfinite(gap)
+        gap[~self.is_class] = 0
         self.knots = np.array(KNOTS)
         self.piece, self.inside = pieces_of(gap, self.knots)
         self.base = log_softmax(z).astype(np.float64, copy=False) if needs_base(target) else z
@@ -153,7 +158,7 @@ class Pieces:
 
     def evaluate(self, slopes: Vector) -> tuple[float, Vector]:
         """The objective without the ridge."""
-        logits = -height(self.piece, self.inside, self.knots, slopes)
+        logits = np.where(self.is_class, -height(self.piece, self.inside, self.knots, slopes), MASKED_LOGIT)
         stats = of_logits(logits, self.labels, self.base, self.target.needs, KAPPA)
         value, outer = self.target.evaluate(stats.values, self.facts)
         back, where = stats.vjp(outer).ravel(), self.piece.ravel()

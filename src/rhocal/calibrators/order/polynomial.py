@@ -122,7 +122,7 @@ class Moments:
     def __init__(self, data: Predictions, profile: Profile, unit: float, degree: int) -> None:
         assert data.labels is not None
         self.logits, self.labels, self.weights = data.logits, data.labels, profile.weights
-        self.unit, self.degree = unit, degree
+        self.unit, self.degree, self.masked = unit, degree, data.masked
 
     def on_rows(self, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
         """Σ w B Bᵀ over all entries and Σ w B over the labels', of some rows."""
@@ -146,7 +146,10 @@ class Moments:
     def _block(self, rows: NDArray[np.intp]) -> tuple[Vector, NDArray[np.intp], Vector]:
         z = self.logits[rows].astype(np.float64)
         scores = softmax(self.unit * (z - z.max(axis=1, keepdims=True)))
-        return bernstein(scores, self.degree), self.labels[rows], self.weights[rows]
+        basis = bernstein(scores, self.degree)
+        if self.masked is not None:
+            basis[:, self.masked[rows]] = 0
+        return basis, self.labels[rows], self.weights[rows]
 
 
 def choose_degree(

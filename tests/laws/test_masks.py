@@ -1,0 +1,198 @@
+"""Masked classes: adding classes that cannot occur, at a large negative logit, changes nothing."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators import CALIBRATORS
+from rhocal.errors import InputError, RhocalWarning
+
+QUICK = {"rho-norm-paper": {"n_steps": 50}, "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2}}
+DEPTHS = [1e4, 1e6, 1e9, 1e30, "lowest"]
+SAMPLE_MAPS = ["identity", "temperature", "temperature-avuc", "rho-norm", "field", "smart", "ets", "iop", "polynomial"]
+"""Methods whose map of a sample does not depend on which class is which: they keep the law to the last digits. The KL term
+of ``rho-norm-paper`` is a mean over classes, and ``pts`` reads as many of the largest logits as there are classes."""
+
+
+FIXED = {"field": {"ridge": 1.0}, "smart": {"ridge": 1.0}, "iop": {"ridge": 1.0}, "polynomial": {"degree": 3}}
+"""Options without which folds choose. Folds are balanced in classes, which are others where samples move to other columns."""
+
+
+def fitted(name, logits, labels, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        groups = {"groups": np.arange(len(labels)) % 2} if name == "multi-domain" else {}
+        return rhocal.calibrator(name, **(QUICK.get(name, {}) | options)).fit(logits, labels, **groups), groups
+
+
+def nll(name, logits, labels, **options):
+    """Mean NLL on half of the samples after a fit on the other half."""
+    half = len(labels) // 2
+    cal, groups = fitted(name, logits[:half], labels[:half], **options)
+    own = {key: value[: len(labels) - half] for key, value in groups.items()}
+    with np.errstate(all="raise", under="ignore"):
+        probs = cal.predict_proba(logits[half:], **own).astype(np.float64)
+    assert np.isfinite(probs).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    return float(-np.log(probs[np.arange(len(probs)), labels[half:]]).mean())
+
+
+def depth(value, dtype):
+    return -float(np.finfo(dtype).max) if value == "lowest" else -value
+
+
+def with_columns(logits, labels, low):
+    """Whole columns of masks, before and after the classes."""
+    n, dtype = len(logits), logits.dtype
+    masks = np.full((n, 3), low, dtype)
+    return np.hstack([masks[:, :2], logits, masks[:, :1]]), labels + 2
+
+
+def with_scattered(logits, labels, low, seed=0):
+    """In every row the classes stand at places of their own, with masks between them."""
+    n, m = logits.shape
+    rng = np.random.default_rng(seed)
+    places = np.sort(np.argsort(rng.random((n, m + 3)), axis=1)[:, :m], axis=1)
+    wide = np.full((n, m + 3), low, logits.dtype)
+    np.put_along_axis(wide, places, logits, axis=1)
+    return wide, places[np.arange(n), labels]
+
+
+MASKS = {"columns": with_columns, "scattered": with_scattered}
+
+
+@pytest.mark.parametrize("name", [*SAMPLE_MAPS, "multi-domain"])
+@pytest.mark.parametrize("low", DEPTHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("masks", MASKS)
+def test_masks_change_nothing(name, low, dtype, masks):
+    logits, labels = synthetic(400, 5, seed=5, dtype=dtype)
+    wide, columns = MASKS[masks](logits, labels, depth(low, dtype))
+    options = FIXED.get(name, {}) if masks == "scattered" else {}
+    assert abs(nll(name, wide, columns, **options) - nll(name, logits, labels, **options)) < 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name not in SAMPLE_MAPS])
+@pytest.mark.parametrize("low", [1e4, 1e9, "lowest"])
+@pytest.mark.parametrize("masks", MASKS)
+def test_maps_by_class_are_no_worse_than_temperature_scaling(name, low, masks):
+    """Parameters of a class are pulled elsewhere if other classes are there; they do not break."""
+    logits, labels = synthetic(800, 4, seed=5, dtype=np.float32)
+    wide, columns = MASKS[masks](logits, labels, depth(low, np.float32))
+    plain = nll(name, logits, labels)
+    assert nll(name, wide, columns) <= max(plain, nll("temperature", logits, labels)) * 1.03
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
+@pytest.mark.parametrize("low", [1e4, 1e9, "lowest"])
+@pytest.mark.parametrize("n_classes", [70, 300])
+def test_many_classes(name, low, n_classes):
+    logits, labels = synthetic(600, n_classes, seed=6, dtype=np.float32)
+    wide, columns = with_scattered(logits, labels, depth(low, np.float32))
+    assert abs(nll(name, wide, columns) - nll(name, logits, labels)) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
+def test_no_better_than_chance(name):
+    """The best scale is 0 there, and masked classes still get nothing."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(400, 5)), rng.integers(0, 5, 400)
+    wide, columns = with_columns(logits, labels, -1e4)
+    assert abs(nll(name, wide, columns) - nll(name, logits, labels)) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "svs:field"])
+def test_minus_infinity_is_a_mask(name):
+    logits, labels = synthetic(400, 5, seed=5)
+    for masks in MASKS.values():
+        wide, columns = masks(logits, labels, -np.inf)
+        lowest, _ = masks(logits, labels, -1e9)
+        assert abs(nll(name, wide, columns) - nll(name, lowest, columns)) < 1e-6
+
+
+def test_a_row_of_masks_alone_is_an_error():
+    logits, labels = synthetic(50, 5)
+    logits[7] = -np.inf
+    with pytest.raises(InputError, match=r"row 7.*no class"):
+        rhocal.calibrator("temperature").fit(logits, labels)
+
+
+def test_masked_arrays_of_numpy_keep_their_mask():
+    logits, labels = synthetic(400, 5, seed=5)
+    wide, columns = with_scattered(logits, labels, 0.0)
+    covered = with_scattered(logits, labels, -1e9)[0] < -1e8
+    masked = np.ma.masked_array(wide, covered)
+    assert abs(nll("rho-norm", masked, columns) - nll("rho-norm", logits, labels)) < 1e-6
+    with pytest.raises(InputError, match="masked"):
+        rhocal.calibrator("temperature").fit(
+            np.ma.masked_array(np.full((50, 2), 0.5), covered[:50, :2]), columns[:50] % 2, kind="probs"
+        )
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e5])
+def test_large_and_small_logits_are_not_masks(factor):
+    """What is far away is known by comparison with the rest, not by its size."""
+    logits, labels = synthetic(600, 5, seed=5)
+    assert abs(nll("rho-norm", factor * logits, labels) - nll("rho-norm", logits, labels)) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs", "isotonic", "ets"])
+@pytest.mark.parametrize("low", [-1e4, -1e9, -3e38])
+def test_every_backend_knows_masks(name, low, tmp_path):
+    logits, labels = synthetic(400, 5, seed=5, dtype=np.float32)
+    wide, columns = with_scattered(logits, labels, low)
+    cal, _ = fitted(name, wide, columns)
+    expected = cal.predict_proba(wide)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, wide), expected, atol=2e-6)
+    import torch
+
+    module = cal.to_torch(output="probs")
+    np.testing.assert_allclose(module(torch.from_numpy(wide)).numpy(), expected, atol=2e-6)
+    path = tmp_path / "map.onnx"
+    cal.to_onnx(path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"logits": wide})[0], expected, atol=2e-6)
+    cal.save(tmp_path / "map.safetensors")
+    np.testing.assert_array_equal(rhocal.load(tmp_path / "map.safetensors").predict_proba(wide), expected)
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
+@pytest.mark.parametrize("n_classes", [5, 80])
+def test_streamed_and_in_memory(name, n_classes):
+    logits, labels = synthetic(3000, n_classes, seed=5, dtype=np.float32)
+    wide, columns = with_scattered(logits, labels, -1e9)
+    blocks = [(wide[k : k + 500], columns[k : k + 500]) for k in range(0, 3000, 500)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        streamed = rhocal.calibrator(name, **FIXED.get(name, {})).fit(rhocal.stream(blocks))
+        whole = rhocal.calibrator(name, **FIXED.get(name, {})).fit(wide, columns)
+    np.testing.assert_allclose(streamed.predict_proba(wide), whole.predict_proba(wide), atol=1e-4)
+    plain, _ = fitted(name, logits, labels, **FIXED.get(name, {}))
+    assert abs(float(np.mean(plain.scale(logits)) - np.mean(streamed.scale(wide)))) < 1e-3
+
+
+@pytest.mark.parametrize("low", [-1e9, -np.inf])
+def test_masks_that_came_later(low):
+    """A calibrator that was fitted without masks is applied to rows with some."""
+    logits, labels = synthetic(400, 5, seed=5)
+    cal, _ = fitted("rho-norm", logits, labels)
+    later = logits.copy()
+    later[:, 4] = low
+    scale = cal.scale(later)
+    expected, _ = fitted("rho-norm", logits[:, :4], np.minimum(labels, 3))
+    expected.gamma_, expected.beta_, expected.rho_ = cal.gamma_, cal.beta_, cal.rho_
+    np.testing.assert_allclose(scale, expected.scale(logits[:, :4]))
+    assert (cal.predict_proba(later)[:, 4] < 1e-30).all()
+
+
+def test_half_precision():
+    logits, labels = synthetic(400, 5, seed=5)
+    logits = logits.astype(np.float16)
+    wide, columns = with_scattered(logits, labels, float(np.finfo(np.float16).min))
+    assert abs(nll("rho-norm", wide, columns) - nll("rho-norm", logits, labels)) < 1e-6
