@@ -259,3 +259,18 @@ def test_sms_is_limited_by_memory(monkeypatch):
 def test_bad_options_are_said(name, options):
     with pytest.raises(InputError, match=next(iter(options))):
         rhocal.calibrator(name, **options).fit(*synthetic(40, 3))
+
+
+@pytest.mark.parametrize("name", ["vector", "matrix"])
+def test_forms_of_binary_scores_give_the_same_map(name):
+    """One column, two columns with any mean, probabilities."""
+    rng = np.random.default_rng(0)
+    score = 3 * rng.normal(size=400)
+    labels = (rng.random(400) < 1 / (1 + np.exp(-0.5 * score - 0.3))).astype(int)
+    two = np.stack([np.zeros(400), score], axis=1)
+    p = 1 / (1 + np.exp(-score))
+    expected = rhocal.calibrator(name).fit(score, labels).predict_proba(score)
+    for logits in (two, two + rng.normal(size=(400, 1))):
+        np.testing.assert_allclose(rhocal.calibrator(name).fit(logits, labels).predict_proba(logits), expected, atol=1e-7)
+    of_probs = rhocal.calibrator(name).fit(np.stack([1 - p, p], axis=1), labels, kind="probs")
+    np.testing.assert_allclose(of_probs.predict_proba(np.stack([1 - p, p], axis=1)), expected, atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import SMALLEST_PROB, Kind
+from rhocal.data.predictions import MAX_SINGLE_LOGIT, SMALLEST_PROB, Kind
 from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.ops import Ops, Parameters, Value
@@ -79,17 +80,19 @@ class Map:
     def logits(self, data: Predictions) -> Floats:
         """Calibrated logits in the type of the logits."""
         out = np.empty_like(data.logits)
+        end = 0.5 * float(np.finfo(out.dtype).max)  # a calibrated logit may be too large for the type
         for rows, block, masked in self._mapped(data):
             if self.scale is None:
-                out[rows] = block
+                out[rows] = np.clip(block, -end, end)
                 if self.keeps_decision:
                     keep_decision(out[rows], data.logits[rows])
             elif block.dtype == out.dtype:
                 scaled(block, self._scale(block, data, rows, masked), out[rows])
             else:
-                out[rows] = scaled(block, self._scale(block, data, rows, masked))
+                out[rows] = np.clip(scaled(block, self._scale(block, data, rows, masked)), -end, end)
             if masked is not None:
-                out[rows][masked] = MASKED_LOGIT
+                depth = np.minimum(MASKED_LOGIT, -2 * np.abs(row_max(out[rows]).astype(np.float64)))
+                np.copyto(out[rows], np.maximum(depth, -2 * end)[:, None].astype(out.dtype), where=masked)
         return out
 
     def probs(self, data: Predictions) -> Floats:
@@ -99,12 +102,12 @@ class Map:
             scale = np.ones(1) if self.scale is None else self._scale(block, data, rows, masked)
             if masked is not None:
                 depth = MASKED_LOGIT / np.clip(scale, 1e-200, 1)[:, None]
-                out[rows] = scaled_softmax(np.where(masked, row_max(block)[:, None] + depth, block), scale)
+                out[rows] = scaled_softmax(np.where(masked, depth, block - row_max(block)[:, None]), scale)
             elif block.dtype == out.dtype:
                 scaled_softmax(block, scale, out[rows])
             else:
                 out[rows] = scaled_softmax(block, scale)
-            if self.keeps_decision and self.formula is not unchanged:
+            if self.keeps_decision and (self.formula is not unchanged or block.dtype != out.dtype):
                 keep_decision(out[rows], data.logits[rows])
         return out
 
@@ -128,6 +131,7 @@ class Map:
     def _mapped(self, data: Predictions) -> Iterator[tuple[slice, Floats, NDArray[np.bool_] | None]]:
         """What the formula gives for every block of rows, and which entries are masked, if any is."""
         low, high = data.span if data.kind == "logits" else (0.0, 0.0)
+        is_extreme = max(-low, high) > MAX_SINGLE_LOGIT
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
             block, masked = data.logits[rows], None
@@ -136,6 +140,8 @@ class Map:
                 masked = None if masked is None or not masked.any() else masked
             elif self.formula is not unchanged:
                 block = self.formula(NUMPY, self.parameters, block.astype(np.float64, copy=False))
+            elif is_extreme:
+                block = block.astype(np.float64, copy=False)
             yield rows, block, masked
 
     def _scale(self, block: Floats, data: Predictions, rows: slice, masked: NDArray[np.bool_] | None) -> Vector:
@@ -163,22 +169,27 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
     if map_.keeps_decision:
         out = put_ahead(ops, out, z)
     if masked is not None:
-        out = ops.where(masked, MASKED_LOGIT, out)
+        out = put_behind(ops, out, masked)
     return ops.softmax(out) if probs else out
+
+
+def put_behind(ops: Ops, out: Value, masked: Value) -> Value:
+    """The same with masked classes far below all others."""
+    return ops.where(masked, MASKED_LOGIT - 2.0 * ops.abs(ops.max(out)), out)
 
 
 def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> tuple[Value, Value | None]:
     """What the formula gives, and which entries are masked: there, what stands as deep as the least deep mask."""
-    if map_.mask_gap == np.inf or map_.kind != "logits":
+    if map_.mask_gap == math.inf or map_.kind != "logits":
         return map_.formula(ops, parameters, logits), None
-    lowest = ops.max(logits) - map_.mask_gap
-    masked = logits <= lowest
-    shallow = ops.where(masked, lowest, logits)
+    top = ops.max(logits)
+    masked = logits * 0.5 - top * 0.5 <= -0.5 * map_.mask_gap  # halves do not overflow
+    shallow = ops.where(masked, top - map_.mask_gap, logits)
     if map_.formula is unchanged:
         return shallow, masked
     if map_.is_neutral_mean:
         shallow = ops.where(masked, ops.mean_where_not(masked, shallow), logits)
-    out = ops.where(masked, MASKED_LOGIT, map_.formula(ops, parameters, shallow))
+    out = put_behind(ops, map_.formula(ops, parameters, shallow), masked)
     return ops.where(masked, ops.max(out) - map_.mask_gap, out), masked
 
 
@@ -233,7 +244,7 @@ def chained(first: Map, second: Map, ops: Ops, parameters: Parameters, logits: V
     if first.scale is not None:
         between = first.scale(ops, numbers, LogitFeatures(ops, between, masked=masked)) * between
     if masked is not None:
-        between = ops.where(masked, MASKED_LOGIT, between)
+        between = put_behind(ops, between, masked)
     return formula_output(ops, second, part(parameters, "second"), between)[0]
 
 
@@ -264,7 +275,7 @@ def map_probs(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> Val
     out, masked = formula_output(ops, map_, parameters, logits)
     if map_.scale is not None:
         out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
-    return ops.softmax(out if masked is None else ops.where(masked, MASKED_LOGIT, out))
+    return ops.softmax(out if masked is None else put_behind(ops, out, masked))
 
 
 def without_numbers(map_: Map) -> Map:

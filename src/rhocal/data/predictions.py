@@ -15,7 +15,7 @@ from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_ma
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
-from rhocal.numerics.masks import MASK_DEPTH, MIN_MASK_GAP, deepen, gap_beyond, mask_gap
+from rhocal.numerics.masks import MASK_DEPTH, MIN_MASK_GAP, deepen, gap_beyond, is_masked, mask_gap
 from rhocal.numerics.special import Floats, Vector, ends, widened
 from rhocal.numerics.threads import in_threads, row_blocks
 
@@ -38,6 +38,9 @@ MAX_LOGIT = 1e60
 
 MAX_SINGLE_LOGIT = 1e8
 """The same in single precision, times the smallest exponential."""
+
+MIN_SINGLE_LOGIT = 1e-30
+"""Squares of differences of smaller logits vanish in single precision."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 
@@ -205,7 +208,8 @@ class Predictions:
                 f"logits must lie between {-MAX_LOGIT:g} and {MAX_LOGIT:g}; they go from {low:g} to {high:g}. Divide them by a "
                 "constant"
             )
-        has_room = max(-low, high) <= MAX_SINGLE_LOGIT or getattr(self.scores, "dtype", None) == np.float64
+        is_wide = getattr(self.scores, "dtype", None) == np.float64 or high == low
+        has_room = is_wide or MIN_SINGLE_LOGIT <= max(-low, high) <= MAX_SINGLE_LOGIT
         if high / 2 - low / 2 < gap / 2 and has_room:
             return self._replaced(self.seen, mask_gap=gap)
         return replace(self, scores=deepen(in_memory(self.scores), self.seen.top, gap), mask_gap=gap)
@@ -229,8 +233,7 @@ class Predictions:
         if not self.has_masks:
             return None
         assert self.mask_gap is not None
-        masked: NDArray[np.bool_] = self.logits < (self.seen.top - MASK_DEPTH / 2 * self.mask_gap)[:, None]
-        return masked
+        return is_masked(self.logits, self.seen.top, self.mask_gap)
 
     @property
     def n_samples(self) -> int:

@@ -85,7 +85,7 @@ def deepen(logits: Floats, top: Vector, gap: float) -> Vector:
     deep = np.empty(logits.shape)
     for rows in row_blocks(*logits.shape):
         z, high = _wide(logits[rows]), top[rows, None]
-        deep[rows] = np.where(z <= high - gap, high - MASK_DEPTH * gap, z)
+        deep[rows] = np.where(z / 2 - high / 2 <= -gap / 2, high - MASK_DEPTH * gap, z)  # halves do not overflow
     return deep
 
 
@@ -94,12 +94,18 @@ def _wide(block: Floats) -> Vector:
     return block.astype(np.float64, copy=False)
 
 
+def is_masked(deep: Floats, top: Vector, gap: float) -> NDArray[np.bool_]:
+    """Which entries of the rows of ``deepen`` are masks."""
+    masked: NDArray[np.bool_] = deep - top[:, None] <= -MASK_DEPTH / 2 * gap
+    return masked
+
+
 def without_masks(deep: Floats, top: Vector, gap: float, *, center: bool) -> Vector:
     """The rows of ``deepen`` with the mean of the other entries in place of masks (with ``center``), or 0.
 
     So means and norms of rows minus their mean (or of rows as they are) are those without the masked classes.
     """
-    masked: NDArray[np.bool_] = deep <= (top - MASK_DEPTH * gap / 2)[:, None]
+    masked = is_masked(deep, top, gap)
     fill = masked_mean(deep, masked)[:, None] if center else 0.0
     return np.where(masked, fill, deep).astype(np.float64, copy=False)
 

@@ -13,8 +13,12 @@ def scaled(logits: Floats, scale: Vector, out: Floats | None = None) -> Floats:
     """Every sample's logits times its scale (one a row, or one for all)."""
     out = np.empty_like(logits) if out is None else out
     factors = np.broadcast_to(finite_scale(scale, logits).astype(logits.dtype), len(logits))
+    end = 0.5 * float(np.finfo(out.dtype).max)
     for rows in row_blocks(*logits.shape):
-        np.multiply(logits[rows], factors[rows, None], out=out[rows])
+        with np.errstate(over="ignore"):
+            np.multiply(logits[rows], factors[rows, None], out=out[rows])
+        if not -end <= out[rows].min() <= out[rows].max() <= end:
+            np.clip(out[rows], -end, end, out=out[rows])
         keep_decision(out[rows], logits[rows])
     return out
 

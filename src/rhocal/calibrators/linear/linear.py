@@ -5,6 +5,7 @@ Fits move Δ and b in r = x + Δ x + b, with x scaled so that Δ = 0, b = 0 is t
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,7 +72,7 @@ def centered(ops: Ops, _parameters: Parameters, logits: Value) -> Value:
 
 def neutral_where_masked(ops: Ops, parameters: Parameters, logits: Value, x: Value) -> Value:
     """Features x with the mean of the others in place of those of masked classes: they change no other class."""
-    if not np.isfinite(parameters["mask_gap"]):
+    if parameters["mask_gap"] == math.inf:
         return x
     masked = logits <= ops.max(logits) - 0.5 * parameters["mask_gap"]
     return ops.where(masked, ops.mean_where_not(masked, x), x)

@@ -18,7 +18,8 @@ from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, warn_at_bound
-from rhocal.numerics.special import Floats, Vector, softmax
+from rhocal.numerics.scaling import scaled_softmax
+from rhocal.numerics.special import Floats, Vector
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
 
@@ -145,7 +146,7 @@ class Moments:
 
     def _block(self, rows: NDArray[np.intp]) -> tuple[Vector, NDArray[np.intp], Vector]:
         z = self.logits[rows].astype(np.float64)
-        scores = softmax(self.unit * (z - z.max(axis=1, keepdims=True)))
+        scores = scaled_softmax(z, np.array([self.unit]))
         basis = bernstein(scores, self.degree)
         if self.masked is not None:
             basis[:, self.masked[rows]] = 0
