@@ -271,6 +271,8 @@ def test_forms_of_binary_scores_give_the_same_map(name):
     p = 1 / (1 + np.exp(-score))
     expected = rhocal.calibrator(name).fit(score, labels).predict_proba(score)
     for logits in (two, two + rng.normal(size=(400, 1))):
-        np.testing.assert_allclose(rhocal.calibrator(name).fit(logits, labels).predict_proba(logits), expected, atol=1e-7)
+        np.testing.assert_allclose(
+            rhocal.calibrator(name).fit(logits, labels).predict_proba(logits), expected, atol=1e-7
+        )
     of_probs = rhocal.calibrator(name).fit(np.stack([1 - p, p], axis=1), labels, kind="probs")
     np.testing.assert_allclose(of_probs.predict_proba(np.stack([1 - p, p], axis=1)), expected, atol=1e-6)
