@@ -33,11 +33,11 @@ def card(
     from rhocal.evaluation.evaluate import infer
     from rhocal.evaluation.measure import apply_calibrator
     from rhocal.evaluation.samples import Samples
-    from rhocal.reporting.model_card import model_card
+    from rhocal.reporting.model_card import code, model_card
 
     cal = load(artifact)
     facts = {
-        "file": f"`{artifact.name}`",
+        "file": code(artifact.name),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "versions": f"rhocal {__version__}, NumPy {np.__version__}, Python {platform.python_version()}",
     }

@@ -10,6 +10,7 @@ import typer
 from rhocal.cli.compare import show_comparison
 from rhocal.cli.options import Arrays, Json, print_json
 from rhocal.cli.report import headline, write
+from rhocal.data.atomic import make_folder
 from rhocal.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def demo(
     from rhocal.reporting.document import build_document
     from rhocal.reporting.sections.provenance import InputFile, Provenance
 
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     rows: list[Row] = []
     with tables.progress("fitting", len(SHOWN) * len(NETWORKS)) as step:
         for network in reversed(NETWORKS):  # the report below is on the last

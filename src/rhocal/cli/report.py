@@ -12,7 +12,7 @@ import typer
 
 from rhocal.cli.artifacts import load_calibrators
 from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, Json, SpecOptions, grouped
-from rhocal.errors import FileError
+from rhocal.errors import FileError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,8 +119,8 @@ def headline(methods: Mapping[str, Any]) -> str | None:
 def _read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: not a readable JSON file: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not a readable JSON file: {one_line(error)}") from error
     if not isinstance(document, dict):
         raise FileError(f"{path}: not a report")
     return document

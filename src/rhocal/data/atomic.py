@@ -44,6 +44,16 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that files can be written into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise FileError(f"cannot write into the folder {folder}: permission denied")
+
+
 def permissions(target: Path) -> int:
     """The permissions of a file that is replaced; those of a new file follow the user's mask."""
     try:

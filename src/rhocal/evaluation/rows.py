@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data.atomic import writing
+from rhocal.data.formulas import cell_text, text_cell
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
-    return value
+    return text_cell(value)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         return [
             {
-                OLD_NAMES.get(name, name): float(value) if name in METRICS or name in NUMBERS else value
+                OLD_NAMES.get(name, name): float(value) if name in METRICS or name in NUMBERS else cell_text(value)
                 for name, value in row.items()
                 if value or name == "note"
             }

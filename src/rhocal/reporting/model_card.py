@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,15 +25,14 @@ def model_card(
     measured_on: str = "",
 ) -> str:
     """Markdown about a fitted calibrator; ``facts`` are further lines, such as the date and the versions."""
-    options = repr(cal)
     solution = cal.solution_
     lines = {
-        "method": f"{cal.label}, `{options}`",
-        "parameters": parameters(cal) or "none",
-        "objective": f"{solution.objective}{'' if solution.converged else ' (did not converge)'}",
-        "evidence": solution.held_out.summary if solution.held_out is not None else "",
+        "method": f"{plain(cal.label)}, {code(repr(cal))}",
+        "parameters": plain(parameters(cal)) or "none",
+        "objective": f"{plain(solution.objective)}{'' if solution.converged else ' (did not converge)'}",
+        "evidence": plain(solution.held_out.summary) if solution.held_out is not None else "",
         "classes": f"{len(cal.classes_):,}",
-        "positive class": "" if cal.positive_ is None else str(cal.positive_),
+        "positive class": "" if cal.positive_ is None else plain(str(cal.positive_)),
         "takes": cal.kind_,
         "keeps the predicted class": "yes" if cal.keeps_decision else "not always",
         **facts,
@@ -58,7 +59,7 @@ def parameters(cal: Calibrator) -> str:
 
 def metric_table(before: Evaluation, after: Evaluation, measured_on: str) -> list[str]:
     """A table of the metrics before and after, each with its 95 % interval, and the verdicts."""
-    where = f" of {measured_on}" if measured_on else ""
+    where = f" of {plain(measured_on)}" if measured_on else ""
     note = "95 % intervals; the floor is the value for a perfectly calibrated model on as many samples"
     text = [
         f"Measured on {before.n_samples:,} samples{where} ({note}):",
@@ -69,4 +70,24 @@ def metric_table(before: Evaluation, after: Evaluation, measured_on: str) -> lis
     for old, new in zip(before.values, after.values, strict=True):
         values = (f"{value.value:.4f} ({value.low:.4f} to {value.high:.4f})" for value in (old, new))
         text.append(f"| {METRICS[old.metric].title} | {' | '.join(values)} | {new.floor:.4f} |")
-    return [*text, "", f"Before: {before.verdict}", "", f"After: {after.verdict}"]
+    return [*text, "", f"Before: {plain(before.verdict)}", "", f"After: {plain(after.verdict)}"]
+
+
+MARKUP = re.compile(r"([\\`*\[\]|])")
+
+
+def plain(text: str) -> str:
+    r"""Text for Markdown: one line in which nothing is markup or HTML. Names are chosen by others.
+
+    >>> print(plain("<img src=x> | *x*"))
+    &lt;img src=x&gt; \| \*x\*
+    """
+    return html.escape(MARKUP.sub(r"\\\1", " ".join(text.split())), quote=False)
+
+
+def code(text: str) -> str:
+    """Code for Markdown: between more backticks than stand in it."""
+    line = " ".join(text.split())
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{space}{line}{space}{fence}"

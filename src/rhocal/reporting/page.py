@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from rhocal.errors import FileError, MissingExtraError
+from rhocal.errors import FileError, MissingExtraError, RhocalError, one_line
 from rhocal.evaluation.evaluation import shown_p
 from rhocal.reporting.document import FORMAT, SCHEMA, to_json
 
@@ -69,8 +69,20 @@ def render_page(document: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= FILTERS
+    try:
+        return _render(environment, document)
+    except RhocalError:
+        raise
+    except Exception as error:
+        # Jinja2 evaluates what stands in the document, which may be anything.
+        raise FileError(
+            f"not a report of schema {SCHEMA}, or damaged: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def _render(environment: Any, document: Mapping[str, Any]) -> str:
     by_name = {method["name"]: method for method in document["methods"]}
-    return environment.get_template("report.html.j2").render(
+    page: str = environment.get_template("report.html.j2").render(
         doc=document,
         before=by_name[document["before"]],
         after=by_name.get(document["headline"]),
@@ -82,6 +94,7 @@ def render_page(document: Mapping[str, Any]) -> str:
         script=_part("report.js"),
         plotly=_plotly(),
     )
+    return page
 
 
 def embed_json(document: Mapping[str, Any]) -> str:

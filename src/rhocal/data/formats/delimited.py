@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.tables import columns_of, is_number, table_file
+from rhocal.data.formulas import cell_text, text_cell
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
     if len(rows) < 2:
         raise FileError(f"{path}: needs a row of column names and at least one row of numbers")
     header, *body = rows
-    header = [name.strip() for name in header]
+    header = [cell_text(name.strip()) for name in header]
     counts = header == [str(k) for k in range(len(header))]
     if not counts and (all(map(is_number, header)) or any(is_number(name) and not name.isdecimal() for name in header)):
         raise FileError(f"{path}: the first row must hold column names (such as logit_0, …, {names.labels})")
@@ -51,7 +52,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         twice = next(name for name in header if header.count(name) > 1)
         raise FileError(f"{path}: column {twice!r} stands there more than once")
     columns = {
-        name: column_values([_point(value, separator) for value in values])
+        name: column_values([_point(cell_text(value), separator) for value in values])
         for name, values in zip(header, zip(*body, strict=True), strict=True)
     }
     return table_file(path, columns, names)
@@ -105,5 +106,5 @@ def write_csv(path: Path, arrays: Arrays, separator: str = ",") -> None:
     columns = columns_of(arrays)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=separator)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+        writer.writerow(map(text_cell, columns))
+        writer.writerows(map(text_cell, row) for row in zip(*columns.values(), strict=True))
