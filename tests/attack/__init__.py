@@ -8,6 +8,7 @@ count too. ``test_attack.py`` runs all of them for a second.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -117,3 +118,9 @@ def modules():
 def attack(name, rng_seed, seconds):
     """Run one attack in this process."""
     return import_module(f"tests.attack.{name}").run(rng_seed, seconds)
+
+
+def send_counts(sending, name, rng_seed, seconds):
+    """Run one attack in a process of its own and send its counts."""
+    warnings.simplefilter("ignore")
+    sending.send(attack(name, rng_seed, seconds))

@@ -7,10 +7,9 @@ import multiprocessing
 import os
 import sys
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.attack import Counts, attack, modules
+from tests.attack import Counts, modules, send_counts
 
 GRACE_SECONDS = 300
 """How much longer than asked an attack may run before it counts as one that does not end."""
@@ -43,7 +42,7 @@ def in_process(name, seed, seconds):
     """The counts of an attack that runs in a process of its own; one that died is a crash."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(sending, name, seed, seconds))
+    process = context.Process(target=send_counts, args=(sending, name, seed, seconds))
     process.start()
     sending.close()
     try:
@@ -57,12 +56,6 @@ def in_process(name, seed, seconds):
         counts = Counts(crashes=1, examples=[f"the process {state}"])
     process.join()
     return counts
-
-
-def work(sending, name, seed, seconds):
-    """Run an attack and send its counts."""
-    warnings.simplefilter("ignore")
-    sending.send(attack(name, seed, seconds))
 
 
 def table(counts):

@@ -187,3 +187,21 @@ def test_a_perfect_ranking_has_no_excess_area():
     y = np.where(np.arange(500) < 120, 1, 0)  # the 120 least confident are wrong
     assert np.isclose(metrics.e_aurc(np.c_[c, 1 - c], y), 0, atol=1e-12)
     assert metrics.auroc(np.c_[c, 1 - c], y) == 1
+
+
+def test_probabilities_of_logits_far_from_zero():
+    """A sum with a logit of 1e8 has no digits left: Brier was 1.0 and more for rows like these."""
+    logits = np.array([[0.0, 1.0, -1.0]] * 2)
+    for shift in (1e8, -1e12):
+        for name in ("brier", "binary_brier", "spherical", "classwise_ece"):
+            want = METRICS[name](logits, [1, 0], kind="logits")
+            assert METRICS[name](logits + shift, [1, 0], kind="logits") == pytest.approx(
+                want, abs=1e-3 if shift < 0 else 1e-6
+            )
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_weights_beyond_any_count_are_refused(size):
+    with pytest.raises(InputError, match="multiply all by one number"):
+        METRICS["ece"]([[0.5, 0.5]] * 3, [0, 1, 0], sample_weight=np.full(3, size))
+    assert METRICS["auroc"]([[0.5, 0.5]] * 3, [0, 1, 0], sample_weight=np.full(3, size**0.3)) == 0.5

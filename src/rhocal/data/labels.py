@@ -23,6 +23,10 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
     return array.reshape(-1)
 
 
+MAX_WEIGHT = 1e100
+"""The largest weight, and the inverse of the smallest that may be the largest: products of three are finite."""
+
+
 def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
     """Finite weights, none negative, one for each sample."""
     flat = per_sample(values, "sample_weight", n, name)
@@ -36,6 +40,12 @@ def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
         raise InputError(
             f"sample_weight must be finite and not negative; {int(bad.sum())} are not, the first is "
             f"{weights[row]:g} at row {row}"
+        )
+    largest = float(weights.max(initial=0.0))
+    if largest and not 1 / MAX_WEIGHT <= largest <= MAX_WEIGHT:
+        raise InputError(
+            f"sample_weight has {largest:g} as its largest value, beyond {1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}; a weight is how "
+            "often a sample counts: multiply all by one number"
         )
     return weights
 

@@ -213,7 +213,8 @@ class Scored:
 
     def probs(self, rows: slice | NDArray[np.intp]) -> Vector:
         """The probabilities of some of the samples."""
-        return np.exp(self.source.logits[rows] - (self.top[rows] + self.log_total[rows])[:, None])
+        shifted = self.source.logits[rows] - self.top[rows, None]  # first: a sum with a logit of 1e8 has no digits left
+        return np.exp(shifted - self.log_total[rows, None])
 
     def blocks(self) -> Iterator[tuple[slice, Vector]]:
         """All probabilities, a block of rows at a time."""
@@ -245,7 +246,7 @@ class Scored:
 
     def one_class(self, k: int) -> Scored:
         """The question "is the label class k?"."""
-        log_p = self.source.logits[:, k] - (self.top + self.log_total)
+        log_p = (self.source.logits[:, k] - self.top) - self.log_total
         return Scored(confidence=np.exp(log_p), correct=(self.labels == k).astype(np.float64), weights=self.weights)
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Scored:

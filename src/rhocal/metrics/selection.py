@@ -103,6 +103,10 @@ def coverage_bound(sketch: Sketch, *, risk: float = COVERAGE_RISK) -> float:
     return float(max(best - coverage_at_risk(sketch.ranked, risk=risk), 0.0))
 
 
+ROUNDING = 1e-9
+"""Entropies that are nearer to the threshold are equal to it: they do not depend on the order of a sum."""
+
+
 def avu(scored: Scored, *, threshold: float | None = None) -> float:
     """Accuracy versus uncertainty: share of samples that are right and certain, or wrong and uncertain.
 
@@ -112,5 +116,5 @@ def avu(scored: Scored, *, threshold: float | None = None) -> float:
     if threshold is None:
         means = [float(w[side] @ entropy[side] / w[side].sum()) for side in (right, ~right) if w[side].sum() > 0]
         threshold = sum(means) / len(means)
-    certain = entropy <= threshold
+    certain = entropy <= threshold + ROUNDING  # where all entropies are equal, so is the middle
     return float(w @ (right == certain) / w.sum())

@@ -1,0 +1,48 @@
+"""Small fitted calibrators of every method, and hostile logits, for several attacks."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+import rhocal
+from rhocal.calibrators import CALIBRATORS
+
+METHODS = tuple(CALIBRATORS)
+SPECIAL = (0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-320, 1e-300, 1e300, -1e300, 1e16, 2.0**-1074, 0.5, 3.0)
+
+
+@cache
+def fitted(method, n_classes, seed=0):
+    """A calibrator of a method, fitted on a few hundred samples; one class never occurs among many."""
+    rng = np.random.default_rng(seed)
+    n = 600 if method == "cascade" and seed else 120
+    truth = rng.normal(size=(n, n_classes)) * 1.5
+    p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    if n_classes > 4:
+        labels[labels == n_classes - 1] = 0
+    size = np.exp(0.4 * rng.normal(size=(n, 1)))
+    groups = {"groups": np.array(["a", "b", "c"])[rng.integers(3, size=n)]} if method == "multi-domain" else {}
+    return rhocal.calibrator(method).fit(truth * 2 * size, labels, **groups)
+
+
+def hostile_logits(rng, n_rows, n_classes, dtype=np.float64, largest=30.0):
+    """Logits of any size up to a power of 10, with ties, rows of one number, masks, and shifts of a row."""
+    size = 10.0 ** rng.uniform(-6, largest, size=(n_rows, 1)) if rng.random() < 0.5 else 10.0 ** rng.uniform(-2, 2)
+    z = rng.normal(size=(n_rows, n_classes)) * size
+    for row in z:
+        draw = rng.random()
+        if draw < 0.1:
+            row[:] = row[0]
+        elif draw < 0.25:
+            row[rng.integers(n_classes, size=2)] = row.max()
+        elif draw < 0.35:
+            row[rng.random(n_classes) < 0.5] = -rng.choice([1e4, 1e9, 1e30])
+        elif draw < 0.45:
+            row[:] = row + rng.choice([-1e3, 1e3, 1e6])
+        elif draw < 0.5:
+            row[:] = np.round(row)
+    limit = float(np.finfo(dtype).max) / 4
+    return np.clip(z, -limit, limit).astype(dtype)

@@ -1,0 +1,87 @@
+"""The same calibrator in NumPy, as a plain function, in torch and in onnxruntime, at extreme logits.
+
+Probabilities agree to 1e-6, and no backend decides otherwise: of a method that keeps decisions the class is the one of the
+logits, of others it is NumPy's unless two probabilities are equal to 1e-6.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from tests.attack import REFUSED, Counts, rounds
+from tests.attack._calibrators import METHODS, fitted, hostile_logits
+
+from rhocal.calibrators import CALIBRATORS
+
+TOLERANCE = 1e-6
+N_BATCHES = 20
+"""Batches of logits for a calibrator before the next one is taken."""
+
+EXPORTABLE = tuple(name for name in METHODS if CALIBRATORS[name].family.is_portable)
+
+
+def run(rng_seed, seconds, methods=EXPORTABLE):
+    """Attack until the seconds are over."""
+    counts = Counts()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for rng in rounds(rng_seed, seconds):
+            method, n_classes = str(rng.choice(methods)), int(rng.choice([2, 5]))
+            cal, backends = prepared(method, n_classes)
+            for _ in range(N_BATCHES):
+                dtype = np.float32 if rng.random() < 0.6 else np.float64
+                attack_batch(counts, cal, backends, hostile_logits(rng, 8, n_classes, dtype, largest=30))
+    return counts
+
+
+@cache
+def prepared(method, n_classes):
+    """A calibrator, and its backends."""
+    import onnxruntime
+    import torch
+
+    cal = fitted(method, n_classes)
+    function, parameters = cal.apply_fn()
+    module = cal.to_torch(output="probs")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cal.onnx"
+        cal.to_onnx(path)
+        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+
+    def in_torch(z):
+        with torch.no_grad():
+            return module(torch.from_numpy(z)).numpy()
+
+    def in_onnx(z):
+        return session.run(None, {session.get_inputs()[0].name: z})[0]
+
+    return cal, {"function": lambda z: np.asarray(function(parameters, z)), "torch": in_torch, "onnx": in_onnx}
+
+
+def attack_batch(counts, cal, backends, z):
+    """Compare every backend with NumPy."""
+    what = f"{cal.label}, {z.shape[1]} classes, {z.dtype}"
+    want = counts.attempt(f"{what}, numpy", lambda: cal.predict_proba(z))
+    if want is REFUSED or not counts.check_finite(f"{what}, numpy", want):
+        return
+    decided = cal.predict(z)
+    if cal.keeps_decision:
+        counts.check(f"{what}, numpy: decision", np.array_equal(decided, z.argmax(1)))
+    counts.check(f"{what}, numpy: decision is not the largest", np.array_equal(decided, want.argmax(1)))
+    top = np.sort(want, axis=1)
+    is_clear = top[:, -1] - top[:, -2] > TOLERANCE
+    for name, apply in backends.items():
+        if name == "onnx" and z.dtype != np.float32:
+            continue
+        got = counts.attempt(f"{what}, {name}", lambda apply=apply: apply(z))
+        if got is REFUSED or not counts.check_finite(f"{what}, {name}", got):
+            continue
+        difference = float(np.abs(got.astype(np.float64) - want).max())
+        row = z[np.abs(got.astype(np.float64) - want).max(1).argmax()]
+        counts.check(f"{what}, {name}: {difference:.1e} apart at {row.tolist()}", difference <= TOLERANCE)
+        is_same = got.argmax(1) == (z.argmax(1) if cal.keeps_decision else want.argmax(1))
+        counts.check(f"{what}, {name}: decision", (is_same | ~(is_clear | cal.keeps_decision)).all())
