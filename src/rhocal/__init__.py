@@ -23,6 +23,7 @@ PUBLIC = {
     "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
     "rhocal.calibrators.top_k": ("calibrate_top_k",),
     "rhocal.data.demo": ("demo_logits",),
+    "rhocal.data.formats.lm_eval": ("read_lm_eval",),
     "rhocal.data.streams": ("stream",),
     "rhocal.data.top_k": ("TopK",),
     "rhocal.evaluation.evaluate": ("evaluate",),

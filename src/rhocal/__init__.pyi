@@ -45,6 +45,7 @@ from rhocal.calibrators.scale.rho_norm import RhoNormScaling as RhoNormScaling
 from rhocal.calibrators.scale.temperature import TemperatureScaling as TemperatureScaling
 from rhocal.calibrators.top_k import calibrate_top_k as calibrate_top_k
 from rhocal.data.demo import demo_logits as demo_logits
+from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
 from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
 from rhocal.evaluation.evaluate import evaluate as evaluate
@@ -125,6 +126,7 @@ __all__ = [
     "profile_block",
     "profile_logits",
     "profile_top_k",
+    "read_lm_eval",
     "save_profile",
     "stream",
 ]

@@ -21,11 +21,14 @@ from rhocal.cli.options import (
     skipped,
 )
 from rhocal.cli.report import ReportOption, check_report, origin, write
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rhocal.calibrators import Calibrator
     from rhocal.calibrators.fitting import Fits
+    from rhocal.data.formats.base import StoredFile
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
 
@@ -82,6 +85,7 @@ def fit(
     if report is not None:
         check_report(report)
         execution.refuse({"--report": execution.streams(path)})
+    cal = for_options(cal, arrays.contents(path).file, option or [])
     source = execution.open(path, arrays, spec.spec(), "calibration", groups)
     with execution.cluster(), execution.progress("fitting", source) as blocks:
         fits = fit_source(cal, blocks)
@@ -99,6 +103,21 @@ def fit(
         test = execution.open(path, arrays, spec.spec(), "test", test_groups) if has_test else None
         _report(cal, method, data, test, path, report, quiet=as_json)
     _show(cal, method, output, counts, values, as_json=as_json)
+
+
+def for_options(cal: Calibrator, file: StoredFile, given: Sequence[str]) -> Calibrator:
+    """The calibrator for a file whose columns are options of questions: no map of single columns, unless it was stated."""
+    if not file.holds_options or any(text.startswith("exchangeable=") for text in given):
+        return cal
+    if hasattr(cal, "exchangeable"):
+        cal.set_params(exchangeable=True)
+    elif not cal.keeps_decision:
+        warn(
+            f"{cal.name} fits a map for each column, and the columns of {file.path} are options, which have no meaning of their "
+            "own; use auto or a method that scales",
+            SuspiciousInputWarning,
+        )
+    return cal
 
 
 def _read_counts(source: Source, fits: Fits) -> dict[str, Any]:

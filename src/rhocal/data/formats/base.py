@@ -229,6 +229,8 @@ class StoredFile:
     """The columns of a table that hold one class each, in the order of the logits."""
     unused: tuple[str, ...] = ()
     """Other columns of a table."""
+    holds_options: bool = False
+    """Whether columns are the options of questions, which have no meaning of their own."""
 
     def describe(self) -> list[str]:
         """The arrays with their shapes, for messages."""

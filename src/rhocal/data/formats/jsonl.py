@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.base import without_duplicates
+from rhocal.data.formats.lm_eval import is_lm_eval, lm_eval_file
 from rhocal.data.formats.tables import columns_of, table_file
 from rhocal.errors import FileError
 
@@ -38,12 +39,14 @@ def jsonl_file(path: Path, content: bytes, names: Names) -> StoredFile:
             raise FileError(f"{path}: line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise FileError(f"{path}: line {number} holds no object ({{…}}), but {type(row).__name__}")
-        if rows and row.keys() != rows[0].keys():
+        if rows and row.keys() != rows[0].keys() and not is_lm_eval(rows[0]):
             differing = sorted(row.keys() ^ rows[0].keys())
             raise FileError(f"{path}: line {number} has other keys than line 1: {', '.join(differing)}")
         rows.append(row)
     if not rows:
         raise FileError(f"{path}: has no line with an object")
+    if is_lm_eval(rows[0]):
+        return lm_eval_file(path, rows)
     return table_file(path, {name: _values([row[name] for row in rows]) for name in rows[0]}, names)
 
 
