@@ -113,8 +113,8 @@ def for_options(cal: Calibrator, file: StoredFile, given: Sequence[str]) -> Cali
         cal.set_params(exchangeable=True)
     elif not cal.keeps_decision:
         warn(
-            f"{cal.name} fits a map for each column, and the columns of {file.path} are options, which have no meaning of their "
-            "own; use auto or a method that scales",
+            f"{cal.name} fits a map for each column, and the columns of {file.path} are options, which have no meaning of "
+            "their own; use auto or a method that scales",
             SuspiciousInputWarning,
         )
     return cal

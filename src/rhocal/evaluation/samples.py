@@ -151,9 +151,9 @@ def score_block(data: Predictions, calibrators: Mapping[str, Calibrator | None],
         return np.stack([_numbers(view) for view in views]), [_plain(view.take(chosen)) for view in views]
 
     parts = data.over_row_blocks(work, SLICE_ENTRIES)
-    joined = [type(data).concat([views[k] for _, views in parts]) for k in range(len(calibrators))]
+    all_parts = [type(data).concat([views[k] for _, views in parts]) for k in range(len(calibrators))]
     return BlockNumbers(
-        data.n_classes, np.concatenate([numbers for numbers, _ in parts], axis=2), joined, kept, keys[kept]
+        data.n_classes, np.concatenate([numbers for numbers, _ in parts], axis=2), all_parts, kept, keys[kept]
     )
 
 

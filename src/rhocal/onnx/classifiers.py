@@ -129,11 +129,13 @@ def _name_classes(builder: Builder, index: Node, label: Label) -> None:
     else:
         tensor = numpy_helper.from_array(values, names)
     builder.initializers.append(tensor)
-    named = target if element != TensorProto.INT32 else f"{target}_wide"
-    builder.nodes.append(helper.make_node("Gather", [names, index.name], [named], name=f"{builder.prefix}label_node"))
-    if named != target:
+    label_values = target if element != TensorProto.INT32 else f"{target}_wide"
+    builder.nodes.append(
+        helper.make_node("Gather", [names, index.name], [label_values], name=f"{builder.prefix}label_node")
+    )
+    if label_values != target:
         builder.nodes.append(
-            helper.make_node("Cast", [named], [target], name=f"{builder.prefix}label_cast", to=TensorProto.INT32)
+            helper.make_node("Cast", [label_values], [target], name=f"{builder.prefix}label_cast", to=TensorProto.INT32)
         )
     # Converters write lengths that are not true ([1] for a batch): only the number of axes is kept.
     for dim in label.value.type.tensor_type.shape.dim:

@@ -15,7 +15,7 @@ from rhocal.data.formats.base import StoredFile
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -26,7 +26,10 @@ NO_OPTION = -1e9
 KEYS = {"doc_id", "arguments", "target"}
 """Keys that every line of such a file has, besides ``filtered_resps`` or ``resps``."""
 
-NORMALIZED = {"logits_per_character": len, "logits_per_byte": lambda text: len(text.encode())}
+NORMALIZED: dict[str, Callable[[str], int]] = {
+    "logits_per_character": len,
+    "logits_per_byte": lambda text: len(text.encode()),
+}
 """Arrays of log-likelihoods divided by the length of the option; ``acc_norm`` counts characters."""
 
 SUBJECTS = ("subject", "category", "subtask", "task")
@@ -62,7 +65,7 @@ def lm_eval_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> StoredFile:
             ]
             arrays[name] = filled(divided)
     arrays["doc_id"] = np.array([str(row["doc_id"]) for row in rows])
-    docs = [row.get("doc") if isinstance(row.get("doc"), dict) else {} for row in rows]
+    docs: list[dict[str, Any]] = [row["doc"] if isinstance(row.get("doc"), dict) else {} for row in rows]
     subject = next((key for key in SUBJECTS if all(doc.get(key) for doc in docs)), None)
     if subject is not None:
         arrays["subject"] = np.array([str(doc[subject]) for doc in docs])
