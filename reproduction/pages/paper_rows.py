@@ -13,6 +13,7 @@ import argparse
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rhocal_paper as paper
 from rhocal.data.files import read
@@ -23,6 +24,9 @@ from rhocal.reporting import plots
 from rhocal_paper import figure2, figure3, figure4
 from rhocal_paper.measure import draws, measure, old_rows, tasks
 
+if TYPE_CHECKING:
+    from rhocal_paper.grid import Grid
+
 HERE = Path(__file__).parent
 ROWS = HERE / "rows"
 OWN = [HERE.parents[1] / "src" / "rhocal" / "data" / "shipped", HERE / "runs"]
@@ -31,16 +35,22 @@ SHIPPED = ["cifar10-resnet18-w16-wd1e-4", "flowers102_64px-resnet18-w16-wd1e-4"]
 STAND_IN = "cifar100_resnet56"
 """Of the public networks nearest to the paper's ResNet35 on CIFAR-100."""
 
+CIFAR100 = [
+    STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", "cifar100_mobilenetv2_x1_0", "cifar100_repvgg_a2",
+    "cifar100_resnet20", "cifar100_shufflenetv2_x2_0", "cifar100_vgglike_playground",
+]  # fmt: skip
+"""Every public network on CIFAR-100."""
+
 NETWORKS: dict[int, list[str]] = {
     1: [
-        STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", "cifar10_resnet56", "svhn_disiji_logp",
-        "flowers102_effnetlite0_lin", *SHIPPED, "cifar10-vgg16-w8-wd0", "cifar10-vgg16-w8-wd1e-4",
-        "fashion-mnist-resnet18-w8-wd0",
+        *CIFAR100, "cifar10_resnet56", "svhn_disiji_logp", "flowers102_effnetlite0_lin", *SHIPPED,
+        "cifar10-vgg16-w8-wd0", "cifar10-vgg16-w8-wd1e-4", "fashion-mnist-resnet18-w8-wd0",
     ],
     2: [STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", *SHIPPED],
     3: [STAND_IN, "cifar10_resnet56", *SHIPPED],
     4: [STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", *SHIPPED],
     5: [STAND_IN, "cifar10_resnet56", "flowers102_effnetlite0_lin", *SHIPPED],
+    paper.OPEN_CHOICES.table: CIFAR100,
 }  # fmt: skip
 """For each table the networks to measure it on: the paper's own, one for each of its datasets, and ours."""
 
@@ -56,12 +66,22 @@ def here(folders: list[Path]) -> dict[str, Path]:
     return found
 
 
+def grids() -> dict[int, Grid]:
+    """The tables, and what the paper leaves open."""
+    return {**paper.GRIDS, paper.OPEN_CHOICES.table: paper.OPEN_CHOICES}
+
+
+def rows_file(number: int) -> Path:
+    """Where the rows of a grid are."""
+    return ROWS / (f"table{number}.csv" if number in paper.GRIDS else "open_choices.csv")
+
+
 def table(number: int, known: dict[str, Path], n_seeds: int, n_jobs: int) -> None:
-    grid, output = paper.GRIDS[number], ROWS / f"table{number}.csv"
+    grid, output = grids()[number], rows_file(number)
     paths = [known[name] for name in NETWORKS[number] if name in known]
     before = old_rows(output)
     left = sum(len(task.methods) for task in tasks(grid, paths, n_seeds, before))
-    print(f"table {number}: {len(paths)} of {len(NETWORKS[number])} networks here, {left} fits left", flush=True)
+    print(f"{output.stem}: {len(paths)} of {len(NETWORKS[number])} networks here, {left} fits left", flush=True)
     start, last = time.perf_counter(), [""]
 
     def step(row: Row) -> None:

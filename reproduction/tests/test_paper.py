@@ -84,7 +84,9 @@ def test_every_claim_has_a_verdict():
             (line,) = [
                 line for line in text.splitlines() if f"[Table {grid.table}]" in line and f"| {claim.text} |" in line
             ]
-            assert re.search(r"\*\*(reproduced|reproduced in direction|not reproduced)\*\*", line), line
+            assert re.search(r"\*\*(reproduced|reproduced in direction|tie|cannot be told|not reproduced)\*\*", line), (
+                line
+            )
             assert line.strip(" |").split("|")[-1].strip(), "why"
     for number in (2, 3, 4):
         assert f"[Figure {number}]" in text
@@ -118,8 +120,8 @@ def test_networks_stand_beside_their_own_or_for_one_of_their_dataset():
     def beside(name, table, **options):
         return paper.Network(name, *paper.networks.named(name), **options).beside(table)
 
-    assert beside("cifar100_vgg16", 1) == (("CIFAR-100", "VGG16"), True)
-    assert beside("cifar100_vgg16", 1, full=False) == (("CIFAR-100", "VGG16"), False)
+    assert beside("cifar100_vgg16", 1, follows_recipe=True) == (("CIFAR-100", "VGG16"), True)
+    assert beside("cifar100_vgg16", 1) == (("CIFAR-100", "VGG16"), False)  # a file without a card
     assert beside("cifar100_resnet56", 1) == (("CIFAR-100", "ResNet18"), False)
     assert beside("cifar100_resnet56", 3) == (("CIFAR-100", "ResNet35"), False)
     assert beside("cifar10_resnet18", 1) == (("CIFAR-10", "ResNet35"), False)
@@ -131,22 +133,27 @@ CARD = {
     "data": "CIFAR-10",
     "model_name": "resnet34",
     "model_width": 64,
-    "weight_decay": 0.0,
-    "loss": "focal",
+    "weight_decay": 1e-4,
+    "loss": "cross-entropy",
     "mixup": 0,
+    "epochs": 200,
 }
 
 
 def test_cards_of_runs_say_the_network(tmp_path):
-    for seed, width in ((0, 64), (1, 64), (0, 16)):
-        folder = tmp_path / f"run-{seed}-{width}"
+    changes = {"run-0-64": {}, "run-1-64": {"seed": 1}, "run-0-16": {"model_width": 16}}
+    changes |= {"run-focal": {"loss": "focal"}, "run-short": {"epochs": 1}, "run-decay": {"weight_decay": 0.0}}
+    for name, change in changes.items():
+        folder = tmp_path / name
         folder.mkdir()
-        (folder / "run.json").write_text(json.dumps(CARD | {"seed": seed, "model_width": width}), encoding="utf-8")
+        (folder / "run.json").write_text(json.dumps(CARD | change), encoding="utf-8")
         (folder / "logits.npz").touch()
-    thin, first, second = (paper.network_of(path) for path in paper.logits_files([tmp_path]))
+    thin, first, second, *others = (paper.network_of(path) for path in paper.logits_files([tmp_path]))
     assert first == second  # seeds are pooled
-    assert first == paper.Network("CIFAR-10, ResNet35, width 64, weight decay 0, focal", "CIFAR-10", "ResNet35")
-    assert not thin.full
+    label = "CIFAR-10, ResNet35, width 64, weight decay 0.0001"
+    assert first == paper.Network(label, "CIFAR-10", "ResNet35", follows_recipe=True)
+    assert not any(network.follows_recipe for network in (thin, *others))  # each differs in one thing
+    assert len(others) == 3
     assert ("CIFAR-10", "ResNet35") in paper.missing(1, [thin])
     assert ("CIFAR-10", "ResNet35") not in paper.missing(1, [thin, first])
     assert network_name(tmp_path / "run-0-64" / "logits.npz") == "run-0-64"
@@ -179,7 +186,7 @@ def lines_of(**ece):
     rows = [
         row("net", f"seed {k}", m, ece=v + k * 0.002, adaptive_ece=v, mce=v) for m, v in values.items() for k in (0, 1)
     ]
-    return rows, {"net": paper.Network("net", "CIFAR-100", "ResNet18")}
+    return rows, {"net": paper.Network("net", "CIFAR-100", "ResNet18", follows_recipe=True)}
 
 
 def test_ours_beside_the_published():
@@ -196,7 +203,8 @@ def test_ours_beside_the_published():
     ("values", "verdict", "on_mce"),
     [
         ({}, "reproduced", "not reproduced"),
-        ({"vector": 0.01}, "reproduced in direction", "reproduced"),
+        ({"vector": 0.01}, "not reproduced", "reproduced"),
+        ({"vector": 0.0502}, "tie", "not reproduced"),
         ({"temperature": 0.01}, "not reproduced", "reproduced"),
         ({"identity": 0.01}, "not reproduced", "reproduced"),
         ({"temperature": math.nan}, "no verdict", "no verdict"),
@@ -204,22 +212,41 @@ def test_ours_beside_the_published():
 )
 def test_verdicts_of_table_1(values, verdict, on_mce):
     found = [line["verdict"] for line in paper.verdicts(paper.GRIDS[1], *lines_of(**values))]
-    assert [found[k] for k in (0, 1, 4)] == [verdict, verdict, on_mce]
+    assert [found[k] for k in (0, 1, 9)] == [verdict, verdict, on_mce]
 
 
 def means(**values):
     return Means({(name, ECE): np.array(ece) for name, ece in values.items()})
 
 
-def test_below_needs_more_than_the_spread_of_the_difference():
-    found = means(a=[0.01, 0.02, 0.03], b=[0.02, 0.03, 0.04], c=[0.03, 0.02, 0.031], d=[0.5, math.nan, 0.5])
+def test_below_is_read_from_an_interval_and_a_margin():
+    found = means(
+        a=[0.01, 0.02, 0.03], b=[0.02, 0.03, 0.04], c=[0.03, 0.02, 0.031], d=[0.5, math.nan, 0.5],
+        e=[0.0105, 0.0205, 0.0305], f=[0.0104, 0.03, 0.0204],
+    )  # fmt: skip
     assert found.below("a", "b") is Level.CLEAR  # 0.01 on every split
     assert found.below("b", "a") is Level.NOT
     assert found.below("a", "c") is Level.MEAN  # lower by 0.007, which differs by 0.011 from split to split
-    assert [level.verdict for level in (Level.CLEAR, Level.MEAN, Level.NOT)] == [
-        "reproduced", "reproduced in direction", "not reproduced",
+    assert found.below("c", "a") is Level.UNKNOWN  # the same the other way round
+    assert found.below("a", "e") is found.below("e", "a") is Level.TIE  # by 0.0005 on every split
+    assert found.below("a", "f") is Level.UNKNOWN  # by 0.0001 on the mean, and by 0.01 either way
+    assert means(a=[0.01], b=[0.02]).below("a", "b") is Level.UNKNOWN  # one split shows no spread
+    assert [level.verdict for level in sorted(Level)] == [
+        "not reproduced", "cannot be told", "tie", "reproduced in direction", "reproduced",
     ]  # fmt: skip
-    for missing in ("d", "e"):
+
+
+def test_the_interval_of_a_difference_by_hand():
+    """Three overlapping cuts: t(2, .975) = 4.3027 times the root of (1/3 + n_test/n_calibration) times the variance."""
+    found = Means({("a", ECE): np.array([0.0, 0.001, 0.002]), ("b", ECE): np.zeros(3)}, test_ratio=2.0)
+    gap, half = found.gap("a", "b")
+    assert gap == pytest.approx(0.001)
+    assert half == pytest.approx(4.302653 * math.sqrt((1 / 3 + 2) * 1e-6), rel=1e-6)
+
+
+def test_missing_results_are_no_verdict():
+    found = means(a=[0.01, 0.02, 0.03], d=[0.5, math.nan, 0.5])
+    for missing in ("d", "none"):
         with pytest.raises(LookupError):
             found.below("a", missing)
 
@@ -308,6 +335,19 @@ def test_a_claim_is_what_more_than_half_agree_on():
     assert of("reproduced", "not reproduced") == "not reproduced"
     assert of("reproduced", "reproduced in direction", "not reproduced", "no verdict") == "reproduced in direction"
     assert of("no verdict") == "no verdict"
+    assert of("tie", "tie", "not reproduced") == "tie"
+
+
+def test_networks_are_the_sample_where_methods_are_compared():
+    def of(*gaps):
+        return overall([{"verdict": "cannot be told", "difference": str(gap)} for gap in gaps])
+
+    verdict, told = of(-0.010, -0.012, -0.008)  # mean −.01, sd .002: t(2, .975) · .002 / √3 = .00497
+    assert verdict == "reproduced"
+    assert told.endswith("over networks -0.0100, 95% interval -0.0150 to -0.0050")
+    assert of(-0.03, 0.01, 0.005)[0] == "reproduced in direction"
+    assert of(0.0, 0.0002, -0.0001)[0] == "tie"
+    assert of(0.01, 0.012, 0.011)[0] == "not reproduced"
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -374,7 +414,7 @@ def test_table_from_the_command_line(tmp_path):
     rows = tmp_path / "rows.csv"
     order = ("table2", "--logits", tmp_path, "--seeds", 2, "-o", rows)
     text = run_paper(*order).stdout
-    assert "cifar100_resnet50 as CIFAR-100, ResNet50" in text
+    assert "cifar100_resnet50 in place of CIFAR-100, ResNet50" in text
     assert "[0.048]" in text  # published, temperature scaling
     assert "other" not in text
     assert "cifar10_resnet18" not in text  # the table has no CIFAR-10
@@ -385,7 +425,7 @@ def test_table_from_the_command_line(tmp_path):
     document = json.loads(run_paper(*order, "--resume", "--json").stdout)
     assert rows.read_bytes() == before
     assert {line["verdict"] for line in document["verdicts"]} <= {
-        "reproduced", "reproduced in direction", "not reproduced",
+        "reproduced", "reproduced in direction", "tie", "cannot be told", "not reproduced",
     }  # fmt: skip
     assert document["missing"][0]["model"] == "ResNet35"
     named = run_paper(*order[:3], "--seeds", 1, "--networks", "other").stdout
@@ -434,11 +474,8 @@ def test_figure_2(tmp_path):
         "amplitude grows without weight decay: reproduced (from 1.000 to 2.500; rank correlation with the epoch 1.00)"
         in text
     )
-    assert (
-        "weight decay holds the amplitude down: reproduced (ends at 1.200 with weight decay 0.0005, 2.500 without)"
-        in text
-    )
-    assert text.count("amplitude and confidence are positively correlated: reproduced") == 2
+    assert "weight decay holds the amplitude down: reproduced in direction (ends at 1.200" in text
+    assert text.count("amplitude and confidence of samples are positively correlated: reproduced") == 2
     assert len((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()) == 1 + 8
     assert (
         "no finished runs" in run_paper("figure2", "--runs", tmp_path / "with", "-o", tmp_path / "f.svg", code=2).stderr

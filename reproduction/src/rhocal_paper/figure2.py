@@ -14,7 +14,7 @@ from rhocal.metrics.spread import amplitudes as per_sample
 from rhocal.numerics.special import top_probability
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import new_axes_grid
-from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED
+from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED, UNKNOWN
 from rhocal_paper.networks import MODELS, card_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from rhocal.numerics.special import Vector
     from rhocal.reporting.curves import Amplitudes
+
+RUNS = "runs that end with a larger amplitude are more confident"
+ONE_SEED = 0.01
+"""Differences of mean confidence between two runs up to this size may be those of two seeds."""
 
 STEADY = 0.8
 """Rank correlation of epoch and amplitude from which on growth is called steady."""
@@ -90,7 +94,7 @@ def rows(found: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def verdicts(found: Sequence[Run]) -> list[dict[str, str]]:
-    """What becomes of the three claims of the figure, on every run or pair of runs."""
+    """What becomes of the claims of the figure, on every run or pair of runs."""
     lines = []
     for run in found:
         size, epoch = run.curve.mean, run.curve.epoch
@@ -103,15 +107,30 @@ def verdicts(found: Sequence[Run]) -> list[dict[str, str]]:
         told = f"rank correlation {run.correlation:.2f} over test samples"
         verdict = REPRODUCED if run.correlation > 0 else NOT
         network = f"{run.network}, weight decay {run.weight_decay:g}"
-        lines.append(line(network, "amplitude and confidence are positively correlated", verdict, told))
+        lines.append(line(network, "amplitude and confidence of samples are positively correlated", verdict, told))
         for other in found:
             if other.network == run.network and run.weight_decay > 0 == other.weight_decay:
-                verdict = REPRODUCED if size[-1] < other.curve.mean[-1] else NOT
+                verdict = IN_DIRECTION if size[-1] < other.curve.mean[-1] else NOT  # one seed is no reproduction
                 told = (
-                    f"ends at {size[-1]:.3f} with weight decay {run.weight_decay:g}, {other.curve.mean[-1]:.3f} without"
+                    f"ends at {size[-1]:.3f} with weight decay {run.weight_decay:g}, {other.curve.mean[-1]:.3f} without; "
+                    "one seed each"
                 )
                 lines.append(line(run.network, "weight decay holds the amplitude down", verdict, told))
+                lines.append(line(run.network, RUNS, *between_runs(run, other)))
     return lines
+
+
+def between_runs(decayed: Run, plain: Run) -> tuple[str, str]:
+    """The caption's claim is about whole runs: that of the larger final amplitude is the more confident."""
+    one, other = sorted((decayed, plain), key=lambda run: run.curve.mean[-1])
+    gap = float(other.curve.confidence[-1] - one.curve.confidence[-1])
+    told = (
+        f"final amplitude {one.curve.mean[-1]:.3f} and {other.curve.mean[-1]:.3f}, mean confidence "
+        f"{one.curve.confidence[-1]:.4f} and {other.curve.confidence[-1]:.4f}; one seed each"
+    )
+    if abs(gap) <= ONE_SEED:
+        return UNKNOWN, told
+    return (IN_DIRECTION if gap > 0 else NOT), told
 
 
 def line(network: str, claim: str, verdict: str, reason: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from rhocal_paper.published import published
 
@@ -18,15 +19,31 @@ if TYPE_CHECKING:
     from rhocal.evaluation.rows import Row
     from rhocal_paper.networks import Network
 
-REPRODUCED, IN_DIRECTION, NOT = "reproduced", "reproduced in direction", "not reproduced"
+REPRODUCED, IN_DIRECTION, TIE, UNKNOWN, NOT = (
+    "reproduced", "reproduced in direction", "tie", "cannot be told", "not reproduced",
+)  # fmt: skip
 NONE = "no verdict"
+
+MARGIN = 0.001
+"""Differences of ECE and AdaECE up to this size are ties: less than a tenth of the floor of most networks here."""
+
+LEVEL = 0.95
+"""Of the intervals that verdicts are read from."""
+
+RULE = f"""\
+A claim that one method is below another is judged by the {LEVEL:.0%} interval of their mean difference over random cuts. Cuts
+overlap, so the variance is that of Nadeau and Bengio (2003): (1/k + n_test/n_calibration) times the variance over k cuts.
+*Reproduced*: the whole interval is below −{MARGIN:g}. *In direction*: the mean is, and part of the interval is not. *Tie*: the
+whole interval is within ±{MARGIN:g}. *Not*: the whole interval is above −{MARGIN:g}. *Cannot be told*: anything else, and every
+comparison on one cut. Over several networks the interval is that of the mean difference over them. Claims of another form
+state their own rule, and their verdict is that of more than half of the networks."""
 
 ECE, ADA, MCE, KL = "ECE", "AdaECE", "MCE", "KL"
 COLUMNS = {"ece": ECE, "adaptive_ece": ADA, "mce": MCE, "kl_to_base": KL}
 """Our columns of the paper's metrics: 10 bins; KL(g‖s) as a mean over samples and classes."""
 
-Finding = tuple[str, str]
-"""A verdict and its reason."""
+Finding = tuple[str, str] | tuple[str, str, float]
+"""A verdict, its reason, and where one method is claimed to be below another the mean difference."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,15 @@ class Claim:
         except LookupError as error:
             return NONE, f"{error.args[0]} has no result"
 
+    @staticmethod
+    def below(one: str, other: str, m: Means, metric: str = ECE, *beside: str) -> Finding:
+        """The finding on a claim that one method is below another."""
+        return (
+            m.below(one, other, metric).verdict,
+            m.told(one, other, *beside, metric=metric),
+            m.gap(one, other, metric)[0],
+        )
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -66,18 +92,29 @@ class Grid:
 
 
 class Level(IntEnum):
-    """Whether one mean is below another."""
+    """Whether one mean is below another, by more than the margin (``RULE``)."""
 
     NOT = 0
-    MEAN = 1
-    """By no more than the standard deviation of the difference over splits."""
-    CLEAR = 2
-    """By more than that; or there is only one split."""
+    UNKNOWN = 1
+    TIE = 2
+    MEAN = 3
+    CLEAR = 4
 
     @property
     def verdict(self) -> str:
         """The verdict on a claim that it is below."""
-        return (NOT, IN_DIRECTION, REPRODUCED)[self]
+        return (NOT, UNKNOWN, TIE, IN_DIRECTION, REPRODUCED)[self]
+
+
+def level_of(gap: float, half: float) -> Level:
+    """What an interval says, by ``RULE``; ``half`` is half its length."""
+    if math.isnan(half):
+        return Level.UNKNOWN
+    if gap + half < -MARGIN:
+        return Level.CLEAR
+    if gap - half >= -MARGIN:
+        return Level.TIE if gap + half <= MARGIN else Level.NOT
+    return Level.MEAN if gap < -MARGIN else Level.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -85,6 +122,8 @@ class Means:
     """What was measured on one network: (method, metric) → values over splits."""
 
     values: Mapping[tuple[str, str], Any]
+    test_ratio: float = 1.0
+    """Test samples for each calibration sample of a split."""
 
     def __call__(self, method: str, metric: str = ECE) -> float:
         """The mean over splits."""
@@ -94,22 +133,30 @@ class Means:
         return float(np.mean(values))
 
     def gap(self, one: str, other: str, metric: str = ECE) -> tuple[float, float]:
-        """Mean of the difference on the same splits, and its standard deviation."""
+        """Mean of the difference on the same splits, and half the length of its interval (NaN with one split)."""
         self(one, metric), self(other, metric)
+        if len(self.values[one, metric]) != len(self.values[other, metric]):  # a run was interrupted
+            raise LookupError(min(one, other, key=lambda name: len(self.values[name, metric])))
         difference = np.subtract(self.values[one, metric], self.values[other, metric])
-        return float(difference.mean()), float(difference.std(ddof=1)) if len(difference) > 1 else math.nan
+        return float(difference.mean()), half_interval(difference, self.test_ratio)
 
     def below(self, one: str, other: str, metric: str = ECE) -> Level:
-        """How one compares with another on the same splits."""
-        gap, sd = self.gap(one, other, metric)
-        if not gap < 0:
-            return Level.NOT
-        return Level.MEAN if -gap <= sd else Level.CLEAR
+        """How one compares with another on the same splits; see ``RULE``."""
+        gap, half = self.gap(one, other, metric)
+        return level_of(gap, half)
 
     def told(self, *methods: str, metric: str = ECE) -> str:
         """Some means in words; those without a result are left out."""
         known = [name for name in dict.fromkeys(methods) if (name, metric) in self.values]
         return f"{metric}: " + ", ".join(f"{name} {self(name, metric):.4f}" for name in known)
+
+
+def half_interval(differences: Any, overlap: float = 0.0) -> float:
+    """Half the length of the interval of a mean; ``overlap`` is that of the variance of overlapping cuts. NaN for one value."""
+    k = len(differences)
+    if k < 2:
+        return math.nan
+    return float(stdtrit(k - 1, (1 + LEVEL) / 2) * math.sqrt((1 / k + overlap) * np.var(differences, ddof=1)))
 
 
 def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> Means:
@@ -122,7 +169,8 @@ def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> Means:
             (method, title): np.array([row.values.get(column, math.nan) for row in ordered if row.method == method])
             for method in methods
             for column, title in [*columns, ("accuracy", "accuracy")]
-        }
+        },
+        test_ratio=ordered[0].n_test / max(ordered[0].n_calibration, 1) if ordered else 1.0,
     )
 
 
@@ -171,22 +219,41 @@ def verdicts(grid: Grid, rows: Sequence[Row], networks: Mapping[str, Network]) -
     for label, mine in by_label(rows, networks).items():
         means = means_of(mine, grid.metrics)
         for claim in grid.claims:
-            verdict, reason = claim.on(means)
-            found.append({"network": label, "claim": claim.text, "verdict": verdict, "reason": reason})
+            verdict, reason, *gap = claim.on(means)
+            difference = f"{gap[0]:.6g}" if gap else ""
+            found.append(
+                {"network": label, "claim": claim.text, "verdict": verdict, "reason": reason, "difference": difference}
+            )
     return found
 
 
-def overall(verdicts: Sequence[Mapping[str, str]]) -> Finding:
-    """The verdict on a claim from those on several networks: what more than half of them agree on.
+def overall(verdicts: Sequence[Mapping[str, str]]) -> tuple[str, str]:
+    """The verdict on a claim from those on several networks.
+
+    Where one method is claimed to be below another, networks are the sample: the interval of the mean difference over them,
+    by ``RULE``. Else what more than half of them agree on.
 
     >>> overall([{"verdict": "reproduced"}, {"verdict": "reproduced in direction"}, {"verdict": "not reproduced"}])
     ('reproduced in direction', '1 reproduced, 1 in direction, 1 not, of 3')
     """
     counted = [found["verdict"] for found in verdicts if found["verdict"] != NONE]
-    n, full, some = len(counted), counted.count(REPRODUCED), counted.count(IN_DIRECTION)
-    told = f"{full} reproduced, {some} in direction, {n - full - some} not, of {n}"
+    n = len(counted)
     if not n:
         return NONE, "nothing was measured"
+    words = {REPRODUCED: "reproduced", IN_DIRECTION: "in direction", TIE: "ties", UNKNOWN: "cannot be told", NOT: "not"}
+    told = ", ".join(f"{counted.count(verdict)} {word}" for verdict, word in words.items() if verdict in counted)
+    told = f"{told}, of {n}"
+    gaps = [float(found["difference"]) for found in verdicts if found.get("difference")]
+    if len(gaps) > 2:
+        gap, half = float(np.mean(gaps)), half_interval(gaps)
+        told += f"; over networks {gap:+.4f}, {LEVEL:.0%} interval {gap - half:+.4f} to {gap + half:+.4f}"
+        return level_of(gap, half).verdict, told
+    full, some = counted.count(REPRODUCED), counted.count(IN_DIRECTION)
     if 2 * full > n:
-        return REPRODUCED, told
-    return (IN_DIRECTION if 2 * (full + some) > n else NOT), told
+        overall_verdict = REPRODUCED
+    elif 2 * (full + some) > n:
+        overall_verdict = IN_DIRECTION
+    else:  # no majority for the claim: what the others agree on, if they do
+        rest = [verdict for verdict in (TIE, NOT, UNKNOWN) if 2 * counted.count(verdict) > n]
+        overall_verdict = rest[0] if rest else (UNKNOWN if counted.count(UNKNOWN) >= counted.count(NOT) else NOT)
+    return overall_verdict, told

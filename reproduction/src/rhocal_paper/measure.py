@@ -13,7 +13,7 @@ from rhocal.data.spec import InputSpec
 from rhocal.evaluation.compare import compare, network_name, random_split, run
 from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics.spread import divergences
-from rhocal_paper import GRIDS
+from rhocal_paper import GRIDS, OPEN_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ class PaperTask:
         """Fit and measure."""
         split = draws(read(self.path), self.seed + 1)[self.seed]
         raw = split.test.predictions.logits
-        entries = GRIDS[self.table].entries
+        entries = {**GRIDS, OPEN_CHOICES.table: OPEN_CHOICES}[self.table].entries
         for name in self.methods:
             cals = {name: entries[name].make(self.seed)}
             for row in compare(network_name(self.path), [(split, cals)]):

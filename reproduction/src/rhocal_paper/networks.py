@@ -28,8 +28,8 @@ MODELS = {
     "resnet50": "ResNet50",
     "vgg16": "VGG16",
 }
-WIDTH = 64
-"""Channels of the first stage of the paper's networks; thin ones are shown beside, but do not take their place."""
+RECIPE = {"model_width": 64, "loss": "cross-entropy", "mixup": 0, "epochs": 200, "weight_decay": 1e-4}
+"""What the card of a run must say to be a network of the paper; all others are stand-ins, and files without a card too."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Network:
     """In the paper's words; None if the paper does not have it."""
     model: str | None = None
     """In the paper's words; None if the paper does not have it."""
-    full: bool = True
-    """Whether it is as wide as the paper's."""
+    follows_recipe: bool = False
+    """Whether its card says that it was trained as the paper's."""
 
     def beside(self, table: int) -> tuple[Cell | None, bool]:
         """The published network of a table that it is shown beside, and whether it is that one or a stand-in.
 
-        A network stands in for one of its dataset: that of the same name if there is one (it is thin), else the first.
+        A network stands in for one of its dataset: that of the same name if there is one, else the first.
         """
         same = [cell for cell in cells(table) if cell[0] == self.dataset]
         if not same:
             return None, False
         named = [cell for cell in same if cell[1] == self.model]
-        return (named or same)[0], bool(named) and self.full
+        return (named or same)[0], bool(named) and self.follows_recipe
 
 
 def logits_files(folders: Iterable[Path]) -> list[Path]:
@@ -82,7 +82,8 @@ def network_of(path: Path) -> Network:
             parts.append(str(run["loss"]))
         if run["mixup"]:
             parts.append(f"mixup {run['mixup']:g}")
-        return Network(", ".join(parts), *named(f"{data} {model}"), width == WIDTH)
+        follows = all(run.get(key) == value for key, value in RECIPE.items())
+        return Network(", ".join(parts), *named(f"{data} {model}"), follows)
     return Network(path.stem, *named(path.stem))
 
 

@@ -32,7 +32,7 @@ def rho_norm(_seed: int, objective: str) -> Calibrator:
 def better(m: Means, one: str, other: str) -> Finding:
     """Whether one is below another in both metrics."""
     level = min(m.below(one, other, metric) for metric in (ECE, ADA))
-    return level.verdict, f"{m.told(other, one)}; {m.told(other, one, metric=ADA)}"
+    return level.verdict, f"{m.told(other, one)}; {m.told(other, one, metric=ADA)}", m.gap(one, other)[0]
 
 
 def entries() -> dict[str, Entry]:

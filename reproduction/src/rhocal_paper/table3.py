@@ -78,7 +78,11 @@ def helps_nll(way: str) -> Claim:
 
     def judge(m: Means) -> Finding:
         one, other = f"{way}: nll+kl", f"{way}: nll"
-        return min(m.below(one, other, metric) for metric in (ECE, ADA)).verdict, m.told(other, one)
+        return (
+            min(m.below(one, other, metric) for metric in (ECE, ADA)).verdict,
+            m.told(other, one),
+            m.gap(one, other)[0],
+        )
 
     return Claim(f"NLL + KL is better than NLL ({SPOKEN[way]})", judge)
 

@@ -42,7 +42,7 @@ def before_temperature(suffix: str) -> Claim:
 
     def judge(m: Means) -> Finding:
         best = name_of(best_of(m, suffix)) + suffix
-        return m.below(best, "temperature").verdict, m.told(best, "temperature", "uncalibrated")
+        return Claim.below(best, "temperature", m, ECE, "uncalibrated")
 
     return Claim(f"the best ρ has a lower ECE than temperature scaling{spoken(suffix)}", judge)
 
@@ -64,8 +64,8 @@ def searching_pays(suffix: str) -> Claim:
 
     def judge(m: Means) -> Finding:
         best = best_of(m, suffix)
-        gap, sd = m.gap(name_of(2) + suffix, name_of(best) + suffix)
-        told = f"the best is ρ = {best:g}; ρ = 2 is {gap:.4f} above (sd over splits {sd:.4f})"
+        gap, half = m.gap(name_of(2) + suffix, name_of(best) + suffix)
+        told = f"the best is ρ = {best:g}; ρ = 2 is {gap:.4f} ± {half:.4f} above"
         return m.below(name_of(best) + suffix, name_of(2) + suffix).verdict, told
 
     return Claim(f"ρ = 2 is not the best: searching ρ pays{spoken(suffix)}", judge)

@@ -53,6 +53,8 @@ def interior(variant: str, spoken: str) -> Claim:
         values = {alpha: m(name_of(alpha, variant)) for alpha in ALPHAS}
         best = min(values, key=lambda alpha: values[alpha])
         told = "ECE: " + ", ".join(f"α = {alpha:g} {value:.4f}" for alpha, value in values.items())
+        if best in {ALPHAS[0], ALPHAS[-1]}:
+            return NOT, told
         ends = (name_of(alpha, variant) for alpha in (ALPHAS[0], ALPHAS[-1]))
         return min(m.below(name_of(best, variant), end) for end in ends).verdict, told
 

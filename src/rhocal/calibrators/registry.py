@@ -61,7 +61,8 @@ PAPER: dict[str, Any] = {
     "n_bins": 10,
     "random_state": 0,
 }
-"""ρ-Norm scaling as the paper fits it: Algorithm 1 with SCE + KL, α = 1, ρ by ECE on the calibration set."""
+"""The preset of the paper: Algorithm 1 with SCE + KL, α = 1, ρ by ECE on the calibration set. What the paper leaves
+open (start, length and schedule of the descent, form of KL) is ours: ``reproduction/pages/open_choices.md``."""
 
 MARGIN = {"features": ("margin", "log-margin"), "objective": "sb-ece"}
 
@@ -75,7 +76,12 @@ METHODS = (
         {"objective": "nll + avuc"},
     ),
     Method("rho-norm", "scale.rho_norm:RhoNormScaling", "A temperature that grows with the norm of the logits"),
-    Method("rho-norm-paper", "scale.rho_norm:RhoNormScaling", "The same exactly as the paper fits it", PAPER),
+    Method(
+        "rho-norm-paper",
+        "scale.rho_norm:RhoNormScaling",
+        "The same with the objective and the algorithm of the paper",
+        PAPER,
+    ),
     Method("field", "scale.field:FieldScaling", "A scale from the norm of the logits and the margin of the top class"),
     Method("smart", "scale.field:FieldScaling", "A scale from the margin alone, soft-binned ECE", MARGIN),
     Method(

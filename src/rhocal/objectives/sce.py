@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class SCE(Single):
-    """Square calibration error of a random mini-batch taken as one bin (paper, Eq. 3), in expectation over the draw.
+    """Square calibration error of a random mini-batch taken as one bin (paper, Eq. 4), in expectation over the draw.
 
     With d = correct − confidence and a batch D of ``batch_size`` draws with replacement,
     E[(mean_D d)²] = mean(d)² + Var(d) / batch_size. The second term makes the parameters identifiable: the first alone
@@ -50,7 +50,7 @@ class SCE(Single):
 
 @dataclass(frozen=True, repr=False)
 class KL(Single):
-    """Divergence between the calibrated distribution g and the original s (paper, Eq. 4).
+    """Divergence between the calibrated distribution g and the original s (paper, Eq. 5).
 
     direction
         ``to-base`` is KL(g‖s), as the equation is printed; ``from-base`` is KL(s‖g), as its text reads ("s replaces the

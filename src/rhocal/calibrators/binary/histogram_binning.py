@@ -30,7 +30,7 @@ class HistogramBinning(BinaryCalibrator):
     binning
         ``"width"``: bins of equal width. ``"mass"``: bins that hold equally many calibration samples.
     scope
-        ``"top"``: bins of the largest probability, as in the paper; the rest of the mass is spread over the other classes
+        ``"top"``: bins of the largest probability; the rest of the mass is spread over the other classes
         in proportion. ``"top-capped"``: the same, but no other class gets more than the predicted one.
         ``"one-vs-rest"``: bins of every class's probability, rows normalized afterwards.
     smoothing
