@@ -108,6 +108,7 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/coverage.py
 	$(BIN)/python experiments/coverage/paired.py
 	$(BIN)/python experiments/coverage/intervals.py
+	$(BIN)/python experiments/coverage/monitor.py
 
 comparison: $(VENV)/.installed-dev
 	$(BIN)/rhocal compare $(LOGITS)/*.npz --methods all --seeds 5 --resume --jobs 2 -o experiments/comparison/rows.csv

@@ -69,6 +69,24 @@ def monitor(
     window: Annotated[
         int | None, typer.Option(help="Samples that the rolling figures look back on; 10,000 unless given.")
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="The gap between accuracy and confidence that is no alarm: 0.02 for two points; 0 unless given."
+        ),
+    ] = None,
+    n_calibration: Annotated[
+        int | None,
+        typer.Option(help="Samples that the calibrator was fitted on; what so few leave uncertain is no alarm."),
+    ] = None,
+    clusters: Annotated[
+        str | None,
+        typer.Option(
+            "--clusters",
+            help="A column or key that names the cluster of a sample (patient, session). Samples of a cluster that follow each "
+            "other are one bet. Without it samples are assumed to be independent.",
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep looking for new files until interrupted.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks at the folder.")] = 5.0,
     resume: Annotated[
@@ -97,15 +115,16 @@ def monitor(
 
     if arrays.labels is not None:
         raise InputError("--labels: a monitor reads labels beside the scores; name them with --labels-name")
-    watched = _begun(state, {"alpha": alpha, "half_life": half_life, "window": window})
+    options = {"alpha": alpha, "half_life": half_life, "window": window}
+    watched = _begun(state, options | {"tolerance": tolerance, "n_calibration": n_calibration})
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
     kind = kind or ("logits" if cal is None else cal.kind_)
     spec = input_spec(kind, None if cal is None else cal.classes_, positive=positive)
     batches = (
-        lines(watched, arrays, spec, resume=resume)
+        lines(watched, arrays, spec, clusters, resume=resume)
         if source == STANDARD_INPUT
-        else files(watched, Path(source), arrays, spec, cal, every if follow else None)
+        else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters)
     )
     try:
         for batch in batches:
@@ -154,7 +173,9 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
         if not np.isin(weights, (0, 1)).all():
             raise InputError(f"{block.location}: weights of a monitor are 0 or 1: a sample counts once, or not at all")
         rows = np.flatnonzero(weights)
-        block = replace(block, scores=block.scores[rows], labels=np.asarray(block.labels)[rows], weights=None)
+        groups = None if block.groups is None else np.asarray(block.groups)[rows]
+        labels = np.asarray(block.labels)[rows]
+        block = replace(block, scores=block.scores[rows], labels=labels, weights=None, groups=groups)
     if block.n_rows:
         data = Source((block,), spec, resident=True).predictions
         if spec.classes is None and spec.columns is None and data.classes.dtype.kind not in "iu":
@@ -166,13 +187,14 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
         if cal is not None:
             data = replace(data, scores=cal.map_.logits(data), kind="logits")
         samples = Scored.from_predictions(data)
-        watched.add(samples.confidence, samples.correct)
+        watched.add(samples.confidence, samples.correct, data.groups)
     watched.positions[batch.source] = batch.position
 
 
 def files(
-    watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, cal: Calibrator | None, every: float | None
-) -> Iterator[Batch]:
+    watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, cal: Calibrator | None, every: float | None,
+    clusters: str | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Rows that are new, in the order of the files' names; with ``every``, again and again.
 
     A file that is written under its final name cannot be read before it is whole; who follows waits for it. Hidden files
@@ -192,7 +214,7 @@ def files(
         watched.positions = forget_absent(watched.positions, present)
         for path in there:
             try:
-                yield from new_batches(watched, path, present, arrays.of_calibrator(cal, path), spec)
+                yield from new_batches(watched, path, present, arrays.of_calibrator(cal, path), spec, clusters)
             except (FileError, FileNotFoundError) as error:
                 if every is None:
                     raise FileError(str(error)) from error
@@ -204,14 +226,16 @@ def files(
         time.sleep(every)
 
 
-def new_batches(watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec) -> Iterator[Batch]:
+def new_batches(
+    watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, clusters: str | None = None
+) -> Iterator[Batch]:
     """Rows of a file that are not counted yet."""
     from rhocal.data.followed import Position, adopt_moved, file_status, new_rows
 
     positions, status = watched.positions, file_status(path)
     if Position.from_state(positions.get(path.name)).status == status:
         return
-    opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", needs_labels=False)
+    opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=clusters, needs_labels=False)
     blocks = list(opened.blocks)
     if path.name not in positions:
         adopt_moved(positions, path, present, blocks)
@@ -219,17 +243,21 @@ def new_batches(watched: Monitor, path: Path, present: set[str], arrays: Arrays,
         if block is None:
             positions[path.name] = position.as_state()
         else:
+            if clusters is not None and block.groups is None:
+                raise InputError(f"{block.location}: --clusters: there is no column {clusters!r}")
             yield Batch(path.name, position.as_state(), block, opened.spec)
 
 
-def lines(watched: Monitor, arrays: Arrays, spec: InputSpec, *, resume: bool) -> Iterator[Batch]:
+def lines(
+    watched: Monitor, arrays: Arrays, spec: InputSpec, clusters: str | None = None, *, resume: bool
+) -> Iterator[Batch]:
     """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
     from rhocal.data.blocks import Block
     from rhocal.data.spec import InputSpec
 
     names = arrays.names()
     spec = arrays.stated(spec, InputSpec(columns=names.columns))
-    keys = [arrays.labels_name, *([arrays.weights] if arrays.weights else [])]
+    keys = [name for name in (arrays.labels_name, arrays.weights, clusters) if name is not None]
     done = watched.positions.get(STANDARD_INPUT, 0)
     number = done if resume else 0
     for some in _arriving():
@@ -251,8 +279,9 @@ def lines(watched: Monitor, arrays: Arrays, spec: InputSpec, *, resume: bool) ->
                 break
         if logits:
             location = f"lines {first} to {number}"
-            labels, *weights = (list(values) for values in zip(*beside, strict=True))
-            block = Block(_rows(logits, location), labels, location, weights[0] if weights else None)
+            values = dict(zip(keys, (list(column) for column in zip(*beside, strict=True)), strict=True))
+            labels, weights = values[arrays.labels_name], values.get(arrays.weights or "")
+            block = Block(_rows(logits, location), labels, location, weights, values.get(clusters or ""))
             yield Batch(STANDARD_INPUT, number, block, spec)
         if trouble is not None:
             raise trouble

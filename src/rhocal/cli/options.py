@@ -208,11 +208,12 @@ class ExecutionOptions:
         split: Split,
         groups: str | None = None,
         *,
+        clusters: str | None = None,
         needs_labels: bool = True,
     ) -> Source:
         """Open a file as a source, resident or streamed; of a file with two splits, one of them.
 
-        ``groups`` is the name of an array of the file, or another file.
+        ``groups`` is the name of an array of the file, or another file; ``clusters`` the name of a column that blocks carry.
         """
         from rhocal.data.sources import as_source
         from rhocal.data.streams import open_split
@@ -221,7 +222,7 @@ class ExecutionOptions:
         if not resident:
             self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
         group_file = Path(groups) if groups is not None and Path(groups).is_file() else None
-        names = arrays.names(None if group_file else groups, spec.classes)
+        names = arrays.names(clusters if group_file or groups is None else groups, spec.classes)
         source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
         if source.spec.columns is not None and arrays.columns is None:
             _show_columns(path, source.spec.columns, source.log.unused_columns)

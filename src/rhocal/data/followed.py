@@ -146,8 +146,10 @@ def last_rows(block: Block, start: int) -> Block:
 def _slice(block: Block, rows: slice) -> Block:
     if rows.start == 0 and (rows.stop is None or rows.stop >= block.n_rows):
         return block
-    labels, weights = (None if values is None else values[rows] for values in (block.labels, block.weights))
-    return replace(block, scores=block.scores[rows], labels=labels, weights=weights)
+    labels, weights, groups = (
+        None if values is None else values[rows] for values in (block.labels, block.weights, block.groups)
+    )
+    return replace(block, scores=block.scores[rows], labels=labels, weights=weights, groups=groups)
 
 
 def forget_absent(positions: dict[str, Any], present: set[str]) -> dict[str, Any]:

@@ -1,12 +1,9 @@
 """Watching calibration as labels come in: sums that decay, and a test that may be looked at after every sample.
 
-The test is a bet. If the confidences are right, the wealth of a bettor who bets on (correct − confidence) has mean 1 at
-every moment (it is a martingale), and by Ville's inequality it ever exceeds 1/α with a chance of at most α. So an alarm at
-wealth ≥ 20 is false in at most 5 % of all streams, however long and however often one looks.
-
-The bettor divides the wealth over several stakes λ: a stake multiplies its wealth by 1 + λ(correct − confidence) at every
-sample, so those that bet with the drift grow exponentially. To notice a drift that begins late, a share of the wealth waits
-and starts anew at times 1, 2, 4, 8, …: the sum of martingales is one.
+The test is a bet (``bets.py``). If no gap between accuracy and confidence exceeds what is tolerated, all wealth together has
+mean at most 1 at every moment, and by Ville's inequality it ever exceeds 1/α with a chance of at most α. So an alarm at
+wealth ≥ 20 is false in at most 5 % of all streams, however long and however often one looks. Samples, or clusters of them,
+are assumed to be independent.
 """
 
 from __future__ import annotations
@@ -21,26 +18,22 @@ import numpy as np
 
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError
+from rhocal.evaluation.bets import FIRST_CENTER, N_BETS, UNITS_AT_ONCE, Margin, advance, log_factors, unit_gains
 from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from numpy.typing import NDArray
+
     from rhocal.numerics.special import Vector
 
-STAKES = (-0.9, -0.5, -0.25, -0.1, -0.04, 0.04, 0.1, 0.25, 0.5, 0.9)
-"""Negative stakes win when the model is over-confident. All smaller than 1: no single sample can ruin the bettor."""
-
-SCHEMA = 1
+SCHEMA = 2
 RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
 """Fields of states that earlier versions wrote."""
 N_WINDOW_PARTS = 10
 """A rolling window is forgotten in so many steps."""
-MAX_SAMPLES_AT_ONCE = 4096
-"""Samples whose bets are worked out together: their paths are 80 bytes times the starts for each."""
-MAX_STARTS = 40
-"""Starts at 2⁰, 2¹, … up to 2 to this: 10¹² samples."""
 
 
 @dataclass
@@ -55,6 +48,11 @@ class Monitor:
         Samples after which a sample counts half in the decayed values.
     window
         Samples that the rolling values look back on, rounded up to a tenth of it.
+    tolerance
+        The gap between accuracy and confidence that is no alarm, at any confidence: 0.02 for two points.
+    n_calibration
+        Samples that the calibrator was fitted on. A map fitted on few samples is not exact; two standard errors of as many
+        are tolerated besides. Without it a correct method fitted on 1,000 samples raises an alarm sooner or later.
 
     >>> monitor = Monitor()
     >>> monitor.add(np.full(400, 0.9), np.r_[np.ones(200), np.zeros(200)])
@@ -65,9 +63,18 @@ class Monitor:
     alpha: float = 0.05
     half_life: float = 10_000.0
     window: int = 10_000
+    tolerance: float = 0.0
+    n_calibration: int | None = None
     n: int = 0
-    log_wealth: list[list[float]] = field(default_factory=list)
-    """Log of the wealth of every stake, one list for each start 1, 2, 4, … that has come."""
+    n_units: int = 0
+    """Samples, or clusters, that were bet on."""
+    log_wealth: list[float] = field(default_factory=lambda: [-math.inf] * N_BETS)
+    """Log of the wealth of every bet."""
+    center: float = FIRST_CENTER
+    """Mean confidence of the bets so far, as of the last change of the center of the tilt."""
+    confidence_sum: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Sum and number of confidences, for the next center."""
+    last_cluster: str | None = None
     max_log_wealth: float = 0.0
     """The largest log of all wealth together so far."""
     alarm_at: int | None = None
@@ -84,11 +91,19 @@ class Monitor:
             raise InputError(f"alpha must lie between 0 and 1; got {self.alpha!r}")
         if not self.half_life > 0:
             raise InputError(f"half_life must be positive; got {self.half_life!r}")
+        if not 0 <= self.tolerance < 1:
+            raise InputError(f"tolerance must lie between 0 and 1 (0.02 for two points); got {self.tolerance!r}")
+        if self.n_calibration is not None and self.n_calibration < 1:
+            raise InputError(f"n_calibration must be a number of samples; got {self.n_calibration!r}")
         if self.window < N_WINDOW_PARTS or self.window % 1:
             raise InputError(f"window must be a whole number of at least {N_WINDOW_PARTS}; got {self.window!r}")
 
-    def add(self, confidence: Vector, correct: Vector) -> None:
-        """Take in samples, in the order in which they came."""
+    def add(self, confidence: Vector, correct: Vector, clusters: Any = None) -> None:
+        """Take in samples, in the order in which they came.
+
+        ``clusters`` names the cluster of each sample (patient, session, document). Samples of a cluster that follow each other
+        are one bet. Those that continue the last cluster of the previous call are summed up, but not bet on.
+        """
         confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
         if confidence.shape != correct.shape or confidence.ndim != 1:
             raise InputError(f"one confidence and one correct a sample; got {confidence.shape} and {correct.shape}")
@@ -96,27 +111,49 @@ class Monitor:
             raise InputError("confidence must lie between 0 and 1")
         if not ((correct == 0) | (correct == 1)).all():
             raise InputError(f"correct must be 0 or 1; got {correct[(correct != 0) & (correct != 1)][0]:g}")
+        starts = self._unit_starts(len(confidence), clusters)
         done = 0
-        while done < len(confidence):  # up to the next start
-            n_started = self.n.bit_length()  # starts 1, 2, 4, … that are not after the next sample
-            if n_started > len(self.log_wealth) - 1 and len(self.log_wealth) <= MAX_STARTS:
-                self.log_wealth.append([0.0] * len(STAKES))
-            until = (1 << self.n.bit_length()) - self.n if self.n else 1
-            part = slice(done, min(done + until, done + MAX_SAMPLES_AT_ONCE, len(confidence)))
-            self._bet(confidence[part], correct[part])
-            done = part.stop
+        while done < len(starts):  # up to the next change of the center
+            units = starts[done : done + UNITS_AT_ONCE - self.n_units % UNITS_AT_ONCE]
+            end = starts[done + len(units)] if done + len(units) < len(starts) else len(confidence)
+            part = slice(units[0], end)
+            self._bet(confidence[part], correct[part], units - units[0], int(units[0]))
+            done += len(units)
+        self.n += len(confidence)
         self._sum(confidence, correct)
 
-    def _bet(self, confidence: Vector, correct: Vector) -> None:
-        grown = np.cumsum(np.log1p(np.outer(STAKES, correct - confidence)), axis=1)
-        paths = np.array(self.log_wealth)[:, :, None] + grown
-        wealth = log_total_wealth(paths)
-        self.max_log_wealth = max(self.max_log_wealth, float(wealth.max()))
-        over = np.flatnonzero(wealth >= -math.log(self.alpha))
+    def _unit_starts(self, n: int, clusters: Any) -> NDArray[np.intp]:
+        """The first sample of every unit that is bet on."""
+        if clusters is None:
+            self.last_cluster = None
+            return np.arange(n)
+        names = np.asarray(clusters)
+        if names.shape != (n,):
+            raise InputError(f"clusters must hold one name for each of the {n} samples; got shape {names.shape}")
+        if not n:
+            return np.arange(0)
+        names = names.astype(str)
+        starts = np.append(0, np.flatnonzero(names[1:] != names[:-1]) + 1)
+        continued = names[0] == self.last_cluster
+        self.last_cluster = str(names[-1])
+        return starts[1:] if continued else starts
+
+    def _bet(self, confidence: Vector, correct: Vector, starts: NDArray[np.intp], first: int) -> None:
+        margin = Margin(self.tolerance, self.n_calibration)(confidence)
+        factors = log_factors(*unit_gains(confidence, correct, margin, self.center, starts))
+        wealth, total = advance(np.array(self.log_wealth), factors, self.n_units)
+        self.max_log_wealth = max(self.max_log_wealth, float(total.max()))
+        over = np.flatnonzero(total >= -math.log(self.alpha))
         if len(over) and self.alarm_at is None:
-            self.alarm_at = self.n + int(over[0]) + 1
-        self.log_wealth = paths[:, :, -1].tolist()
-        self.n += len(confidence)
+            ends = np.append(starts[1:], len(confidence))
+            self.alarm_at = self.n + first + int(ends[over[0]])
+        self.log_wealth = wealth.tolist()
+        self.n_units += len(starts)
+        self.confidence_sum = [
+            self.confidence_sum[0] + float(confidence.sum()), self.confidence_sum[1] + len(confidence)
+        ]  # fmt: skip
+        if self.n_units % UNITS_AT_ONCE == 0:
+            self.center = self.confidence_sum[0] / self.confidence_sum[1]
 
     def _sum(self, confidence: Vector, correct: Vector) -> None:
         n = len(confidence)
@@ -148,6 +185,8 @@ class Monitor:
             "alarm": self.alarm,
             "alarm_at": self.alarm_at,
             "p_value": self.p_value,
+            "tolerance": self.tolerance,
+            "n_calibration": self.n_calibration,
             "all": _values(self.total),
             "recent": _values(self.decayed),
             "rolling": _values(_total(self.rolling)),
@@ -155,7 +194,9 @@ class Monitor:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, whole or not at all."""
-        text = json.dumps({"format": "rhocal-monitor", "schema": SCHEMA, **asdict(self)})
+        state = asdict(self)
+        state["log_wealth"] = [None if math.isinf(wealth) else wealth for wealth in self.log_wealth]
+        text = json.dumps({"format": "rhocal-monitor", "schema": SCHEMA, **state})
         with writing(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
 
@@ -164,27 +205,18 @@ class Monitor:
         """Read a state that ``save`` wrote."""
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
-            if state.pop("format") != "rhocal-monitor" or state.pop("schema") > SCHEMA:
+            if state.pop("format") != "rhocal-monitor" or (schema := state.pop("schema")) > SCHEMA:
                 raise FileError(f"{path}: not the state of a monitor, or of a newer version")
-            return cls(**{RENAMED_FIELDS.get(name, name): value for name, value in state.items()})
+            state = {RENAMED_FIELDS.get(name, name): value for name, value in state.items()}
+            if schema < SCHEMA:  # other bets: sums and an alarm stay, the test begins anew
+                state = {name: value for name, value in state.items() if name not in {"log_wealth", "max_log_wealth"}}
+            else:
+                state["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in state["log_wealth"]]
+            return cls(**state)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"{path}: not the state of a monitor: {error}") from error
-
-
-def log_total_wealth(paths: Vector) -> Vector:
-    """Log of all wealth: stakes share equally; start k = 0, 1, … holds 1/((k + 1)(k + 2)), and what waits is counted too.
-
-    ``paths`` has shape (n_starts, n_stakes, n_times).
-    """
-    n_starts, n_stakes, _ = paths.shape
-    k = np.arange(n_starts)
-    shares = -np.log((k + 1.0) * (k + 2.0) * n_stakes)
-    waiting = 1 / (n_starts + 1)  # Σ_{k ≥ n} 1/((k + 1)(k + 2))
-    terms = paths + shares[:, None, None]
-    high = np.maximum(terms.max(axis=(0, 1)), np.log(waiting))
-    return np.asarray(high + np.log(np.exp(terms - high).sum(axis=(0, 1)) + waiting * np.exp(-high)))
 
 
 def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, weights: Vector, old: float = 1) -> None:

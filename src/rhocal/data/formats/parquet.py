@@ -142,8 +142,8 @@ class ParquetStoredFile(StoredFile):
         if labels is not None:
             raise InputError(f"{self.path}: a file of labels does not go with Parquet; put them into a column")
         logits, beside = self.arrays[names.logits], self.arrays.get(names.labels)
-        weights = None if names.weights is None else self.arrays.get(names.weights)
-        return [ParquetBlock(self.path, k, n, logits, beside, weights) for k, n in enumerate(self.sizes) if n]
+        weights, groups = (None if name is None else self.arrays.get(name) for name in (names.weights, names.groups))
+        return [ParquetBlock(self.path, k, n, logits, beside, weights, groups) for k, n in enumerate(self.sizes) if n]
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,12 @@ class ParquetBlock:
     logits: Columns
     labels: Columns | None
     weights: Columns | None = None
+    groups: Columns | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that are read; of others not a byte."""
-        beside = [array.columns for array in (self.labels, self.weights) if array is not None]
+        beside = [array.columns for array in (self.labels, self.weights, self.groups) if array is not None]
         return (*self.logits.columns, *(name for names in beside for name in names))
 
     @property
@@ -185,7 +186,8 @@ class ParquetBlock:
         table = read_table(self.path, self.columns, self.group, n_rows=self.n_rows)
         labels = None if self.labels is None else self.labels.values(table, self.location)
         weights = None if self.weights is None else self.weights.values(table, self.location)
-        return Block(self.logits.values(table, self.location), labels, self.location, weights)
+        groups = None if self.groups is None else self.groups.values(table, self.location)
+        return Block(self.logits.values(table, self.location), labels, self.location, weights, groups)
 
 
 def read_table(path: Path, columns: Sequence[str], group: int | None = None, *, n_rows: int | None = None) -> Any:

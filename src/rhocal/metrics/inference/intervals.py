@@ -68,7 +68,7 @@ def interval(
 
     ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``errors`` (NLL, Brier score and other
     means, valid with few errors), ``percentile``, ``bca``, or ``auto``: the first three where they exist, else bca if the
-    resamples of the metric vary around the population value. Others have no valid interval: ``auto`` gives NaN and a ``reason``.
+    resamples of the metric vary around the population value. Others have no valid interval: NaN, with a ``reason``.
     ``stratified`` resamples inside each class, so that the number of samples of a class is fixed.
     """
     if not 0 < level < 1:
