@@ -27,6 +27,8 @@ NAME_EACH_COLUMN = {"argument": "classes", "remedy": "name the label of each col
 
 def as_label_array(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels of one kind: integers for whole numbers of any type, texts for bytes and objects that are texts."""
+    if labels.dtype.kind == "O" and labels.size and all(isinstance(label, bytes) for label in labels.tolist()):
+        labels = labels.astype("S")
     if labels.dtype.kind == "S":
         return np.char.decode(labels, "utf-8", "replace")
     if labels.dtype.kind == "O" and labels.size:

@@ -113,12 +113,14 @@ def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Pred
     labels = None if block.labels is None else np.asarray(block.labels)
     if np.ndim(block.scores) > 2:
         raise InputError(f"a block of logits has shape (n_samples, n_classes); got {np.shape(block.scores)}")
-    if spec.ignore_index is not None and labels is not None and (labels == spec.ignore_index).all():
-        return None
-    if block.weights is not None and not np.any(block.weights):
-        return None
+    is_ignored = spec.ignore_index is not None and labels is not None and bool((labels == spec.ignore_index).all())
+    is_weightless = block.weights is not None and not np.any(block.weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SuspiciousInputWarning)  # the pilot has warned
+        if is_ignored or is_weightless:  # validated all the same, as it would be among others in memory
+            rest = replace(block, labels=None if is_ignored else block.labels, weights=None)
+            validate(rest, spec, needs_labels=needs_labels and not is_ignored)
+            return None
         return validate(block, spec, needs_labels=needs_labels)
 
 
