@@ -12,7 +12,7 @@ LOGITS ?= ../shared/data/logits
 TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test attack stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
+.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
 .PHONY: quality tabular bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
@@ -21,6 +21,7 @@ help:
 	@echo "make demo      install rhocal into $(VENV), compare all methods on the shipped logits, write a report"
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make attack MINUTES=30  random and hostile input against every promise, in a loop; a table of counts"
+	@echo "make sanitize  kernel tests and mutated artifacts with AddressSanitizer and UndefinedBehaviorSanitizer (gcc)"
 	@echo "make stubs     write src/rhocal/__init__.pyi, the public names for type checkers"
 	@echo "make packages  write the list of packages in CONTRIBUTING.md from their docstrings"
 	@echo "make figures   draw the gallery of the documentation again"
@@ -85,6 +86,11 @@ pytest: $(VENV)/.installed-dev
 MINUTES ?= 30
 attack: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.attack --minutes $(MINUTES) $(ATTACK)
+
+# Linux with gcc. SECONDS of mutated artifacts and of metrics follow the tests of the kernels.
+SECONDS ?= 60
+sanitize: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=1 tests/support/sanitize.sh $(BIN)/python $(SECONDS)
 
 stubs: $(VENV)/.installed-dev
 	$(BIN)/python tests/support/stubs.py
