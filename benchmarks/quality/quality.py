@@ -32,7 +32,7 @@ from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, perfect_error
 
 HERE = Path(__file__).parent
-OURS = ("identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field")
+OURS = ("identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field", "cascade")
 PEERS = {"probmetrics svs": "svs", "probmetrics sms": "sms"}
 MAX_CLASSES_SMS = 200  # a full matrix for more classes does not finish in reasonable time
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 OURS = (
     "identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field", "beta", "venn-abers",
-    "centered-isotonic", "quadratic", "auto",
+    "centered-isotonic", "quadratic", "cascade", "auto",
 )  # fmt: skip
 COLUMNS = ("model", "n_classes", "method", "nll", "brier", "ece", "accuracy", "seconds", "note")
 SMALLEST_PROBABILITY = 1e-15

@@ -175,3 +175,48 @@ def test_never_far_above_temperature_on_small_calibration_sets(n):
         plain = rhocal.TemperatureScaling().fit(*tune)
         ratios.append(nll(AutoCalibrator().fit(*tune), *test) / nll(plain, *test))
     assert np.mean(ratios) <= 1.01
+
+
+def confused(n, m=4, seed=0):
+    """Logits of one class that depend on another, and not linearly: a cascade, which has a kernel, is clearly best."""
+    logits, labels = synthetic(n, m, seed=seed)
+    logits[:, 0] += 0.4 * logits[:, 1] * logits[:, 2]
+    return logits, labels
+
+
+def test_the_cascade_is_fitted_once_and_chosen_where_it_is_best(monkeypatch):
+    fits = []
+    fit = rhocal.Cascade._fit_and_keep
+    monkeypatch.setattr(rhocal.Cascade, "_fit_and_keep", lambda self, data: fits.append(1) or fit(self, data))
+    logits, labels = confused(2500)
+    cal = AutoCalibrator().fit(logits, labels)
+    assert len(fits) == 1
+    assert cal.chosen_.label == "cascade"
+    np.testing.assert_array_equal(cal.predict_proba(logits), rhocal.Cascade().fit(logits, labels).predict_proba(logits))
+    rows = {row["method"]: row for row in cal.solution_.trials}
+    assert rows["sms:field"]["skipped"] == "the cascade takes its place"
+    assert rows["cascade"]["nll"] < rows["temperature"]["nll"]
+
+
+def test_below_500_samples_the_chains_are_tried():
+    rows = {row["method"]: row for row in AutoCalibrator(n_folds=2).fit(*confused(450)).solution_.trials}
+    assert rows["cascade"] == {"method": "cascade", "skipped": "fewer than 500 samples"}
+    assert rows["sms:field"].get("skipped") != "the cascade takes its place"
+
+
+def test_a_cascade_for_exchangeable_columns_has_no_steps():
+    cal = AutoCalibrator(("temperature", "cascade"), exchangeable=True).fit(*confused(2500))
+    chosen = cal.chosen_ if cal.chosen_.label == "cascade" else None
+    assert chosen is None or not any("step" in row for row in chosen.solution_.trials)
+
+
+def test_the_preferred_method_wins_a_tie_and_loses_a_clear_difference():
+    data = Predictions.from_arrays(*biased(4000))
+    one = MethodScore.from_logits("temperature", data.logits / 2.5, data)
+    same = MethodScore.from_logits("cascade", data.logits / 2.5, data)
+    better = data.logits / 2.5
+    better[:, 0] -= 0.8
+    best = MethodScore.from_logits("svs", better, data)
+    assert race.choose_method([one, same], preferred="cascade")[0] == "cascade"
+    assert race.choose_method([one, best, same], preferred="cascade")[0] == "svs"
+    assert race.choose_method([one, same])[0] == "temperature"

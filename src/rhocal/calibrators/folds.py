@@ -41,8 +41,11 @@ class Folds:
         return cls(rows, numbers, weights, len(present) if len(present) > 1 else 0)
 
     @classmethod
-    def from_profile(cls, profile: Profile, n_folds: int) -> Folds:
-        """Stratified folds; none where every logit of every sample is equal."""
+    def from_profile(cls, profile: Profile, n_folds: int, *, by_label: bool = True) -> Folds:
+        """Folds stratified by label, or by confidence alone; none where every logit of every sample is equal."""
+        if profile.spread > 0 and not by_label:
+            codes = confidence_codes(ScaleSearch.from_profile(profile), n_folds)
+            return cls.from_codes(codes, profile.weights, np.arange(profile.n_samples))
         if profile.spread > 0:
             return cls.stratified(ScaleSearch.from_profile(profile), n_folds)
         return cls(np.arange(profile.n_samples), np.zeros(profile.n_samples, np.intp), profile.weights, 0)

@@ -18,7 +18,7 @@ from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, fit_without_warnings, held_out_scores
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.map import Map, part
-from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.options import Fitted, option, validate_options
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.numerics.special import Vector
 from rhocal.optimize import HeldOutScores, Solution
@@ -135,21 +135,25 @@ class Cascade(Calibrator):
     )
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        return self._fit_and_keep(data)[:2]
+
+    def _fit_and_keep(self, data: Predictions) -> tuple[Map, Solution, CascadeFit | None]:
+        """The map, the evidence, and the fit with its held-out logits; None where something else is used."""
         profile = Profile.from_predictions(data)
         if profile.total_weight < self.min_samples or profile.spread == 0:
-            return self._fit_fallback(data)
+            return *self._fit_fallback(data), None
         search = ScaleSearch.from_profile(profile)
         fit = fit_cascade(data, search, exchangeable=self.exchangeable)
         solution = cascade_solution(fit)
         simpler = simpler_method(fit, data, profile, exchangeable=self.exchangeable)
         if simpler is None:
             held_out = compare_with_references(self.label, fit.held_out_losses(), fit, profile)
-            return self._new_map(**fitted_numbers(fit)), replace(solution, held_out=held_out)
+            return self._new_map(**fitted_numbers(fit)), replace(solution, held_out=held_out), fit
         name, losses = simpler
         chosen = fit_without_warnings(name, data)
         held_out = compare_with_references(self.label, losses, fit, profile)
         trials = (*fit.trials, {"fallback": name, "nll": held_out.nll[self.label]})
-        return self._fallback_map(chosen, data), replace(solution, trials=trials, held_out=held_out)
+        return self._fallback_map(chosen, data), replace(solution, trials=trials, held_out=held_out), None
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
         """A chain for few samples; for exchangeable columns a scale."""
@@ -169,6 +173,14 @@ class Cascade(Calibrator):
         if fallback:
             return fallback[0].map_
         return Map(cascade, map_parameters(numbers, len(self.classes_)), is_wide=True)
+
+
+def fit_held_out(calibrator: Cascade, data: Predictions) -> CascadeFit | None:
+    """Fit on validated logits, as ``fit_validated`` does, and keep what was held out; None where something else is used."""
+    validate_options(calibrator)
+    calibrator.classes_, calibrator.kind_ = data.classes, "logits"
+    vars(calibrator)["map_"], calibrator.solution_, fit = calibrator._fit_and_keep(data)  # noqa: SLF001 - our own
+    return fit
 
 
 def cascade_solution(fit: CascadeFit) -> Solution:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, fit_validated
-from rhocal.calibrators.compose.race import Race
+from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
+from rhocal.calibrators.cascade.fitting import in_data_order
+from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.compose.race import KnownOutputs, Race
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
@@ -22,14 +26,14 @@ if TYPE_CHECKING:
     from rhocal.profile.profile import Profile
 
 BINARY = (
-    "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field",
+    "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field", "cascade",
 )  # fmt: skip
 """What is tried with two classes, the simple ones first."""
 
-MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "svs:field", "sms:field")
+MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "svs:field", "sms:field", "cascade")
 """What is tried with more classes."""
 
-EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop")
+EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", "cascade")
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
 
 
@@ -39,9 +43,10 @@ class AutoCalibrator(Calibrator):
 
     The criterion is held-out NLL plus Brier score, each relative to that of the first method, temperature scaling. Methods
     whose NLL may be more than 0.6 % above the first are left out (with one standard error of the paired difference). Of
-    those within one standard error of the lowest the simplest wins, the first in the list.
-    The winner is fitted on all samples. Methods that fall behind are dropped after each fold. Of a chain the second stage is
-    cross-validated on the held-out outputs of the first, which took part itself.
+    those within one standard error of the lowest the cascade wins if it is among them, else the simplest, the first in the
+    list. The winner is fitted on all samples. The cascade is fitted once and brings its own held-out outputs; methods that
+    fall behind the best are dropped after each fold, so that only close ones are fitted on all of them. Of a chain the second
+    stage is cross-validated on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.
 
     Parameters
@@ -78,12 +83,15 @@ class AutoCalibrator(Calibrator):
     chosen_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
-        methods = {name: unfitted(name) for name in self.methods or self._candidates(data.n_classes)}
+        deadline = time.monotonic() + self.time_budget
+        methods = {name: self._candidate(name) for name in self.methods or self._candidates(data.n_classes)}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
-        race = Race(data, tried, self.n_folds, self.time_budget)
+        known = {} if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
+        tried = {name: cal for name, cal in tried.items() if not skipped[name]} or tried
+        race = Race(data, tried, self.n_folds, deadline - time.monotonic(), known)
         best, trials = race.run()
-        chosen = fit_validated(tried[best], data, kind="logits")
+        chosen = tried[best] if best in known else fit_validated(tried[best], data, kind="logits")
         inner = chosen.solution_
         reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
         return self._new_map(chosen=chosen), Solution(
@@ -96,10 +104,31 @@ class AutoCalibrator(Calibrator):
             race.held_out_scores(self.name, best),
         )
 
+    def _fit_cascades(
+        self, tried: Mapping[str, Calibrator], data: Predictions, skipped: dict[str, str]
+    ) -> dict[str, KnownOutputs]:
+        """Fit the cascades among the methods. Those that are not compared, and what they replace, are added to ``skipped``."""
+        known = {}
+        for name, cal in tried.items():
+            if isinstance(cal, Cascade):
+                fit = fit_held_out(cal, data)
+                if fit is None:
+                    skipped[name] = f"{cal.fallback_[0].label} is better on few samples"
+                else:
+                    known[name] = KnownOutputs(in_data_order(fit, data).astype(data.logits.dtype), fit.optimism)
+        if known and self.methods is None:
+            chains = (name for name, cal in tried.items() if isinstance(cal, Chain))
+            skipped |= dict.fromkeys(chains, "the cascade takes its place")
+        return known
+
     def _candidates(self, n_classes: int) -> Sequence[str]:
         if self.exchangeable:
             return EXCHANGEABLE
         return BINARY if n_classes == 2 else MULTICLASS
+
+    def _candidate(self, name: str) -> Calibrator:
+        cal = unfitted(name)
+        return cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade) else cal
 
     def _unfit(self, cal: Calibrator, data: Predictions) -> str:
         """Why a method is not tried; empty if it is."""
@@ -107,6 +136,8 @@ class AutoCalibrator(Calibrator):
             return ""
         if self.keep_decision:
             return "it may change the decision"
+        if isinstance(cal, Cascade):
+            return "" if data.total_weight >= cal.min_samples else f"fewer than {cal.min_samples:,.0f} samples"
         if isinstance(cal, MatrixScaling) and data.total_weight < data.n_classes**2:
             return "fewer samples than entries of its matrix"
         if cal.label.partition(":")[0] in {"sms", "structured"} and data.n_classes > MAX_SEARCHED_CLASSES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -43,26 +44,45 @@ Stages = tuple[str, str]
 """First and second stage of a chain, by name."""
 
 
+@dataclass(frozen=True, eq=False)
+class KnownOutputs:
+    """What a method that cross-fits itself gives for samples it was not fitted on."""
+
+    logits: Floats
+    optimism: float
+    """Added to NLL, for what was fitted on all samples nevertheless."""
+
+
 class Race:
     """Methods against each other, fold by fold; a method that falls behind is not fitted on further folds.
 
     The first method always takes part: the guard compares with it. A chain is scored after its first stage: its second stage
-    is cross-validated on the held-out outputs of the first, so that no fit is done twice.
-    When the time is over, the methods are compared on the folds that all of them were scored on.
+    is cross-validated on the held-out outputs of the first, so that no fit is done twice. A method whose outputs are ``known``
+    is not fitted at all. When the time is over, the methods are compared on the folds that all of them were scored on.
     """
 
-    def __init__(self, data: Predictions, methods: Mapping[str, Calibrator], n_folds: int, budget: float) -> None:
+    def __init__(
+        self,
+        data: Predictions,
+        methods: Mapping[str, Calibrator],
+        n_folds: int,
+        budget: float,
+        known: Mapping[str, KnownOutputs] = MappingProxyType({}),
+    ) -> None:
         self.data = data
         self.deadline = time.monotonic() + budget
-        self.folds = Folds.from_profile(Profile.from_predictions(data), n_folds)
+        self.folds = Folds.from_profile(Profile.from_predictions(data), n_folds, by_label=False)
         self.first = next(iter(methods))
         self.methods = list(methods)
         self.chains = {name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))}
-        self.fitted_by: dict[str, str | Calibrator] = dict(methods)
+        self.known = known
+        self.fitted_by: dict[str, str | Calibrator] = {name: cal for name, cal in methods.items() if name not in known}
         self.fitted_by |= {first: first for first, _ in self.chains.values() if first not in methods}
-        self.outputs: dict[str, Floats] = {}
+        self.outputs: dict[str, Floats] = {name: outputs.logits for name, outputs in known.items()}
         """Calibrated logits by each method of samples that it was not fitted on."""
-        self.nll: dict[str, Vector] = {}
+        self.nll: dict[str, Vector] = {
+            name: _nll(outputs.logits, required_labels(data)) + outputs.optimism for name, outputs in known.items()
+        }
         """NLL of these samples."""
         self.seen: list[Fold] = []
         """The folds that methods are compared on."""
@@ -85,13 +105,13 @@ class Race:
                 running.append(name)
         part = self.data.take(seen.rows)
         scores = [
-            MethodScore.from_logits(name, self.outputs[name][seen.rows], part)
+            MethodScore.from_logits(name, self.outputs[name][seen.rows], part, self._optimism(name))
             for name in self.methods
-            if name in running
+            if name in running or name in self.known
         ]
         if not scores:
             raise self._nothing_fitted()
-        best, rows = choose_method(scores)
+        best, rows = choose_method(scores, preferred=next(iter(self.known), None))
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
 
@@ -130,7 +150,7 @@ class Race:
         self, data: Predictions, folds: Folds, methods: Mapping[str, str | Calibrator]
     ) -> CrossValidation[str, Calibrator]:
         """Fits of methods by name, whose outputs on the fold held out are kept."""
-        labels = cast("NDArray[np.intp]", data.labels)
+        labels = required_labels(data)
 
         def fit(name: str, fold: Fold, _: Calibrator | None) -> Calibrator:
             return fit_inside(methods[name], data, fold)
@@ -154,6 +174,9 @@ class Race:
             return False
         return True
 
+    def _optimism(self, name: str) -> float:
+        return self.known[name].optimism if name in self.known else 0.0
+
     def _nothing_fitted(self) -> InputError:
         return InputError(f"none of the methods can be fitted; the first, {self.first}: {self.skipped[self.first]}")
 
@@ -164,8 +187,8 @@ class Race:
         """The methods that are not clearly behind on the samples seen so far; first stages of chains stay."""
         counts = _counts(self.data)[rows]
         weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
-        nll = {name: self.nll[name][rows] for name in running}
-        lowest = min(running, key=lambda name: float(weights @ nll[name]))
+        nll = {name: self.nll[name][rows] for name in (*running, *self.known)}
+        lowest = min(nll, key=lambda name: float(weights @ nll[name]))
         needed = {self.first, *(first for first, _ in self.chains.values())}
         kept = []
         for name in running:
@@ -192,8 +215,8 @@ class MethodScore:
     floor: float
 
     @classmethod
-    def from_logits(cls, method: str, logits: Floats, data: Predictions) -> MethodScore:
-        """Measure calibrated logits."""
+    def from_logits(cls, method: str, logits: Floats, data: Predictions, optimism: float = 0.0) -> MethodScore:
+        """Measure calibrated logits; ``optimism`` is added to their NLL."""
         assert data.labels is not None
         counts = _counts(data)
         total = float(counts.sum())
@@ -201,7 +224,7 @@ class MethodScore:
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
         ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / total).error(1)
         scores, floor = SampleScores.from_logits(logits, data.labels), perfect_error(confidence, counts, N_BINS)
-        return cls(method, scores.nll, scores.brier, counts / total, total, ece, floor)
+        return cls(method, scores.nll + optimism, scores.brier, counts / total, total, ece, floor)
 
     @property
     def mean_nll(self) -> float:
@@ -220,10 +243,11 @@ class MethodScore:
         return paired_over_samples(self.nll, other.nll, self.weights, self.total_weight)
 
 
-def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, Any]]]:
+def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -> tuple[str, list[dict[str, Any]]]:
     """The simplest method whose score is within one standard error of the lowest, and a row of evidence for each.
 
-    Methods come in the order of their simplicity. The first is the one that the guard compares with.
+    Methods come in the order of their simplicity. The first is the one that the guard compares with. A ``preferred`` method is
+    chosen before simpler ones, if it is within one standard error.
     """
     first = scores[0]
     passed = [score for score in scores if passes_guard(*score.difference(first), first.mean_nll)]
@@ -234,7 +258,7 @@ def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, An
         above, error = paired_over_samples(relative[score.method], lowest, first.weights, first.total_weight)
         if above <= max(error, NEGLIGIBLE_SHARE):
             tied.append(score)
-    best = tied[0]
+    best = next((score for score in tied if score.method == preferred), tied[0])
     rows = [
         {
             "method": score.method,
@@ -248,6 +272,11 @@ def choose_method(scores: Sequence[MethodScore]) -> tuple[str, list[dict[str, An
         for score in scores
     ]
     return best.method, rows
+
+
+def required_labels(data: Predictions) -> NDArray[np.intp]:
+    """The labels of data that has some."""
+    return cast("NDArray[np.intp]", data.labels)
 
 
 def _counts(data: Predictions) -> Vector:
