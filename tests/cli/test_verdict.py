@@ -70,3 +70,25 @@ def test_groups_of_a_perfect_model_get_no_wrong_sentence(tmp_path):
     assert len(groups) == 40
     assert all("indistinguishable from perfect calibration" in group["verdict"] for group in groups)
     assert all(group["state"] != "beyond" for group in groups)
+
+
+def test_figures_of_the_positive_class(prior_shift, tmp_path):
+    data = np.load(prior_shift)
+    named = tmp_path / "named.npz"
+    np.savez(named, logits=data["logits"][:2000], labels=data["labels"][:2000], classes=np.array(["ham", "spam"]))
+    text = " ".join(run("evaluate", named, "--kind", "probs").stdout.split())
+    assert "positive class: spam, mean probability 0.3" in text
+    found = json.loads(run("evaluate", named, "--kind", "probs", "--json").stdout)["evaluation"]["uncalibrated"]
+    share, mean = data["labels"][:2000].mean(), data["logits"][:2000, 1].mean()
+    figures = found["positive"]
+    assert figures["prevalence"]["prevalence"] == pytest.approx(share)
+    assert figures["prevalence"]["observed_expected"]["value"] == pytest.approx(share / mean)
+    assert figures["intercept"]["high"] < -2
+    assert figures["slope"]["low"] < 1 < figures["slope"]["high"]
+    ham = run("evaluate", named, "--kind", "probs", "--positive", "ham", "--json").stdout
+    of_ham = json.loads(ham)["evaluation"]["uncalibrated"]["positive"]
+    assert of_ham["prevalence"]["name"] == "ham"
+    assert of_ham["intercept"]["value"] == pytest.approx(-figures["intercept"]["value"], rel=1e-6)
+    assert of_ham["slope"]["value"] == pytest.approx(figures["slope"]["value"], rel=1e-6)
+    run("plot", "positive", named, "--kind", "probs", "-o", tmp_path / "p.svg")
+    assert (tmp_path / "p.svg").stat().st_size > 10_000

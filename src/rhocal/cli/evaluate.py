@@ -199,6 +199,7 @@ def _show_values(source: Path, data: Source, measured: MetricValues, *, as_json:
 def _show(
     evaluations: Mapping[str, Evaluation], differences: Mapping[str, Mapping[str, Difference]], title: str
 ) -> None:
+    from rhocal.evaluation.evaluation import positive_text
     from rhocal.reporting import tables
 
     screen = tables.console()
@@ -209,6 +210,10 @@ def _show(
         screen.print(f"tests: {evaluation.tested}")
         for note in evaluation.notes:
             screen.print(note)
+        if evaluation.positive is not None:
+            screen.print(f"positive class: {positive_text(evaluation.positive)}")
+        elif evaluation.classes:
+            screen.print(tables.classes(evaluation, f"{name}, the classes that differ most"))
         screen.print()
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))

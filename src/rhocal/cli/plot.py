@@ -91,6 +91,16 @@ def _reliability(r: Request) -> Any:
     return ax
 
 
+def _positive(r: Request) -> Any:
+    logits, labels = r.last()
+    spec: dict[str, Any] = {"n_bins": r.n_bins, "scheme": r.scheme, "kind": "logits"}
+    names = {"classes": r.data.classes, "positive": r.data.positive}
+    curve = r.curves.reliability(logits, r.data.classes[labels], **spec, **names, of_positive=True)
+    ax = r.plots.reliability(curve)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
+    return ax
+
+
 def _smooth(r: Request) -> Any:
     smoother = r.scheme if r.scheme in {"kernel", "isotonic"} else "kernel"
     return r.plots.smooth(r.curves.smooth_reliability(*r.last(), smoother=smoother, kind="logits"))
@@ -166,6 +176,7 @@ def _amplitude(r: Request) -> Any:
 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
     "reliability": (_reliability, "accuracy in bins of confidence"),
+    "positive": (_positive, "share of the positive class in bins of its probability"),
     "smooth": (_smooth, "the same without bins (--scheme kernel or isotonic)"),
     "histogram": (_histogram, "how confidence is spread"),
     "grid": (_grid, "both, for each -c"),

@@ -8,7 +8,6 @@ over-confident by 3.3 points: mean confidence 86.0 %, accuracy 82.7 %; class 3 i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.evaluation.samples import Samples, score
 from rhocal.metrics.inference.calibration_tests import combine, outcomes
+from rhocal.metrics.inference.class_figures import class_figures, positive_figures
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
 from rhocal.metrics.inference.intervals import intervals
@@ -28,6 +28,7 @@ from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.inference.statistics import statistics
 from rhocal.metrics.inference.verdict import TOLERANCE, evidence_of, verdict
 from rhocal.numerics.bins import N_BINS
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
     from rhocal.data.predictions import Predictions
     from rhocal.metrics.inference.calibration_tests import CombinedTest, Outcome
+    from rhocal.metrics.inference.class_figures import ClassFigures, PositiveFigures
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.joint_null import JointNull
     from rhocal.metrics.inference.null import NullDistribution
-    from rhocal.metrics.inference.verdict import Evidence
+    from rhocal.metrics.inference.verdict import Evidence, Verdict
     from rhocal.metrics.scored import Scored
     from rhocal.numerics.special import Vector
 
@@ -52,6 +54,8 @@ DEFAULT_METRICS = ("accuracy", "ece", "adaptive_ece", "nll", "brier")
 N_DRAWS_PER_GROUP = 200
 """Draws per group where a p-value must stay small after Holm's correction: ten times the 1/.05 that it needs at least, because
 the combined p-value of several tests is larger than the smallest of them."""
+MAX_CLASSES = 20
+"""Classes of an evaluation, those with the most certain differences."""
 MAX_GROUP_ENTRIES = 1 << 25
 """Sums over classes and bins of all draws of a group in memory."""
 
@@ -127,6 +131,7 @@ def infer(
         found.n_needed,
         drawn.combined.n_draws,
         () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance),
+        *drawn.class_figures(found),
     )
 
 
@@ -159,6 +164,17 @@ class DrawnTests:
     def nulls(self, names: Sequence[str]) -> dict[str, NullDistribution]:
         """The null distributions of metrics of the top label."""
         return path_nulls(self.null.top, self.null.top_paths, names)
+
+    def class_figures(self, found: Verdict) -> tuple[tuple[ClassFigures, ...], PositiveFigures | None]:
+        """The figures of the classes that differ most, and of the positive class of two."""
+        if self.rows is None:
+            return (), None
+        names = self.rows.classes
+        classes = tuple(class_figures(gap, names[gap.column]) for gap in found.gaps[:MAX_CLASSES])
+        path = self.null.positive
+        if path is None:
+            return classes, None
+        return classes, positive_figures(path, found.gaps[0], names[found.gaps[0].column], found)
 
     def evidence(self, ece: Floor, interval: Interval) -> Evidence:
         """What a verdict is formed from."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.metrics.inference.calibration_tests import Outcome
+    from rhocal.metrics.inference.class_figures import ClassFigures, Estimate, PositiveFigures
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.verdict import State
 
@@ -88,6 +89,10 @@ class Evaluation:
     """Draws behind the p-values: none is smaller than 1 / (1 + n_draws)."""
     groups: tuple[Group, ...] = ()
     """Worst first: groups whose miscalibration is certain, then the others, each by excess."""
+    classes: tuple[ClassFigures, ...] = ()
+    """Mean probability and prevalence of the classes that differ most, at most 20; of two classes, of the positive one."""
+    positive: PositiveFigures | None = None
+    """The positive class of two: prevalence, O/E, ECE, Cox intercept and slope."""
 
     def __getitem__(self, metric: str) -> MetricValue:
         for value in self.values:
@@ -101,6 +106,7 @@ class Evaluation:
         document["values"] = {value.metric: asdict(value) for value in self.values}
         document["tests"] = {name: asdict(test) for name, test in self.tests.items()}
         document["groups"] = list(document["groups"])
+        document["classes"] = list(document["classes"])
         return document
 
     def to_json(self) -> str:
@@ -142,6 +148,11 @@ class Evaluation:
             f"verdict: {self.verdict}",
         ]
         lines += [f"tests:   {self.tested}", *self.notes]
+        if self.positive is not None:
+            lines.append(f"positive class: {positive_text(self.positive)}")
+        elif self.classes:
+            shown = self.classes[:MAX_CLASSES_SHOWN]
+            lines += ["", *aligned([CLASS_HEADER, *(class_cells(figures) for figures in shown)])]
         if self.groups:
             lines += ["", *aligned([GROUP_HEADER, *(group_cells(group) for group in self.groups[:MAX_GROUPS_SHOWN])])]
             lines += [f"… and {len(self.groups) - MAX_GROUPS_SHOWN} more groups"] * (
@@ -154,6 +165,9 @@ ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
 HEADER = ("metric", "value", "95 % interval", "perfect model", "excess", "p")
 MAX_GROUPS_SHOWN = 20
 """Printed; all are in ``groups``."""
+MAX_CLASSES_SHOWN = 5
+"""Printed; more are in ``classes``."""
+CLASS_HEADER = ("class", "labels", "mean probability", "prevalence", "O/E", "p (adjusted)")
 GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "perfect", "excess", "p (Holm)")
 
 
@@ -167,6 +181,31 @@ def cells(value: MetricValue) -> tuple[str, ...]:
         f"{value.floor:.4f} ± {(value.floor_high - value.floor_low) / 2:.4f}",
         f"{value.excess:+.4f}",
         shown_p(value.p_value, value.n_draws),
+    )
+
+
+def class_cells(figures: ClassFigures) -> tuple[str, ...]:
+    """A class as texts, under CLASS_HEADER."""
+    return (
+        figures.name, f"{figures.n_labels:,.0f}", f"{figures.mean_probability:.4f}", f"{figures.prevalence:.4f}",
+        estimate_text(figures.observed_expected, 2), shown_p(figures.p_value),
+    )  # fmt: skip
+
+
+def estimate_text(estimate: Estimate, digits: int) -> str:
+    """A value with its interval, or a dash."""
+    if math.isnan(estimate.value):
+        return "–"
+    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"
+
+
+def positive_text(positive: PositiveFigures) -> str:
+    """The figures of the positive class in a line."""
+    of = positive.prevalence
+    return (
+        f"{of.name}, mean probability {of.mean_probability:.4f}, prevalence {of.prevalence:.4f}, O/E "
+        f"{estimate_text(of.observed_expected, 2)}, ECE {estimate_text(positive.ece, 4)}, Cox intercept "
+        f"{estimate_text(positive.intercept, 2)}, slope {estimate_text(positive.slope, 2)}"
     )
 
 

@@ -22,7 +22,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rhocal.evaluation.evaluation import ARROWS, GROUP_HEADER, HEADER, MAX_GROUPS_SHOWN, cells, group_cells
+from rhocal.evaluation.evaluation import (
+    ARROWS,
+    CLASS_HEADER,
+    GROUP_HEADER,
+    HEADER,
+    MAX_CLASSES_SHOWN,
+    MAX_GROUPS_SHOWN,
+    cells,
+    class_cells,
+    group_cells,
+)
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:
@@ -154,6 +164,11 @@ def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> Tab
 def evaluation(result: Evaluation, title: str) -> Table:
     """Metrics as rows: value, interval, floor, excess, p-value."""
     return _text_table(HEADER, (cells(value) for value in result.values), title, no_wrap=True)
+
+
+def classes(result: Evaluation, title: str) -> Table:
+    """The classes that differ most in mean probability and prevalence."""
+    return _text_table(CLASS_HEADER, (class_cells(figures) for figures in result.classes[:MAX_CLASSES_SHOWN]), title)
 
 
 def groups(results: Sequence[Group], title: str) -> Table:

@@ -8,7 +8,6 @@ samples and on the same replicates, so that p-values can be combined without a c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from rhocal.metrics.inference.label_draws import draw_counts, draw_labels, proba
 from rhocal.metrics.inference.null import CumulativeDifferences
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, bin_totals, equal_width
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ most 5 % of samples, however many regions there are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.joint_null import ClassTotals
     from rhocal.metrics.inference.null import CumulativeDifferences
     from rhocal.numerics.special import Vector
+
+
+LEAST_VARIANCE = 1.0
+"""Added to the variance of a sum in intervals: no number of labels is known better than to one."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +92,10 @@ def class_gaps(totals: ClassTotals, level: float = CONFIDENCE_LEVEL) -> list[Cla
     """Calibration in the large of every class, in the order of the columns."""
     z = totals.by_class
     p_values = adjusted_p_values(z)
-    factor = float(np.quantile(np.abs(z[1:]).max(axis=1), level))
+    factor = max(float(np.quantile(np.abs(z[1:]).max(axis=1), level)), NormalDist().inv_cdf((1 + level) / 2))
     gap = totals.observed.sum(axis=1) / totals.total
-    mean_square = totals.class_squares / totals.total - gap**2
-    null = totals.class_variance / totals.total
     reach = (
-        factor * np.sqrt(np.maximum(np.maximum(mean_square, null) * totals.total, 0) + PRIOR_VARIANCE) / totals.total
+        factor * np.sqrt(np.maximum(totals.class_squares - totals.total * gap**2, 0) + LEAST_VARIANCE) / totals.total
     )
     expected = totals.expected.sum(axis=1) / totals.total
     share = totals.n_labels / totals.total
@@ -108,13 +112,14 @@ def positive_gap(path: CumulativeDifferences, paths: Vector, column: int, level:
     cells = Cells(path)
     total = float(cells.total)
     expected = float(cells.weight @ cells.center) / total
-    gap = float(paths[0, -1])
+    gap = float(path.weights @ path.correct) / total - expected
     drawn = np.abs(paths[1:, -1]) * total / np.sqrt(cells.variance.sum() + PRIOR_VARIANCE)
-    factor = float(np.quantile(drawn, level))
-    share = min(max(expected + gap, 0.0), 1.0)
-    # The variance of a label is at most share·(1 − share), whatever the probabilities are.
-    variance = max(float(cells.variance.sum()), total * share * (1 - share))
-    reach = factor * np.sqrt(variance + PRIOR_VARIANCE) / total
+    factor = max(float(np.quantile(drawn, level)), NormalDist().inv_cdf((1 + level) / 2))
+    share = float(path.weights @ path.correct) / total
+    squares = float(path.weights @ (path.correct - path.confidence) ** 2)
+    variance = max(squares - total * gap**2, 0.0)
+    reach = factor * math.sqrt(variance + LEAST_VARIANCE) / total
+    n_labels = float(path.weights @ path.correct)
     p_value = float(adjusted_p_values(paths[:, -1:])[0])
-    z = gap * total / float(np.sqrt(cells.variance.sum() + PRIOR_VARIANCE))
-    return ClassGap(column, share * total, expected, share, gap - reach, gap + reach, z, p_value)
+    z = gap * total / math.sqrt(float(cells.variance.sum()) + PRIOR_VARIANCE)
+    return ClassGap(column, n_labels, expected, share, gap - reach, gap + reach, z, p_value)

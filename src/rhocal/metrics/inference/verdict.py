@@ -59,6 +59,8 @@ class Verdict:
     """The test with the smallest p-value."""
     n_needed: int | None = None
     """About how many samples would decide, where the state is undecided; None: it is decided, or hopelessly many."""
+    gaps: tuple[ClassGap, ...] = ()
+    """Calibration in the large of every class, of two classes of the positive one; the most certain difference first."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def verdict(
         detected,
         found.combined.smallest,
         needed,
+        tuple(sorted(gaps, key=lambda gap: -abs(gap.z))),
     )
 
 

@@ -11,6 +11,7 @@ from rhocal.errors import InputError
 from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import accuracy_interval, consistency_band
 from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, BinSums
@@ -45,6 +46,8 @@ class Reliability:
     mean_confidence: float
     mean_accuracy: float
     ece: float
+    of_class: str = ""
+    """The class whose probability and prevalence these are; empty for the top label."""
 
 
 def reliability(
@@ -55,14 +58,23 @@ def reliability(
     scheme: str = "width",
     sample_weight: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
+    of_positive: bool = False,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Reliability:
-    """Accuracy and confidence in bins of equal ``width`` or equal ``mass``, with bands, intervals and counts."""
+    """Accuracy and confidence in bins of equal ``width`` or equal ``mass``, with bands, intervals and counts.
+
+    With ``of_positive`` they are prevalence and probability of the positive class of two, by default the second.
+    """
     validate_options({"n_bins": n_bins})
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    of_class = ""
+    if of_positive:
+        scored, of_class = _positive_view(scored)
     sums, low, high = _bins(scored, n_bins, scheme)
     band = consistency_band(scored, sums, scheme, n_bins, n_replicates, seed)
     interval = accuracy_interval(sums, n_replicates, seed)
@@ -79,7 +91,18 @@ def reliability(
         scored.mean_confidence,
         scored.accuracy,
         sums.error(1),
+        of_class,
     )
+
+
+def _positive_view(scored: Scored) -> tuple[Scored, str]:
+    """The question "is it the positive class?", and its name."""
+    data = scored.source
+    if data.n_classes != 2:
+        raise InputError(f"of_positive needs two classes; there are {data.n_classes}")
+    column = positive_column(data)
+    view, zeros = scored.one_class(column), np.zeros(scored.n_samples)
+    return Scored(view.confidence, view.correct, zeros, zeros, view.weights), str(data.classes[column])
 
 
 def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Vector]:

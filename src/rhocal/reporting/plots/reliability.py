@@ -29,14 +29,17 @@ CONFIDENCE, ACCURACY = "confidence", "accuracy"
 
 def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> Any:
     """Accuracy in bins of confidence: gaps hatched, the band of a perfect model gray, bootstrap intervals as error bars."""
-    ax = unit_square(new_axes(ax), CONFIDENCE, ACCURACY)
+    names = (
+        (f"probability of {curve.of_class}", f"share of {curve.of_class}") if curve.of_class else (CONFIDENCE, ACCURACY)
+    )
+    ax = unit_square(new_axes(ax), *names)
     left, width = curve.low, np.maximum(curve.high - curve.low, 0.004)
     ax.bar(
-        left, curve.accuracy, width, align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8, zorder=2, label=ACCURACY
+        left, curve.accuracy, width, align="edge", color=SKY, edgecolor=BLUE, linewidth=0.8, zorder=2, label=names[1]
     )
     ax.bar(
         left, curve.confidence - curve.accuracy, width, bottom=curve.accuracy, align="edge", facecolor="none",
-        edgecolor=RED, hatch="////", linewidth=0.8, zorder=3, label="gap to confidence",
+        edgecolor=RED, hatch="////", linewidth=0.8, zorder=3, label=f"gap to {names[0].split()[0]}",
     )  # fmt: skip
     for k in range(len(left)):
         ax.fill_between(

@@ -71,6 +71,8 @@ def describe_method(
         "mean_accuracy": evaluation.accuracy,
         "values": {value.metric: asdict(value) for value in evaluation.values},
         "tests": {test: asdict(outcome) for test, outcome in evaluation.tests.items()},
+        "positive": None if evaluation.positive is None else asdict(evaluation.positive),
+        "classes": [asdict(figures) for figures in evaluation.classes],
         "differences": None,
         "bins": {"width": _sums(bins.width), "mass": _sums(bins.mass)},
         "risk_coverage": {"coverage": for_plot(risk.coverage), "risk": for_plot(risk.risk), "area": risk.area},

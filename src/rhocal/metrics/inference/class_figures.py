@@ -1,0 +1,105 @@
+"""Figures of single classes: prevalence, observed / expected, and Cox's slope and intercept of the positive class of two."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.metrics.inference.defaults import TAILS
+
+if TYPE_CHECKING:
+    from rhocal.metrics.inference.localize import ClassGap
+    from rhocal.metrics.inference.null import CumulativeDifferences
+    from rhocal.metrics.inference.verdict import Verdict
+    from rhocal.numerics.special import Vector
+
+MAX_STEPS = 50
+MAX_LOGIT = 30.0
+MAX_COEFFICIENT = 50.0
+"""A slope or intercept beyond this is that of classes that a threshold separates: there is no estimate."""
+Z = NormalDist().inv_cdf(TAILS[1])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """How often a class is predicted, and how often it is there."""
+
+    name: str
+    n_labels: float
+    mean_probability: float
+    prevalence: float
+    """Share of the labels."""
+    observed_expected: Estimate
+    """O/E: labels for each one that is expected, with a 95 % interval for all classes together."""
+    p_value: float
+    """Whether mean probability and prevalence differ; adjusted for the number of classes."""
+
+
+@dataclass(frozen=True)
+class PositiveFigures:
+    """The positive class of two."""
+
+    prevalence: ClassFigures
+    ece: Estimate
+    """In ten bins of the probability of the class: the estimate of the population value, and its interval."""
+    intercept: Estimate
+    slope: Estimate
+    """Cox's recalibration logit = intercept + slope · logit: 0 and 1 if calibrated; a slope below 1 is over-confident."""
+
+
+def class_figures(gap: ClassGap, name: Any) -> ClassFigures:
+    """The figures of a class from its calibration in the large."""
+    expected = gap.expected
+    ratio = (
+        Estimate(gap.observed / expected, max(0.0, (expected + gap.low) / expected), (expected + gap.high) / expected)
+        if expected > 0
+        else Estimate(math.nan, math.nan, math.nan)
+    )
+    return ClassFigures(str(name), gap.n_labels, expected, gap.observed, ratio, gap.p_value)
+
+
+def positive_figures(path: CumulativeDifferences, gap: ClassGap, name: Any, found: Verdict) -> PositiveFigures:
+    """The figures of the positive class, whose samples are those of its path."""
+    error = found.error
+    ece = Estimate(error.estimate, error.low, error.high)
+    return PositiveFigures(class_figures(gap, name), ece, *cox(path.confidence, path.correct, path.weights))
+
+
+def cox(probability: Vector, label: Vector, weights: Vector) -> tuple[Estimate, Estimate]:
+    """Intercept and slope of the logistic regression of labels on logits, by Newton's method, with Wald intervals."""
+    p = np.clip(probability, 1e-300, 1 - 1e-16)
+    logit = np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT)
+    basis = np.stack([np.ones_like(logit), logit])
+    none = Estimate(math.nan, math.nan, math.nan)
+    if np.ptp(logit) < 1e-9 or np.ptp(label) == 0:  # no slope without two places, no intercept without both labels
+        return none, none
+    beta = np.array([0.0, 1.0])
+    for _ in range(MAX_STEPS):
+        q = 1 / (1 + np.exp(-np.clip(beta @ basis, -MAX_COEFFICIENT, MAX_COEFFICIENT)))
+        information = (basis * (weights * q * (1 - q))) @ basis.T
+        try:
+            step = np.linalg.solve(information, basis @ (weights * (label - q)))
+        except np.linalg.LinAlgError:
+            return none, none
+        largest = float(np.abs(step).max())
+        beta = beta + step * min(1.0, 2 / max(largest, 1e-300))
+        if not np.isfinite(beta).all() or np.abs(beta).max() > MAX_COEFFICIENT:
+            return none, none
+        if largest < 1e-10:
+            break
+    deviation = Z * np.sqrt(np.diag(np.linalg.inv(information)))
+    intercept, slope = (Estimate(float(b), float(b - s), float(b + s)) for b, s in zip(beta, deviation, strict=True))
+    return intercept, slope
