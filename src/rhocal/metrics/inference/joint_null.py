@@ -18,7 +18,6 @@ from rhocal.metrics.inference.null import CumulativeDifferences
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, bin_totals, equal_width
 from rhocal.numerics.caching import cached_property
-from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +33,7 @@ MAX_DRAWN_ENTRIES = 1 << 25
 top label of the other samples is drawn in cells of neighbors."""
 MAX_PLACES = 20_000
 """Sums over (class, bin) in memory for each replicate: with more than 2,000 classes there are fewer bins."""
-N_CANONICAL = 200
+N_CANONICAL = 96
 """Samples of the canonical test, whose time grows with their square."""
 CANONICAL_BANDWIDTH = 0.5
 PRIOR_VARIANCE = 0.25
@@ -201,48 +200,62 @@ def _many_classes(
     n_draws: int,
     seed: int,
 ) -> JointNull:
-    assert data.labels is not None
-    m = data.n_classes
-    n_bins = max(1, min(N_BINS, MAX_PLACES // m))
-
-    def place(_: slice, probs: Vector) -> NDArray[np.int64]:
-        return np.arange(m) * n_bins + equal_width(probs, n_bins)
-
     scale = None if top.scale is None else top.scale[chosen]
-    shape = (len(top.ends), m * n_bins, n_draws)
-    counts = draw_counts(data.logits, row, chosen, top.cells[chosen], place, shape, scale=scale, seed=seed)
     weights = np.ones(len(chosen)) if top.exact else top.weights[chosen]
-    # Expected labels of the draws, which add their scale, and of the samples, which add their weight.
-    drawn_expected, observed, expected = (np.zeros(m * n_bins) for _ in range(3))
-    class_variance, class_squares, n_labels = (np.zeros(m) for _ in range(3))
-    for part in row_blocks(len(chosen), m):
-        p = probabilities(data.logits[row[part]])
-        where, w = place(part, p), weights[part]
-        flat = where.ravel()
-        spread = w[:, None] * p * (1 - p)
-        expected += np.bincount(flat, (w[:, None] * p).ravel(), m * n_bins)
-        if scale is not None:
-            drawn_expected += np.bincount(flat, (scale[part][:, None] * p).ravel(), m * n_bins)
-        class_variance += spread.sum(axis=0)
-        label = data.labels[row[part]]
-        own = p[np.arange(len(label)), label]
-        class_squares += w @ p**2 + np.bincount(label, w * (1 - 2 * own), m)
-        n_labels += np.bincount(label, w, m)
-        observed += np.bincount(where[np.arange(len(label)), label], w, m * n_bins)
-    observed -= expected
-    drawn_expected = expected if scale is None else drawn_expected
-    differences = (counts.drawn - drawn_expected[:, None]).T.reshape(n_draws, m, n_bins)
-    totals = ClassTotals(
-        observed.reshape(m, n_bins), differences, expected.reshape(m, n_bins), class_variance, class_squares,
-        n_labels, float(weights.sum()),
-    )  # fmt: skip
+    assert data.labels is not None
+    sums = _ClassSums(data.n_classes, data.labels[row], weights, scale)
+    shape = (len(top.ends), sums.n_classes * sums.n_bins, n_draws)
+    counts = draw_counts(data.logits, row, chosen, top.cells[chosen], sums.add, shape, scale=scale, seed=seed)
     return JointNull(
         top,
         _top_paths(top, counts.right, chosen, seed),
-        classes=totals,
+        classes=sums.totals(counts.drawn),
         canonical=_canonical(data, chosen, row, n_draws, seed),
         n_class_samples=len(chosen),
     )
+
+
+class _ClassSums:
+    """Sums over (class, bin of probability) of the samples whose labels are drawn, block by block."""
+
+    def __init__(self, n_classes: int, labels: NDArray[np.intp], weights: Vector, scale: Vector | None) -> None:
+        self.n_classes, self.n_bins = n_classes, max(1, min(N_BINS, MAX_PLACES // n_classes))
+        self.labels, self.weights, self.scale = labels, weights, scale
+        n_places = n_classes * self.n_bins
+        self.expected, self.drawn_expected, self.observed = (np.zeros(n_places) for _ in range(3))
+        """Labels that the samples expect, that the draws expect (they add their scale), and that are there."""
+        self.variance, self.squares, self.n_labels = (np.zeros(n_classes) for _ in range(3))
+
+    def add(self, part: slice, p: Vector) -> NDArray[np.int64]:
+        """Add the samples of a block; returned is the place of each class."""
+        m, n_places = self.n_classes, len(self.expected)
+        place = np.arange(m) * self.n_bins + equal_width(p, self.n_bins)
+        flat, w, label = place.ravel(), self.weights[part], self.labels[part]
+        weighted = w[:, None] * p
+        self.expected += np.bincount(flat, weighted.ravel(), n_places)
+        if self.scale is not None:
+            self.drawn_expected += np.bincount(flat, (self.scale[part][:, None] * p).ravel(), n_places)
+        second = np.einsum("ij,ij->j", weighted, p)
+        rows = np.arange(len(label))
+        self.variance += weighted.sum(axis=0) - second
+        self.squares += second + np.bincount(label, w * (1 - 2 * p[rows, label]), m)
+        self.n_labels += np.bincount(label, w, m)
+        self.observed += np.bincount(place[rows, label], w, n_places)
+        return place
+
+    def totals(self, drawn: Vector) -> ClassTotals:
+        """Observed − expected of the samples and of the draws."""
+        shape = self.n_classes, self.n_bins
+        expected = self.expected if self.scale is None else self.drawn_expected
+        return ClassTotals(
+            (self.observed - self.expected).reshape(shape),
+            (drawn - expected[:, None]).T.reshape(-1, *shape),
+            self.expected.reshape(shape),
+            self.variance,
+            self.squares,
+            self.n_labels,
+            float(self.weights.sum()),
+        )
 
 
 def _top_paths(top: CumulativeDifferences, right: Vector, chosen: NDArray[np.intp], seed: int) -> Vector:

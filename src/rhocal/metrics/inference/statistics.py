@@ -42,7 +42,8 @@ CHI2_BINS = (4, 10, 25, 60)
 """Numbers of bins of equal mass of the χ² test: errors of a few samples and of many."""
 SMOOTH_INTERVALS = 256
 """Intervals of the grid of the smooth ECE of a test; the metric has more."""
-SMOOTH_STEPS = 12
+SMOOTH_STEPS, LEAST_LOG_BANDWIDTH = 7, -12.0
+"""Bisections of the logarithm (base 2) of the bandwidth, and where they begin."""
 MAX_LOGIT = 12.0
 
 
@@ -131,13 +132,18 @@ class Cells:
         even[:, [0, n]] *= 2
         waves = np.fft.rfft(even, axis=1)
         k = np.arange(waves.shape[1])
-        low, high = np.zeros(len(d)), np.ones(len(d))
+
+        def integral(sigma: Vector) -> Vector:
+            r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * sigma[:, None] * k) ** 2), axis=1)[:, : n + 1])
+            return np.asarray(r.sum(axis=1) - (r[:, 0] + r[:, -1]) / 2)
+
+        low, high = np.full(len(d), LEAST_LOG_BANDWIDTH), np.zeros(len(d))
         for _ in range(SMOOTH_STEPS):
             middle = (low + high) / 2
-            r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * middle[:, None] * k) ** 2), axis=1)[:, : n + 1])
-            above = r.sum(axis=1) - (r[:, 0] + r[:, -1]) / 2 > middle
+            above = integral(2.0**middle) > 2.0**middle
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return (low + high) / 2
+        sigma = 2.0 ** ((low + high) / 2)
+        return np.sqrt(sigma * integral(sigma))  # both are near the fixed point, on either side of it
 
 
 def _starts(bins: NDArray[np.intp]) -> NDArray[np.intp]:
