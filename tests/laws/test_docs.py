@@ -33,7 +33,8 @@ def test_every_objective_is_in_the_document():
 DOCUMENTS = [
     path
     for path in ROOT.rglob("*.md")  # of a template the page made from it is looked at
-    if not path.name.endswith("template.md") and not {".venv", ".pytest_cache", "build"} & set(path.relative_to(ROOT).parts)
+    if not path.name.endswith("template.md")
+    and not {".venv", ".pytest_cache", "build"} & set(path.relative_to(ROOT).parts)
 ]
 
 

@@ -13,6 +13,7 @@ from rhocal._version import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
+from rhocal.data.atomic import as_path
 from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS, Kind
 from rhocal.errors import FileError, InputError, one_line
@@ -58,7 +59,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
 
     Everything in the file is compared with what the registry declares for its method, and then with its checksum.
     """
-    path = Path(path)
+    path = as_path(path)
     card, tensors = _read(path)
     try:
         calibrator = _calibrator(card, tensors)

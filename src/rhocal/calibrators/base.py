@@ -15,7 +15,7 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
-from rhocal.data.arrays import is_dask, is_tensor, restore_shape
+from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape
 from rhocal.data.columns import check_frame, frame_columns
 from rhocal.data.predictions import Kind, Predictions
 from rhocal.data.sources import as_source
@@ -306,6 +306,7 @@ class Calibrator(ABC):
     def _apply(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
         """Calibrated logits or probabilities in the shape of the scores; of a tensor a tensor on its device."""
         if is_tensor(scores):
+            scores = check_tensor(scores, "logits")
             from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - torch is imported if its tensors are
 
             self.check_groups(groups)
@@ -316,6 +317,7 @@ class Calibrator(ABC):
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
         self.check_groups(groups)
+        logits = check_tensor(logits, "logits")
         classes = self._fitted().classes_
         n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
         if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:

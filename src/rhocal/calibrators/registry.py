@@ -210,6 +210,8 @@ def _plain(value: Any) -> Any:
 
 def find_method(name: str) -> Method:
     """The line of a method, or the chain that ``first:second`` stands for."""
+    if not isinstance(name, str):
+        raise InputError(f"a method is given by its name; got {name!r}")
     if name in CALIBRATORS:
         return CALIBRATORS[name]
     first, colon, second = name.rpartition(":")

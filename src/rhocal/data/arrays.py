@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
+from rhocal.errors import InputError
 from rhocal.numerics.special import Floats, scan
 
 if TYPE_CHECKING:
@@ -83,6 +84,25 @@ def scan_scores(scores: Scores) -> Scan:
 def is_tensor(values: Any) -> bool:
     """Whether it is a torch tensor, without importing torch."""
     return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
+
+
+def check_tensor(values: Any, name: str) -> Any:
+    """A tensor whose numbers NumPy can read, or anything that is no tensor; an error for other tensors."""
+    if not is_tensor(values):
+        return values
+    kind = str(values.dtype).removeprefix("torch.")
+    problem = (
+        "has no data (device meta)" if values.device.type == "meta"
+        else "is a nested tensor" if values.is_nested
+        else "is sparse; pass to_dense()" if str(values.layout) != "torch.strided"
+        else f"is quantized ({kind}); pass dequantize()" if values.is_quantized
+        else f"has type {kind}; pass float()" if kind.startswith(("float8", "float4", "complex", "bits", "uint1", "int1"))
+        and kind not in {"uint16", "int16"}
+        else ""
+    )  # fmt: skip
+    if problem:
+        raise InputError(f"{name} {problem}")
+    return values.resolve_neg() if values.is_neg() else values
 
 
 def is_dask(logits: Any) -> bool:

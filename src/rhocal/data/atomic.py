@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rhocal.errors import FileError
+from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,15 +21,15 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The bytes are on the disk before the name is. A file that is replaced keeps its permissions.
     """
-    target = Path(path)
+    target = as_path(path)
     if not target.parent.is_dir():
         raise FileError(f"cannot write {target}: the folder {target.parent} does not exist")
     if target.is_dir():
         raise FileError(f"cannot write {target}: it is a folder")
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}-", suffix=target.suffix)
-    except OSError as error:
-        raise FileError(f"cannot write {target}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot write {target}: {one_line(error)}") from error
     os.close(handle)
     unfinished = Path(name)
     try:
@@ -42,6 +42,14 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise FileError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """The path; an error for anything that is none."""
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InputError(f"path is the name of a file; got {path!r}") from error
 
 
 def make_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.label_columns import as_label_array, is_kept, label_columns
-from rhocal.errors import InputError
+from rhocal.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,12 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
     """One value for each sample."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{what} is not one value for each sample: {one_line(error)}") from error
+    if array.dtype.kind == "c":
+        raise InputError(f"{what} has complex numbers (dtype {array.dtype})")
     if array.size != n or array.ndim == 0:
         raise InputError(f"{what} and {name} differ in length: {array.size} {what}, {n} samples")
     return array.reshape(-1)
@@ -76,7 +81,10 @@ def class_names(classes: Any, m: int) -> NDArray[Any]:
     if names.ndim != 1 or len(names) != m:
         got = f"{len(names)} names" if names.ndim == 1 else f"shape {names.shape}"
         raise InputError(f"classes must name the {m} columns; got {got}")
-    unique, counts = np.unique(names, return_counts=True)
+    try:
+        unique, counts = np.unique(names, return_counts=True)
+    except TypeError as error:
+        raise InputError(f"classes must be all texts or all numbers: {one_line(error)}") from error
     if len(unique) != m:
         raise InputError(f"classes must differ; {unique[counts > 1].tolist()[0]!r} stands there {counts.max()} times")
     return names

@@ -58,7 +58,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{name} holds values that are not numbers: {error}") from error
     if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
         hint = ". Complex data not supported" if array.dtype.kind == "c" else ""

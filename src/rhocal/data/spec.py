@@ -35,3 +35,11 @@ class InputSpec:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"kind is one of {', '.join(KINDS)}; got {self.kind!r}")
+        if not _is_whole(self.class_axis):
+            raise InputError(f"class_axis is a whole number; got {self.class_axis!r}")
+        if self.ignore_index is not None and not _is_whole(self.ignore_index):
+            raise InputError(f"ignore_index is a whole number; got {self.ignore_index!r}")
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)

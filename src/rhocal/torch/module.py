@@ -39,6 +39,10 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
+        if not logits.is_floating_point() and logits.is_complex():
+            raise InputError(f"logits are complex ({logits.dtype}); pass real numbers")
+        if logits.layout != torch.strided or logits.is_quantized or logits.is_nested or logits.dim() == 0:
+            raise InputError("logits are sparse, quantized, nested or a single number; pass a dense tensor of scores")
         double = logits.dtype == torch.float64 or (self.map_.is_wide and logits.device.type != "mps")
         dtype = torch.float64 if double else torch.float32
         ops = TorchOps(dtype)
