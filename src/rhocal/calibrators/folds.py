@@ -21,6 +21,10 @@ MAX_COPIES_TOGETHER = 8
 """Equal samples that stay in one fold. With more of them the fold would be a lump of one outcome that other folds lack."""
 
 
+MAX_SHARE_HELD_OUT = 1 - 1e-6
+"""If one fold has more of the weight, a sample in it counts as much as all others: nothing is left to fit on without it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Folds:
     """A division of a calibration set. Each fold is held out once. Empty if there is only one fold: nothing can be compared."""
@@ -38,7 +42,9 @@ class Folds:
         """Number the folds that have weight. A sample of weight 0 in another fold joins one of them: any will do."""
         present = np.unique(codes[weights[rows] > 0])
         numbers = np.searchsorted(present, codes).clip(max=max(len(present) - 1, 0))
-        return cls(rows, numbers, weights, len(present) if len(present) > 1 else 0)
+        held_out = np.bincount(numbers, weights[rows], minlength=1)
+        is_divided = len(present) > 1 and held_out.max() < MAX_SHARE_HELD_OUT * held_out.sum()
+        return cls(rows, numbers, weights, len(present) if is_divided else 0)
 
     @classmethod
     def from_profile(cls, profile: Profile, n_folds: int, *, by_label: bool = True) -> Folds:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import MAX_SINGLE_LOGIT, SMALLEST_PROB, Kind
+from rhocal.data.predictions import MAX_LOGIT, MAX_SINGLE_LOGIT, SMALLEST_PROB, Kind
+from rhocal.errors import InputError
 from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.ops import Ops, Parameters, Value
@@ -132,6 +133,10 @@ class Map:
         """What the formula gives for every block of rows, and which entries are masked, if any is."""
         low, high = data.span if data.kind == "logits" else (0.0, 0.0)
         is_extreme = max(-low, high) > MAX_SINGLE_LOGIT
+        if high > MAX_LOGIT:
+            raise InputError(
+                f"logits must not exceed {MAX_LOGIT:g}; the largest is {high:g}. Divide them by a constant"
+            )
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
             block, masked = data.logits[rows], None

@@ -15,7 +15,7 @@ from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_ma
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
-from rhocal.numerics.masks import MASK_DEPTH, MIN_MASK_GAP, deepen, gap_beyond, is_masked, mask_gap
+from rhocal.numerics.masks import MASK_DEPTH, MIN_MASK_GAP, deepen, gap_beyond, is_masked, mask_gap, without_masks
 from rhocal.numerics.special import Floats, Vector, ends, widened
 from rhocal.numerics.threads import in_threads, row_blocks
 
@@ -36,6 +36,9 @@ SMALLEST_PROB = 1e-30
 MAX_LOGIT = 1e60
 """Fourth powers of logits up to this do not overflow in double precision."""
 
+MIN_LOGIT = 1e-100
+"""The inverse of smaller logits is a scale that leaves the range of double precision."""
+
 MAX_SINGLE_LOGIT = 1e8
 """The same in single precision, times the smallest exponential."""
 
@@ -43,6 +46,11 @@ MIN_SINGLE_LOGIT = 1e-30
 """Squares of differences of smaller logits vanish in single precision."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
+
+
+def _check_size(size: float) -> None:
+    if 0 < size < MIN_LOGIT:
+        raise InputError(f"logits are too small: none is farther than {size:g} from 0. Multiply them by a constant")
 
 
 def _are_numbers(labels: Any, names: NDArray[Any]) -> bool:
@@ -199,6 +207,8 @@ class Predictions:
         if self.kind != "logits":
             return self._replaced(self.seen, mask_gap=np.inf)
         low, high = self.span
+        size = max(-low, high)
+        _check_size(size)
         is_near = high / 2 - low / 2 < MIN_MASK_GAP / 2
         if gap is None and is_near:
             gap = gap_beyond(high - low)
@@ -210,11 +220,13 @@ class Predictions:
                 f"logits must lie between {-MAX_LOGIT:g} and {MAX_LOGIT:g}; they go from {low:g} to {high:g}. Divide them by a "
                 "constant"
             )
-        is_wide = getattr(self.scores, "dtype", None) == np.float64 or high == low
-        has_room = is_wide or MIN_SINGLE_LOGIT <= max(-low, high) <= MAX_SINGLE_LOGIT
+        is_wide = getattr(self.scores, "dtype", None) == np.float64
+        has_room = is_wide or size == 0 or MIN_SINGLE_LOGIT <= size <= MAX_SINGLE_LOGIT
         if high / 2 - low / 2 < gap / 2 and has_room:
             return self._replaced(self.seen, mask_gap=gap)
-        return replace(self, scores=deepen(in_memory(self.scores), self.seen.top, gap), mask_gap=gap)
+        deep = deepen(in_memory(self.scores), self.seen.top, gap)
+        _check_size(float(np.abs(without_masks(deep, self.seen.top, gap, center=False)).max()))
+        return replace(self, scores=deep, mask_gap=gap)
 
     @property
     def has_masks(self) -> bool:

@@ -100,7 +100,7 @@ def quasi_newton(
     for _ in range(100):
         free = ~(((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0)))
         step = np.zeros_like(x)
-        step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
+        step[free] = -_solve(hessian[np.ix_(free, free)], gradient[free])
         step /= max(1, np.abs(step).max() / MAX_NEWTON_STEP)
         if -float(gradient @ step) / 2 <= tolerance * abs(value):
             return Minimum(x, value, converged=True, n_evaluations=n), hessian
@@ -116,6 +116,14 @@ def quasi_newton(
         hessian = _bfgs_update(hessian, trial - x, trial_gradient - gradient)
         x, value, gradient = trial, trial_value, trial_gradient
     return Minimum(x, value, converged=False, n_evaluations=n), hessian
+
+
+def _solve(matrix: NDArray[np.float64], vector: Vector) -> Vector:
+    """The x with matrix · x = vector; the shortest of those that come nearest where the matrix is singular."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, vector), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(matrix, vector)[0], dtype=np.float64)
 
 
 def _positive_definite(hessian: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -157,7 +165,7 @@ def convex_newton(
         if not np.isfinite(curvature).all():
             break
         curvature[np.diag_indices_from(curvature)] += RELATIVE_DAMPING * max(float(np.diag(curvature).max()), 1e-300)
-        step = -np.linalg.solve(curvature, gradient)
+        step = -_solve(curvature, gradient)
         promised = -float(gradient @ step)  # twice the decrease that the quadratic model promises
         if not promised > 0:
             break

@@ -31,6 +31,10 @@ FINEST = 1e-6
 """Neighboring entries of a table whose probabilities agree to this are merged, else 1,000 classes would store all samples."""
 
 
+NEGLIGIBLE_WEIGHT = 1e-12
+"""Samples with less than this share of the largest weight are left out: cumulative sums would not see them."""
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """What a binary map is fitted on: the different scores in order, how often each came, and how often it was a hit.
@@ -46,8 +50,8 @@ class Outcomes:
 
     @classmethod
     def from_samples(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
-        """Sort and add up, without samples of weight 0."""
-        counts = weights > 0
+        """Sort and add up, without samples whose weight does not count beside the others."""
+        counts = weights > NEGLIGIBLE_WEIGHT * weights.max(initial=0.0)
         values, inverse = np.unique(score[counts], return_inverse=True)
         weight, hits = sums(inverse, (weights[counts], weights[counts] * hit[counts]), len(values))
         return cls(values, weight, hits, n_classes)

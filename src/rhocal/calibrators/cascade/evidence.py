@@ -205,4 +205,5 @@ def evidence_ridges(weights: Vector, ridge: Vector, curvature: Vector, groups: l
 
 def variances(curvature: Vector) -> Vector:
     """Of the weights, as the curvature of their posterior distribution has them."""
-    return np.diag(np.linalg.inv(curvature))
+    # With very uneven weights two features can be the same to the last digit.
+    return np.diag(np.linalg.pinv(curvature, hermitian=True))

@@ -1,0 +1,96 @@
+"""Degenerate rows, extreme sizes and extreme weights: finite probabilities or an error of ours, never a warning of NumPy."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rhocal
+from rhocal.calibrators import CALIBRATORS
+from rhocal.errors import InputError, RhocalError, RhocalWarning
+
+QUICK = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2}}
+RNG = np.random.default_rng(0)
+NORMAL = RNG.normal(size=(120, 3))
+CHANCE = RNG.integers(0, 3, 120)
+
+LOGITS = {
+    "zeros": np.zeros((120, 3)),
+    "constant": np.full((120, 3), 5.1, np.float32),
+    "equal rows": np.repeat(NORMAL[:, :1], 3, axis=1),
+    "ties": np.round(NORMAL),
+    "ties with an equal row": np.vstack([np.zeros((1, 3)), np.round(NORMAL[1:])]),
+    "shift of 1e8": (NORMAL + 1e8).astype(np.float32),
+    "ends of float32": np.where(NORMAL > 0, 3e38, -3e38).astype(np.float32),
+    "1e30": 1e30 * NORMAL,
+    "subnormal": (1e-44 * NORMAL).astype(np.float32),
+}
+WEIGHTS = {
+    "uneven": np.exp(8 * NORMAL[:, 0]),
+    "very uneven": np.exp(50 * NORMAL[:, 0]),
+    "negligible": np.where(np.arange(120) % 2, 1e-30, 1.0),
+    "1e-30": np.full(120, 1e-30),
+}
+
+
+def outputs(name, logits, labels, weights=None):
+    groups = {"groups": np.arange(len(labels)) % 2} if name == "multi-domain" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        cal = rhocal.calibrator(name, **QUICK.get(name, {})).fit(logits, labels, weights, **groups)
+        return cal, cal.predict_proba(logits, **groups), cal.predict(logits, **groups), cal.transform(logits, **groups)
+
+
+def check(name, logits, labels, weights=None):
+    cal, probs, predicted, calibrated = outputs(name, logits, labels, weights)
+    assert np.isfinite(probs).all()
+    assert np.isfinite(calibrated).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(probs.argmax(axis=1), predicted)
+    if cal.map_.keeps_decision:
+        np.testing.assert_array_equal(predicted, logits.argmax(axis=1))
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+@pytest.mark.parametrize("logits", LOGITS)
+def test_logits(name, logits):
+    check(name, LOGITS[logits], CHANCE)
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_weights(name, weights):
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    check(name, 2 * NORMAL, labels, WEIGHTS[weights])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rho_norm_at_chance_with_ties(seed):
+    rng = np.random.default_rng(seed)
+    logits = rng.integers(0, 2, size=(60, 3)) * 1.0
+    logits[0] = 1
+    check("rho-norm", logits, rng.integers(0, 3, 60))
+
+
+@pytest.mark.parametrize(
+    ("logits", "weights"), [(1e300 * NORMAL, None), (1e-200 * NORMAL, None), (NORMAL, 1e300), (NORMAL, 1e-300)]
+)
+def test_what_no_fit_can_use_is_refused(logits, weights):
+    with pytest.raises(InputError, match=r"constant|multiply all"):
+        rhocal.calibrator("rho-norm").fit(logits, CHANCE, None if weights is None else np.full(120, weights))
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs", "vector", "isotonic"])
+def test_logits_of_any_size_are_calibrated_or_refused(name):
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    cal, *_ = outputs(name, NORMAL, labels)
+    for size in (0.0, 1e-310, 1e-30, 1e30, 1e100, 1e300):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            try:
+                probs = cal.predict_proba(size * NORMAL)
+            except RhocalError:
+                continue
+            assert np.isfinite(probs).all()
+            np.testing.assert_array_equal(probs.argmax(axis=1), cal.predict(size * NORMAL))
