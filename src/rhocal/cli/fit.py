@@ -67,6 +67,7 @@ def fit(
     from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
     from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
+    from rhocal.data.streams import source_files
     from rhocal.evaluation.evaluate import UNCALIBRATED
     from rhocal.evaluation.measure import Measurement, measure_source
     from rhocal.profile.saved import FORMAT
@@ -85,7 +86,7 @@ def fit(
     if report is not None:
         check_report(report)
         execution.refuse({"--report": execution.streams(path)})
-    cal = for_options(cal, arrays.contents(path).file, option or [])
+    cal = for_options(cal, arrays.contents(source_files(path)[0]).file, option or [])
     source = execution.open(path, arrays, spec.spec(), "calibration", groups)
     with execution.cluster(), execution.progress("fitting", source) as blocks:
         fits = fit_source(cal, blocks)

@@ -29,6 +29,9 @@ def open_npz(path: Path, _names: Names) -> StoredFile:
         file.seek(0)
         if file.read(4) != b"PK\x03\x04":
             raise FileError("damaged, or not a .npz file: it does not begin with an array")
+        for info in archive.infolist():  # of other members too: a name may be damaged
+            with archive.open(info):  # compares the header of the member with that of the archive
+                pass
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         names = [info.filename.removesuffix(".npy") for info in members]
         if len(set(names)) < len(names):
@@ -37,7 +40,7 @@ def open_npz(path: Path, _names: Names) -> StoredFile:
 
 
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    with archive.open(info) as file:  # compares the header of the member with that of the archive
+    with archive.open(info) as file:
         if info.compress_type == zipfile.ZIP_STORED:
             return npy_array(path, start := _start(path, info), info.file_size, _member(path, info, start))
         shape, is_fortran, dtype = read_header(file)

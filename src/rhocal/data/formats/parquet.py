@@ -192,13 +192,16 @@ class ParquetBlock:
 
 def read_table(path: Path, columns: Sequence[str], group: int | None = None, *, n_rows: int | None = None) -> Any:
     """Some columns of a row group, or of all rows; checksums of pages are compared where the file has them."""
+    from pyarrow import concat_tables  # noqa: PLC0415
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
     location = str(path) if group is None else f"{path}, row group {group}"
     try:
         with ParquetFile(path, page_checksum_verification=True) as file:
             wanted = list(columns)
-            table = file.read(columns=wanted) if group is None else file.read_row_group(group, columns=wanted)
+            groups = range(file.num_row_groups) if group is None else [group]
+            tables = [file.read_row_group(k, columns=wanted) for k in groups]  # whole files too: one way to read
+            table = concat_tables(tables) if tables else file.read(columns=wanted)
     except Exception as error:  # the decoders raise errors of many types
         raise FileError(f"{location}: cannot be read: {one_line(error)}") from error
     if n_rows is not None and len(table) != n_rows:
