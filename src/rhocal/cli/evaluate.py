@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,21 @@ def evaluate(
             "--groups", help="Evaluate by group: an array or column of the file, another file, or `predicted`."
         ),
     ] = None,
+    clusters: Annotated[
+        str | None,
+        typer.Option(
+            "--clusters",
+            help="Samples that depend on each other (patient, session): an array or column of the file, or another file. "
+            "Without it samples are assumed to be independent.",
+        ),
+    ] = None,
+    weight_kind: Annotated[
+        str,
+        typer.Option(
+            "--weight-kind",
+            help="What --weights are: frequency (counts of samples) or importance (they correct a selection).",
+        ),
+    ] = "frequency",
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
@@ -84,6 +100,7 @@ def evaluate(
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
     from rhocal.evaluation.samples import score
     from rhocal.metrics import CORE, inference
+    from rhocal.metrics.inference.design import SamplingDesign
 
     if max_ece is not None:
         check_tolerance(max_ece, "--max-ece")
@@ -95,8 +112,12 @@ def evaluate(
     group_column = None if groups == PREDICTED else groups
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
     data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
-    if groups is not None and not data.resident:
-        execution.refuse({"--groups": True})
+    if (groups or clusters) is not None and not data.resident:
+        execution.refuse({"--groups": groups is not None, "--clusters": clusters is not None})
+    design = SamplingDesign(weight_kind)
+    if clusters is not None:
+        named = execution.open(source, arrays, spec.spec(classes), "test", clusters)
+        design = replace(design, clusters=named.predictions.groups)
     shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown
     if not _keeps_samples(data, [*shown, *values]):
@@ -109,13 +130,17 @@ def evaluate(
         return
     with execution.cluster(), execution.progress("measuring", data) as blocks:
         samples = score(blocks, calibrators, dict.fromkeys([*shown, *values]))
+    scores = {name: part.scored for name, part in samples.items()}
+    samples = {name: part.with_design(design) for name, part in samples.items()}
     evaluations = {
         name: infer(part, shown, groups=_groups(data, groups), tolerance=tolerance, seed=seed)
         for name, part in samples.items()
     }
-    before = samples[UNCALIBRATED].scored
     differences = {
-        name: inference.differences(samples[name].scored, before, ["ece", "nll", "brier"], seed=seed) for name in loaded
+        name: inference.differences(
+            *design.apply_to_pair(scores[name], scores[UNCALIBRATED]), ["ece", "nll", "brier"], seed=seed
+        )
+        for name in loaded
     }
     left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
@@ -140,7 +165,11 @@ def evaluate(
         )
         raise typer.Exit(int(max_ece is not None and _refuted(evaluations)))
     suffix = "" if data.resident else ", block by block"
-    _show(evaluations, differences, f"{source}: {first.n_samples:,} samples, {first.n_classes} classes{suffix}")
+    _show(
+        evaluations,
+        differences,
+        f"{source}: {first.n_samples:,} samples{first.effective}, {first.n_classes} classes{suffix}",
+    )
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations)}")
         raise typer.Exit(int(_refuted(evaluations)))

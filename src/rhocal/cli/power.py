@@ -28,6 +28,12 @@ def power(
     ),
     chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = POWER,
     level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = SIGNIFICANCE_LEVEL,
+    design_effect: Annotated[
+        float,
+        typer.Option(
+            help="Samples for each independent one, where they are clustered or weighted; see `rhocal evaluate`."
+        ),
+    ] = 1.0,
     kind: KindOption = "logits",
     logits_name: LogitsName = "logits",
     as_json: Json = False,
@@ -49,7 +55,7 @@ def power(
     else:
         assert accuracy is not None
         confidence, what = typical_confidences(accuracy), f"typical confidences of a model with accuracy {accuracy:g}"
-    sizes = samples_needed(confidence, excesses, power=chance, level=level)
+    sizes = samples_needed(confidence, excesses, power=chance, level=level, design_effect=design_effect)
     if as_json:
         print_json({"power": chance, "level": level, "needed": [vars(needed) for needed in sizes]})
         return

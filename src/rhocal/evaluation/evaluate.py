@@ -20,6 +20,7 @@ from rhocal.evaluation.samples import Samples, score
 from rhocal.metrics.inference.calibration_tests import combine, outcomes
 from rhocal.metrics.inference.class_figures import class_figures, positive_figures
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, Floor, floors
 from rhocal.metrics.inference.intervals import intervals
 from rhocal.metrics.inference.joint_null import draws_for, joint_null
@@ -66,6 +67,8 @@ def evaluate(
     *,
     groups: Any = None,
     sample_weight: Any = None,
+    weight_kind: str = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
     classes: Any = None,
     positive: Any = None,
@@ -80,6 +83,8 @@ def evaluate(
     ``positive`` is the positive class of two, by name or column number: that of scores of shape (n_samples,).
     ``tolerance`` is the calibration error that is tolerated, .02 for two points; the verdict states whether the error is shown
     to be within it, shown to be beyond it, or whether there are too few samples to tell.
+    Samples are assumed to be independent. ``clusters`` names the cluster of each (patient, session) where they are not.
+    ``weight_kind`` is ``frequency`` (a weight of k stands for k samples) or ``importance`` (weights correct a selection).
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
     (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
     ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
@@ -88,7 +93,10 @@ def evaluate(
     source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
     if groups is not None and not source.resident:
         raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
-    samples = score(source, {UNCALIBRATED: None}, metrics)[UNCALIBRATED]
+    if clusters is not None and not source.resident:
+        raise InputError("clusters: blocks carry none; evaluate arrays in memory")
+    design = SamplingDesign(weight_kind, clusters)
+    samples = score(source, {UNCALIBRATED: None}, metrics)[UNCALIBRATED].with_design(design)
     return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
 
 
@@ -132,6 +140,7 @@ def infer(
         drawn.combined.n_draws,
         () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance),
         *drawn.class_figures(found),
+        samples.n_effective,
     )
 
 

@@ -93,6 +93,8 @@ class Evaluation:
     """Mean probability and prevalence of the classes that differ most, at most 20; of two classes, of the positive one."""
     positive: PositiveFigures | None = None
     """The positive class of two: prevalence, O/E, ECE, Cox intercept and slope."""
+    n_effective: float | None = None
+    """The effective sample size, where weights are not counts or samples depend on each other."""
 
     def __getitem__(self, metric: str) -> MetricValue:
         for value in self.values:
@@ -131,6 +133,11 @@ class Evaluation:
         )
 
     @property
+    def effective(self) -> str:
+        """The effective sample size in brackets, if it is not the number of samples."""
+        return "" if self.n_effective is None else f" (effective sample size {self.n_effective:,.0f})"
+
+    @property
     def notes(self) -> list[str]:
         """Why metrics have no interval, one line for each reason."""
         titles: dict[str, list[str]] = {}
@@ -142,7 +149,7 @@ class Evaluation:
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]
         lines = [
-            f"{self.n_samples:,} samples, {self.n_classes} classes",
+            f"{self.n_samples:,} samples{self.effective}, {self.n_classes} classes",
             *aligned(rows),
             "",
             f"verdict: {self.verdict}",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.numerics.special import Vector
 
 KEPT = ("confidence", "correct", "log_label", "sum_squares", "weights")
@@ -46,6 +47,16 @@ class Samples:
     """Of a stream: the probabilities that were kept for class-level tests; all, or those of a random subsample."""
     index: NDArray[np.intp] | None = None
     """The samples that ``rows`` are of."""
+
+    n_effective: float | None = None
+    """The effective sample size, where weights are not counts or samples depend on each other."""
+
+    def with_design(self, design: SamplingDesign) -> Samples:
+        """The samples with weights that sum to the effective sample size."""
+        if design.is_simple:
+            return self
+        scored = design.apply(self.scored)
+        return replace(self, scored=scored, n_effective=float(scored.weights.sum()))
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Samples:

@@ -334,6 +334,13 @@ def normal_cdf(x: Vector) -> Vector:
     return np.asarray(ndtr(x))
 
 
+def student_quantile(degrees: float, q: float) -> float:
+    """The q-quantile of Student's t distribution; of the normal distribution for infinitely many degrees of freedom."""
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - importing rhocal must not import SciPy
+
+    return float(ndtri(q) if np.isinf(degrees) else stdtrit(degrees, q))
+
+
 def normal_quantile(q: Vector) -> Vector:
     """Φ⁻¹(q)."""
     from scipy.special import ndtri  # noqa: PLC0415 - importing rhocal must not import SciPy

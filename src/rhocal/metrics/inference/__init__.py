@@ -1,13 +1,15 @@
 """How far the value of a metric can be trusted: floors, intervals, tests, paired differences, sample sizes.
 
-One file per question: ``floor`` and ``null`` (a perfectly calibrated model), ``bootstrap``, ``intervals`` and
-``ece_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``. How to read the results: docs/statistics.md. The
-formula of a metric belongs in ``rhocal.metrics``; a question about a model belongs in ``rhocal.evaluation``.
+One file per question: ``floor``, ``null`` and ``joint_null`` (a perfectly calibrated model), ``bootstrap``, ``intervals``,
+``ece_interval`` and ``mean_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``; ``design`` is about weights and
+clusters. How to read the results: docs/statistics.md. The formula of a metric belongs in ``rhocal.metrics``; a question about
+a model belongs in ``rhocal.evaluation``.
 """
 
 from __future__ import annotations
 
 from rhocal.metrics.inference.calibration_tests import Outcome, calibration_tests
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_interval import Interval
 from rhocal.metrics.inference.floor import Floor, floor, floors
 from rhocal.metrics.inference.intervals import interval, intervals, wilson
@@ -21,7 +23,7 @@ from rhocal.metrics.inference.paired import (
 from rhocal.metrics.inference.power import RequiredSize, samples_needed, typical_confidences
 
 __all__ = [
-    "Difference", "Floor", "Interval", "Outcome", "RequiredSize", "calibration_tests", "differences",
+    "Difference", "Floor", "Interval", "Outcome", "RequiredSize", "SamplingDesign", "calibration_tests", "differences",
     "differences_to_reference", "floor", "floors", "holm", "interval", "intervals", "paired_differences",
     "samples_needed", "typical_confidences", "wilson",
 ]  # fmt: skip

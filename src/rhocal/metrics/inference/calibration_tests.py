@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import N_DRAWS, joint_null
 from rhocal.metrics.inference.null import NullDistribution
 from rhocal.metrics.inference.statistics import TITLES, statistics
@@ -55,16 +56,25 @@ def calibration_tests(
     labels: Any,
     *,
     sample_weight: Any = None,
+    weight_kind: str = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
     n_replicates: int = N_DRAWS,
     seed: int = 0,
 ) -> dict[str, Outcome]:
     """Every test of calibration: of the top label, of single classes and of all classes together.
 
+    ``classes``, ``positive``, ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
+
     >>> calibration_tests([[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)["spiegelhalter"].p_value > 0.5
     True
     """
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a test")
+    scored = Scored.from_arrays(
+        probs, labels, sample_weight, kind, purpose="a test", classes=classes, positive=positive
+    )
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     return outcomes(scored, statistics(joint_null(scored, n_replicates, seed)))
 
 

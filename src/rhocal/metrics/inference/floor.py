@@ -20,6 +20,7 @@ from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Metric
 from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import draws_for, joint_null
 from rhocal.metrics.inference.null import NullDistribution, path_nulls
 from rhocal.metrics.inference.units import are_counts, canonical_order, unit_rows
@@ -84,17 +85,26 @@ def floor(
     labels: Any,
     *,
     sample_weight: Any = None,
+    weight_kind: str = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Floor:
     """The floor of a metric, and the p-value of its value on these samples.
 
+    ``classes``, ``positive``, ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
+
     >>> ece = floor("ece", [[0.2, 0.8]] * 100, [1] * 79 + [0] * 21)
     >>> ece.value < ece.mean, ece.p_value > 0.5
     (True, True)
     """
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a floor")
+    scored = Scored.from_arrays(
+        probs, labels, sample_weight, kind, purpose="a floor", classes=classes, positive=positive
+    )
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     return floors(scored, [metric], n_replicates=n_replicates, seed=seed)[metric]
 
 

@@ -12,6 +12,7 @@ from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.bootstrap import BINNED, bootstrap
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_interval import Interval, ece_interval
 from rhocal.metrics.inference.floor import check_names
 from rhocal.metrics.inference.mean_interval import LOSSES, LossParts
@@ -57,7 +58,11 @@ def interval(
     labels: Any,
     *,
     sample_weight: Any = None,
+    weight_kind: str = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
     method: str = "auto",
     stratified: bool = False,
     level: float = CONFIDENCE_LEVEL,
@@ -70,10 +75,14 @@ def interval(
     means, valid with few errors), ``percentile``, ``bca``, or ``auto``: the first three where they exist, else bca if the
     resamples of the metric vary around the population value. Others have no valid interval: NaN, with a ``reason``.
     ``stratified`` resamples inside each class, so that the number of samples of a class is fixed.
+    ``classes``, ``positive``, ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
     """
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1; got {level!r}")
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind, purpose="an interval")
+    scored = Scored.from_arrays(
+        probs, labels, sample_weight, kind, purpose="an interval", classes=classes, positive=positive
+    )
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     strata = scored.labels if stratified else None
     options: dict[str, Any] = {"method": method, "strata": strata, "level": level}
     return intervals(scored, [metric], **options, n_replicates=n_replicates, seed=seed)[metric]

@@ -16,6 +16,7 @@ from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, ResampledMetrics, resamples
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_difference import ece_difference
 from rhocal.metrics.inference.floor import check_names
 from rhocal.metrics.inference.intervals import no_interval_reason
@@ -94,7 +95,11 @@ def paired_differences(
     *,
     metrics: Sequence[str] = ("ece", "nll", "brier"),
     sample_weight: Any = None,
+    weight_kind: str = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
     tolerance: float | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
@@ -103,6 +108,7 @@ def paired_differences(
 
     With a ``tolerance`` the two are also tested for equivalence: a verdict of "equal within 0.01" is wrong in at most 5 % of
     samples from models that differ by more.
+    ``classes``, ``positive``, ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
 
     >>> labels = [1, 0] * 50
     >>> sure, unsure = [[0.1, 0.9]] * 100, [[0.4, 0.6]] * 100
@@ -110,9 +116,12 @@ def paired_differences(
     'better'
     """
     first, second = (
-        Scored.from_arrays(probs, labels, sample_weight, kind, purpose="a comparison", name=name)
+        Scored.from_arrays(
+            probs, labels, sample_weight, kind, purpose="a comparison", name=name, classes=classes, positive=positive
+        )
         for probs, name in ((a, "a"), (b, "b"))
     )
+    first, second = SamplingDesign(weight_kind, clusters).apply_to_pair(first, second)
     return differences(first, second, metrics, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
 
 

@@ -6,7 +6,7 @@ of bins are treated as normal, so the power at a size follows from the same few 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +47,13 @@ def samples_needed(
     *,
     power: float = POWER,
     level: float = SIGNIFICANCE_LEVEL,
+    design_effect: float = 1.0,
     n_bins: int = N_BINS,
 ) -> list[RequiredSize]:
     """The sample sizes at which the floor test detects true ECEs of ``excesses`` with this ``power``.
+
+    Samples are assumed to be independent. ``design_effect`` is the number of samples over the effective number, where they are
+    weighted or clustered: an evaluation with ``clusters`` reports the latter.
 
     >>> [needed.n_samples for needed in samples_needed(typical_confidences(0.8), [0.02, 0.05])]
     [..., ...]
@@ -60,7 +64,10 @@ def samples_needed(
     for name, value in (("power", power), ("level", level), *(("excess", x) for x in excesses)):
         if not 0 < value < 1:
             raise InputError(f"{name} must lie between 0 and 1; got {value!r}")
-    return [_needed(c, x, power, level, n_bins) for x in excesses]
+    if not design_effect >= 1:
+        raise InputError(f"design_effect must be at least 1; got {design_effect!r}")
+    sizes = [_needed(c, x, power, level, n_bins) for x in excesses]
+    return [replace(size, n_samples=int(np.ceil(size.n_samples * design_effect))) for size in sizes]
 
 
 def _needed(confidence: Vector, excess: float, power: float, level: float, n_bins: int) -> RequiredSize:

@@ -1,0 +1,125 @@
+"""How samples were drawn: what their weights mean, and which of them depend on each other.
+
+Inference assumes independent samples, and that a weight of k stands for k of them. Where this does not hold, weights are scaled
+so that they sum to the effective sample size. Metrics are means, so their values stay; floors, intervals, tests and paired
+differences all read how many samples there are from the weights, and widen.
+
+* ``weight_kind="importance"``: weights correct for how samples were selected (survey weights, shifted classes). The effective
+  sample size is (Σw)²/Σw² (Kish 1965), whatever the weights sum to.
+* ``clusters``: samples of a cluster (patient, session, document) may depend on each other. The design effect is the variance of
+  Σ w·(correct − confidence) with whole clusters as units, over its variance if samples were independent; the largest of the top
+  label and of the most frequent classes counts, and at least 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import bin_totals
+from rhocal.numerics.special import student_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.special import Vector
+
+WeightKind = Literal["frequency", "importance"]
+WEIGHT_KINDS = ("frequency", "importance")
+MAX_CLASSES = 10
+"""The most frequent classes whose design effect is computed."""
+QUANTILE = 0.975
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingDesign:
+    """What weights mean, and the cluster of each sample."""
+
+    weight_kind: str = "frequency"
+    clusters: Any = None
+
+    def __post_init__(self) -> None:
+        if self.weight_kind not in WEIGHT_KINDS:
+            raise InputError(
+                f"weight_kind is one of {', '.join(WEIGHT_KINDS)}; got {self.weight_kind!r}", argument="weight_kind"
+            )
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether samples are independent and weights are counts, so that nothing is to be done."""
+        return self.weight_kind == "frequency" and self.clusters is None
+
+    def apply(self, scored: Scored) -> Scored:
+        """The samples with weights that sum to the effective sample size."""
+        return scored if self.is_simple else with_weights(scored, self.effective_weights(scored))
+
+    def apply_to_pair(self, a: Scored, b: Scored) -> tuple[Scored, Scored]:
+        """Both views of the same samples with the same weights, those of the smaller effective sample size."""
+        if self.is_simple:
+            return a, b
+        weights = min((self.effective_weights(view) for view in (a, b)), key=lambda w: float(w.sum()))
+        return with_weights(a, weights), with_weights(b, weights)
+
+    def effective_weights(self, scored: Scored) -> Vector:
+        """Weights that sum to the effective sample size."""
+        w = scored.weights
+        scale = 1.0
+        if self.weight_kind == "importance":
+            scale = float(w.sum()) / float(w @ w)
+        if self.clusters is not None:
+            scale /= self._design_effect(scored)
+        return w * scale
+
+    def _design_effect(self, scored: Scored) -> float:
+        codes = cluster_codes(self.clusters, scored.n_samples)
+        w = scored.weights
+        n_clusters = len(np.unique(codes[w > 0]))
+        if n_clusters < 2:
+            raise InputError(
+                f"clusters must name at least two clusters; got {n_clusters}: nothing can be inferred from a single one"
+            )
+        # A few clusters tell their own variance badly: as in a t-test.
+        few = (student_quantile(n_clusters - 1, QUANTILE) / student_quantile(np.inf, QUANTILE)) ** 2
+        effects = [1.0]
+        for residual in _residuals(scored):
+            centered = residual - w @ residual / w.sum()
+            squares = w @ (w * centered**2) if self.weight_kind == "importance" else w @ centered**2
+            total = bin_totals(codes, w * centered) ** 2
+            if squares > 0:
+                effects.append(float(total.sum() / squares) * n_clusters / (n_clusters - 1))
+        return max(effects) * float(few)
+
+
+def _residuals(scored: Scored) -> Iterator[Vector]:
+    """Correct − confidence, and label − probability of the most frequent classes."""
+    yield scored.correct - scored.confidence
+    if scored.has_probs:
+        counts = bin_totals(scored.labels, scored.weights, scored.source.n_classes)
+        for k in np.argsort(-counts, kind="stable")[:MAX_CLASSES]:
+            one = scored.one_class(int(k))
+            yield one.correct - one.confidence
+
+
+def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
+    """The number of the cluster of each sample."""
+    names = np.asarray(clusters)
+    if names.shape != (n_samples,):
+        raise InputError(f"clusters must hold one name for each of the {n_samples:,} samples; got shape {names.shape}")
+    if names.dtype.kind == "f" and not np.isfinite(names).all():
+        raise InputError("clusters has missing values; every sample needs a cluster")
+    if names.dtype.kind == "O":
+        names = names.astype(str)
+    return np.unique(names, return_inverse=True)[1].astype(np.intp)
+
+
+def with_weights(scored: Scored, weights: Vector) -> Scored:
+    """The same samples with other weights."""
+    if scored.has_probs:
+        return Scored.from_predictions(replace(scored.source, weights=weights))
+    return replace(scored, weights=weights)

@@ -1,0 +1,171 @@
+"""Weights that correct a selection and samples in clusters: the effective sample size, and what follows from it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import run, synthetic
+from rhocal.errors import InputError
+from rhocal.metrics import inference
+from rhocal.metrics.inference.design import SamplingDesign
+from rhocal.metrics.scored import Scored
+
+
+def perfect(rng, n):
+    c = np.minimum(0.1 + 0.9 * rng.beta(2.2, 0.7, n), 1 - 1e-6)
+    return c, rng.random(n)
+
+
+def binary(confidence, uniform):
+    """Two classes whose more probable one has these confidences."""
+    probs = np.column_stack([1 - confidence, confidence])
+    return probs, (uniform < confidence).astype(int)
+
+
+def clustered(rng, n_clusters, size=10, correlation=0.2):
+    """Perfectly calibrated, and correct together: with a chance of sqrt(ρ) a sample shares its cluster's draw."""
+    c, own = perfect(rng, n_clusters * size)
+    shared = rng.random(len(c)) < math.sqrt(correlation)
+    return c, np.where(shared, np.repeat(rng.random(n_clusters), size), own), np.repeat(np.arange(n_clusters), size)
+
+
+def test_the_effective_sample_size_by_hand():
+    """Kish: weights 1, 1, 2 are (4)² / 6 samples, whatever they sum to; counts are what they are."""
+    for scale in (1.0, 10.0):
+        scored = Scored(np.full(3, 0.8), np.ones(3), np.zeros(3), np.ones(3), scale * np.array([1.0, 1.0, 2.0]))
+        assert SamplingDesign("importance").apply(scored).weights.sum() == pytest.approx(16 / 6)
+        assert SamplingDesign().apply(scored) is scored
+
+
+def test_copies_are_one_sample_each():
+    """Ten copies of 100 samples, as clusters, are about 100 samples (a little less: their variance is estimated)."""
+    rng = np.random.default_rng(0)
+    c, u = perfect(rng, 100)
+    scored = Scored.from_arrays(*binary(np.repeat(c, 10), np.repeat(u, 10)), None, "probs")
+    found = SamplingDesign(clusters=np.repeat(np.arange(100), 10)).apply(scored)
+    assert 90 < found.weights.sum() <= 100
+    alone = SamplingDesign(clusters=np.arange(1000)).apply(scored)
+    assert alone.weights.sum() > 950
+
+
+def test_importance_weights_raise_no_false_alarms():
+    """With weights whose sum is n, tests rejected a perfect model in .5 of all samples."""
+    rejected = {"frequency": 0, "importance": 0}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        c, u = perfect(rng, 400)
+        w = rng.lognormal(0, 1.3, 400)
+        for kind in rejected:
+            tests = inference.calibration_tests(
+                *binary(c, u), sample_weight=w * 400 / w.sum(), weight_kind=kind, n_replicates=99, seed=seed
+            )
+            rejected[kind] += tests["gap"].p_value <= 0.05
+    assert rejected["frequency"] >= 6
+    assert rejected["importance"] <= 5
+
+
+def test_clusters_raise_no_false_alarms():
+    """Ten samples a cluster with ρ = .2: the test of the mean gap rejected .11 and more."""
+    rejected = {"independent": 0, "clusters": 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        c, u, clusters = clustered(rng, 60, correlation=0.4)
+        for name, chosen in (("independent", None), ("clusters", clusters)):
+            tests = inference.calibration_tests(*binary(c, u), clusters=chosen, n_replicates=99, seed=seed)
+            rejected[name] += tests["gap"].p_value <= 0.05
+    assert rejected["independent"] >= 9
+    assert rejected["clusters"] <= 7
+
+
+def test_intervals_and_differences_widen_with_clusters():
+    rng = np.random.default_rng(1)
+    c, u, clusters = clustered(rng, 100, correlation=0.8)
+    probs, labels = binary(c, u)
+    for name in ("ece", "nll", "accuracy"):
+        plain = inference.interval(name, probs, labels)
+        wide = inference.interval(name, probs, labels, clusters=clusters)
+        factor = 1.0 if name == "ece" else 1.3  # at 0 the interval of ECE has one end only
+        assert wide.high - wide.low > factor * (plain.high - plain.low)
+    other = np.sqrt(probs) / np.sqrt(probs).sum(axis=1, keepdims=True)
+    plain, wide = (inference.paired_differences(probs, other, labels, clusters=k)["ece"] for k in (None, clusters))
+    assert wide.high - wide.low > 1.3 * (plain.high - plain.low)
+    assert wide.observed == pytest.approx(plain.observed)
+    assert (
+        inference.floor("ece", probs, labels, clusters=clusters).mean > 1.2 * inference.floor("ece", probs, labels).mean
+    )
+
+
+def test_dependence_of_the_positive_class_counts():
+    """A shift of whole clusters toward one class has opposite signs in the residuals of the top label, and cancels there."""
+    rng = np.random.default_rng(2)
+    clusters = np.repeat(np.arange(100), 10)
+    p = np.clip(rng.beta(2, 2, 1000), 0.01, 0.99)
+    shift = np.repeat(rng.choice([-0.3, 0.3], 100), 10)
+    labels = (rng.random(1000) < np.clip(p + shift, 0, 1)).astype(int)
+    scored = Scored.from_arrays(np.column_stack([1 - p, p]), labels, None, "probs")
+    assert SamplingDesign(clusters=clusters).apply(scored).weights.sum() < 500
+
+
+def test_evaluate_reports_the_effective_sample_size():
+    rng = np.random.default_rng(3)
+    c, u, clusters = clustered(rng, 50, correlation=0.9)
+    probs, labels = binary(c, u)
+    found = rhocal.evaluate(probs, labels, clusters=clusters, n_replicates=49)
+    assert found.n_samples == 500
+    assert found.n_effective < 200
+    assert f"500 samples (effective sample size {found.n_effective:.0f})" in str(found)
+    plain = rhocal.evaluate(probs, labels, n_replicates=49)
+    assert plain.n_effective is None
+    assert found["ece"].value == pytest.approx(plain["ece"].value)
+    assert found["ece"].floor > plain["ece"].floor
+
+
+def test_what_cannot_be_used_is_said():
+    probs, labels = np.full((4, 2), 0.5), [0, 1, 0, 1]
+    for options, message in (
+        ({"weight_kind": "survey"}, "weight_kind is one of frequency, importance"),
+        ({"clusters": [1, 2]}, "one name for each of the 4 samples"),
+        ({"clusters": ["a"] * 4}, "at least two clusters"),
+        ({"clusters": [1.0, 2.0, np.nan, 1.0]}, "missing values"),
+    ):
+        with pytest.raises(InputError, match=message):
+            rhocal.evaluate(probs, labels, **options)
+    with pytest.raises(InputError, match="design_effect must be at least 1"):
+        inference.samples_needed([0.8] * 10, design_effect=0.5)
+
+
+def test_sample_sizes_grow_with_the_design_effect():
+    confidence = inference.typical_confidences(0.8)
+    plain, clustered_sizes = (inference.samples_needed(confidence, [0.05], design_effect=k)[0] for k in (1, 2.8))
+    assert clustered_sizes.n_samples == math.ceil(2.8 * plain.n_samples)
+
+
+def test_classes_and_positive_in_inference():
+    """Names of columns in another order than the alphabet's, as in ``rhocal.evaluate``."""
+    probs = np.array([[0.9, 0.1]] * 30 + [[0.2, 0.8]] * 30)
+    labels = np.array(["pos"] * 27 + ["neg"] * 3 + ["neg"] * 24 + ["pos"] * 6)
+    options = {"classes": ["pos", "neg"]}
+    assert inference.interval("accuracy", probs, labels, **options).estimate == pytest.approx(51 / 60)
+    assert inference.floor("accuracy", probs, labels, **options).value == pytest.approx(51 / 60)
+    assert inference.calibration_tests(probs, labels, **options, n_replicates=49)["gap"].p_value > 0.1
+    assert inference.paired_differences(probs, probs, labels, **options)["ece"].value == 0
+    one_column = inference.interval("accuracy", probs[:, 0], labels, positive="pos")
+    assert one_column.estimate == pytest.approx(51 / 60)
+
+
+def test_the_command_line(tmp_path):
+    rng = np.random.default_rng(5)
+    logits, labels = synthetic(120, 3)
+    arrays = {"logits": np.repeat(logits, 5, axis=0), "labels": np.repeat(labels, 5)}
+    np.savez(tmp_path / "z.npz", **arrays, patient=np.repeat(np.arange(120), 5), w=rng.lognormal(0, 1, 600))
+    found = json.loads(run("evaluate", tmp_path / "z.npz", "--clusters", "patient", "--json").stdout)
+    assert 100 < found["evaluation"]["uncalibrated"]["n_effective"] <= 120
+    text = run("evaluate", tmp_path / "z.npz", "--weights", "w", "--weight-kind", "importance").stdout
+    assert "600 samples (effective sample size" in text
+    assert "weight-kind" in run("evaluate", tmp_path / "z.npz", "--weight-kind", "survey", code=2).stderr
+    plain = json.loads(run("power", "--accuracy", "0.8", "--excess", "0.05", "--json").stdout)["needed"][0]
+    wide = run("power", "--accuracy", "0.8", "--excess", "0.05", "--design-effect", "2", "--json").stdout
+    assert json.loads(wide)["needed"][0]["n_samples"] == 2 * plain["n_samples"]
