@@ -1,7 +1,7 @@
 """How far the value of a metric can be trusted: floors, intervals, tests, paired differences, sample sizes.
 
 One file per question: ``floor``, ``null`` and ``joint_null`` (a perfectly calibrated model), ``bootstrap``, ``intervals``,
-``ece_interval`` and ``mean_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``; ``design`` is about weights and
+``ece_interval`` and ``mean_interval``, ``calibration_tests``, ``paired``, ``power``, ``verdict``; ``design`` for weights and
 clusters. How to read the results: docs/statistics.md. The formula of a metric belongs in ``rhocal.metrics``; a question about
 a model belongs in ``rhocal.evaluation``.
 """
