@@ -80,7 +80,7 @@ def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     n_classes = rest.pop("n_classes", None)
     if n_classes is None or n_classes.shape != () or n_classes.dtype.kind not in "iu" or n_classes != len(classes):
         raise FileError(f"damaged, n_classes is {n_classes}, and there are {len(classes)} classes")
-    calibrator = _build(card, "", rest, Common(classes, card["kind"]))
+    calibrator = _build(card, "", rest, Common(classes, card["kind"], card["schema"]))
     if rest:
         raise FileError(f"damaged, it has tensors that are no parameters: {', '.join(sorted(rest))}")
     calibrator.positive_ = _positive(card.get("positive"), classes)
@@ -110,6 +110,7 @@ class Common:
 
     classes: NDArray[Any]
     kind: Kind
+    schema: int
 
 
 def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str, Any]:
@@ -145,7 +146,8 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
     calibrator.kind_ = "logits" if prefix else common.kind
     fitted: dict[str, Any] = {}
     for name in calibrator.parameters:
-        if prefix + name not in tensors and name in calibrator.absent_in_old_artifacts:
+        is_old = common.schema < CHECKSUM_SINCE  # a newer one has every parameter
+        if is_old and prefix + name not in tensors and name in calibrator.absent_in_old_artifacts:
             fitted[name] = calibrator.absent_in_old_artifacts[name]
             continue
         if prefix + name not in tensors:
