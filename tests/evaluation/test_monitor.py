@@ -394,3 +394,28 @@ def test_tolerance_and_clusters_on_the_command_line(tmp_path):
     assert (
         "no column 'visit'" in run("monitor", folder, "-s", tmp_path / "d.json", "--clusters", "visit", code=2).stderr
     )
+
+
+def test_a_state_that_no_monitor_writes_is_refused(tmp_path):
+    """A NaN in the wealth of a bet would silence every alarm."""
+    path = tmp_path / "state.json"
+    monitor = Monitor()
+    monitor.add(np.full(50, 0.9), np.ones(50))
+    monitor.save(path)
+    state = json.loads(path.read_text())
+    assert Monitor.load(path).n == 50
+    changes = [
+        *({name: value} for name in state for value in ("x", [], {}, [1], float("nan"), -1.5) if name != "positions"),
+        {"positions": 3},
+        {"log_wealth": [float("nan")] * len(state["log_wealth"])},
+        {"total": {**state["total"], "weight": ["a"] * len(state["total"]["weight"])}},
+    ]
+    for change in changes:
+        path.write_text(json.dumps({**state, **change}))
+        if change in ({"last_cluster": "x"}, {"rolling": []}, {"max_log_wealth": -1.5}):
+            continue
+        with pytest.raises((FileError, InputError)):
+            print(change, Monitor.load(path))
+    path.write_text("[" * 100_000)
+    with pytest.raises(FileError):
+        Monitor.load(path)

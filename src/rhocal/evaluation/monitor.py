@@ -12,12 +12,13 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.atomic import writing
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, one_line
 from rhocal.evaluation.bets import FIRST_CENTER, N_BETS, UNITS_AT_ONCE, Margin, advance, log_factors, unit_gains
 from rhocal.numerics.bins import N_BINS, BinSums
 
@@ -205,18 +206,46 @@ class Monitor:
         """Read a state that ``save`` wrote."""
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
-            if state.pop("format") != "rhocal-monitor" or (schema := state.pop("schema")) > SCHEMA:
+            schema = state.pop("schema")
+            if state.pop("format") != "rhocal-monitor" or type(schema) is not int or schema > SCHEMA:
                 raise FileError(f"{path}: not the state of a monitor, or of a newer version")
             state = {RENAMED_FIELDS.get(name, name): value for name, value in state.items()}
             if schema < SCHEMA:  # other bets: sums and an alarm stay, the test begins anew
                 state = {name: value for name, value in state.items() if name not in {"log_wealth", "max_log_wealth"}}
             else:
                 state["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in state["log_wealth"]]
-            return cls(**state)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            monitor = cls(**state)
+            _check_state(monitor)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, FileError):
                 raise
-            raise FileError(f"{path}: not the state of a monitor: {error}") from error
+            raise FileError(f"{path}: not the state of a monitor: {one_line(error)}") from error
+        return monitor
+
+
+def _check_state(monitor: Monitor) -> None:
+    """Raise an error for a state that no monitor writes: a number that is none would silence every alarm."""
+    optional = (count for count in (monitor.alarm_at, monitor.n_calibration) if count is not None)
+    counts = (monitor.n, monitor.n_units, *optional)
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("counts are not whole numbers")
+    sums = [monitor.total, monitor.decayed, *monitor.rolling]
+    if any(set(part) != set(_empty(1)) or any(len(values) != N_BINS for values in part.values()) for part in sums):
+        raise ValueError("sums have other bins")
+    numbers = [value for part in sums for values in part.values() for value in values]
+    numbers += [monitor.center, *monitor.confidence_sum]
+    if len(monitor.confidence_sum) != 2 or not all(_is_finite(value) and value >= 0 for value in numbers):
+        raise ValueError("sums are not finite")
+    is_wealth = [value == -math.inf or _is_finite(value) for value in (*monitor.log_wealth, monitor.max_log_wealth)]
+    if len(monitor.log_wealth) != N_BETS or not all(is_wealth):
+        raise ValueError("the wealth of a bet is not a number")
+    others: tuple[Any, ...] = (monitor.positions, monitor.rolling, monitor.last_cluster)
+    if type(others[0]) is not dict or type(others[1]) is not list or type(others[2]) not in {str, NoneType}:
+        raise TypeError("positions, rolling or last_cluster are of another type")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, weights: Vector, old: float = 1) -> None:
