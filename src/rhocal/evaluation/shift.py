@@ -96,20 +96,24 @@ def shift(
     production_logits: Any,
     *,
     kind: Kind = "logits",
+    classes: Any = None,
+    positive: Any = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> Shift:
     """Compare production, without labels, with the labelled set that the calibrator was fitted on.
 
     Give both as calibrated logits (``cal.transform``) to ask about the calibrated model. Warns where production lies outside
-    the range of the calibration set, where no calibrator has learned anything.
+    the range of the calibration set, where no calibrator has learned anything. ``classes`` and ``positive`` are those of
+    ``rhocal.evaluate``. Samples are assumed to be independent.
     """
     if calibration_labels is None:
         raise InputError("calibration_labels are missing; accuracy is estimated from a set whose labels are known")
-    calibration = Predictions.from_arrays(
-        calibration_logits, calibration_labels, name="calibration_logits", spec=InputSpec(kind)
-    )
-    production = Predictions.from_arrays(production_logits, name="production_logits", spec=InputSpec(kind))
+    spec = InputSpec(kind, classes, positive=positive)
+    calibration = Predictions.from_arrays(calibration_logits, calibration_labels, name="calibration_logits", spec=spec)
+    if positive is not None:  # production has no labels that name the classes
+        spec = InputSpec(kind, calibration.classes, positive=positive)
+    production = Predictions.from_arrays(production_logits, name="production_logits", spec=spec)
     if calibration.n_classes != production.n_classes:
         raise InputError(
             f"production_logits have {production.n_classes} classes, calibration_logits {calibration.n_classes}; "

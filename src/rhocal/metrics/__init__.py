@@ -158,28 +158,40 @@ def measure_all(data: Predictions, names: Iterable[str] = tuple(CORE)) -> dict[s
 
 def class_errors(
     probs: Any, labels: Any, *, n_bins: int = N_BINS, power: float = 1, threshold: float = 0.0,
-    min_labels: float = 0.0, sample_weight: Any = None, kind: Kind = "probs",
+    min_labels: float = 0.0, sample_weight: Any = None, kind: Kind = "probs", classes: Any = None, positive: Any = None,
 ) -> Vector:  # fmt: skip
     """The ECE of every class against the rest, in the order of the columns; ``classwise_ece`` is their mean.
 
     NaN for a class with fewer than ``min_labels`` labels, or whose probabilities are all below ``threshold``.
     """
     validate_options({"n_bins": n_bins, "power": power, "threshold": threshold, "min_labels": min_labels})
-    sums = classwise.class_sums(Scored.from_arrays(probs, labels, sample_weight, kind), n_bins, threshold)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    sums = classwise.class_sums(scored, n_bins, threshold)
     return classwise.class_errors(sums, power=power, min_labels=min_labels)
 
 
-def murphy(probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs") -> Murphy:
+def murphy(
+    probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs", classes: Any = None,
+    positive: Any = None,
+) -> Murphy:  # fmt: skip
     """Murphy's terms of the top-label Brier score: reliability − resolution + uncertainty, and the variation inside bins."""
     validate_options({"n_bins": n_bins})
-    return MurphySums.of(Scored.from_arrays(probs, labels, sample_weight, kind), n_bins).terms
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    return MurphySums.of(scored, n_bins).terms
 
 
 def accuracy_rejection_curve(
-    probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs"
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
 ) -> RejectionCurve:
     """Accuracy on the samples that are left when the least confident share is rejected, for every share."""
-    return selection.rejection_curve(Scored.from_arrays(probs, labels, sample_weight, kind).ranked)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    return selection.rejection_curve(scored.ranked)
 
 
 def amplitude(logits: Any, *, center: bool = False, sample_weight: Any = None) -> float:
@@ -192,16 +204,18 @@ def amplitude(logits: Any, *, center: bool = False, sample_weight: Any = None) -
 
 
 def kl_to_uncalibrated(
-    probs: Any, base: Any, *, sample_weight: Any = None, kind: Kind = "probs", reduction: str = "samples"
-) -> float:
+    probs: Any, base: Any, *, sample_weight: Any = None, kind: Kind = "probs", reduction: str = "samples",
+    classes: Any = None, positive: Any = None,
+) -> float:  # fmt: skip
     """Divergence KL(g‖s) from the calibrated distribution g to the uncalibrated s, mean over samples.
 
     ``reduction="mean"`` also divides by the number of classes, as in the paper's tables.
     """
     if reduction not in {"samples", "mean"}:
         raise InputError(f"reduction is samples or mean; got {reduction!r}")
-    g = Predictions.from_arrays(probs, weights=sample_weight, name=kind, spec=InputSpec(kind))
-    s = Predictions.from_arrays(base, name="base", spec=InputSpec(kind))
+    spec = InputSpec(kind, classes, positive=positive)
+    g = Predictions.from_arrays(probs, weights=sample_weight, name=kind, spec=spec)
+    s = Predictions.from_arrays(base, name="base", spec=spec)
     if g.logits.shape != s.logits.shape:
         raise InputError(f"{kind} and base differ in shape: {g.logits.shape} and {s.logits.shape}")
     return _mean(spread.divergences(g.logits, s.logits), g) / (g.n_classes if reduction == "mean" else 1)

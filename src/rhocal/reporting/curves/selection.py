@@ -32,10 +32,12 @@ class RiskCoverage:
 
 
 def risk_coverage(
-    probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", n_points: int = N_POINTS
-) -> RiskCoverage:
+    probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", n_points: int = N_POINTS,
+    classes: Any = None, positive: Any = None,
+) -> RiskCoverage:  # fmt: skip
     """The risk–coverage curve at up to ``n_points`` coverages."""
-    return risk_coverage_from_scored(Scored.from_arrays(probs, labels, sample_weight, kind), n_points)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    return risk_coverage_from_scored(scored, n_points)
 
 
 def risk_coverage_from_scored(scored: Scored, n_points: int = N_POINTS) -> RiskCoverage:

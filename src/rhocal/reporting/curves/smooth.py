@@ -56,6 +56,8 @@ def smooth_reliability(
     bandwidth: float | None = None,
     sample_weight: Any = None,
     kind: Kind = "probs",
+    classes: Any = None,
+    positive: Any = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> SmoothReliability:
@@ -64,7 +66,7 @@ def smooth_reliability(
         raise InputError(f"smoother is one of {', '.join(SMOOTHERS)}; got {smoother!r}")
     if bandwidth is not None:
         validate_options({"bandwidth": bandwidth})
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
     cells = equal_width_sums(scored, N_CELLS).nonempty()
     x, total = cells.mean, float(cells.weight.sum())
     cumulative = np.cumsum(cells.weight) / total

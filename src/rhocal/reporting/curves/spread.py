@@ -35,11 +35,12 @@ class Histogram:
 
 
 def histogram(
-    probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs"
-) -> Histogram:
+    probs: Any, labels: Any, *, n_bins: int = N_BINS, sample_weight: Any = None, kind: Kind = "probs", classes: Any = None,
+    positive: Any = None,
+) -> Histogram:  # fmt: skip
     """The confidence histogram, with mean confidence and accuracy (paper, Fig. 3)."""
     validate_options({"n_bins": n_bins})
-    samples = Scored.from_arrays(probs, labels, sample_weight, kind)
+    samples = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
     weight = equal_width_sums(samples, n_bins).weight
     edges = np.arange(n_bins + 1) / n_bins
     return Histogram(edges, weight, weight / weight.sum(), samples.mean_confidence, samples.accuracy)
@@ -71,10 +72,11 @@ def class_heat(
     most: int = MAX_CLASSES,
     sample_weight: Any = None,
     kind: Kind = "probs",
+    positive: Any = None,
 ) -> ClassHeat:
     """The classwise heat map of the ``most`` worst classes."""
     validate_options({"n_bins": n_bins})
-    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes)
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
     return class_heat_from_scored(scored, n_bins=n_bins, most=most)
 
 
