@@ -114,6 +114,7 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/coverage.py
 	$(BIN)/python experiments/coverage/paired.py
 	$(BIN)/python experiments/coverage/intervals.py
+	$(BIN)/python experiments/coverage/joint.py
 	$(BIN)/python experiments/coverage/monitor.py
 
 comparison: $(VENV)/.installed-dev

@@ -219,14 +219,13 @@ def main() -> None:
     for part in options.parts:
         measure, models = PARTS[part]
         path = HERE / f"joint_{part}.csv"
+        order = [model.name for model in models]
         for model in models:
-            rows = read(path)
-            known = {row["model"] for row in rows}
+            known = {row["model"] for row in read(path)}
             if (options.models and model.name not in options.models) or (model.name in known and not options.again):
                 continue
             new = measure(model, options.trials)
-            order = [m.name for m in models]
-            kept = [row for row in rows if row["model"] != model.name]
+            kept = [row for row in read(path) if row["model"] != model.name]
             write_rows(path, sorted([*kept, *new], key=lambda row: order.index(row["model"])))
             print(part, model.name, flush=True)
     write_page()

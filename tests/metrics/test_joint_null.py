@@ -163,3 +163,25 @@ def test_a_subsample_beyond_the_limit_keeps_the_top_label_of_all(monkeypatch):
     assert part.top_paths[0] == pytest.approx(whole.top_paths[0])
     assert part.top_paths[1:].std(axis=0)[-1] == pytest.approx(whole.top_paths[1:].std(axis=0)[-1], rel=0.15)
     assert part.classes.n_labels.sum() == 700
+
+
+def test_skce_of_many_samples_with_ties_is_unbiased(monkeypatch):
+    """Half of the samples share one distribution. Groups must not depend on labels, nor ties count more than others."""
+    from rhocal import metrics
+    from rhocal.metrics import kernel
+
+    whole, parts = [], []
+    for seed in range(30):
+        p = probabilities(400, 3, seed)
+        p[::2] = [0.6, 0.3, 0.1]
+        right = p.copy()
+        right[::2] = [0.45, 0.35, 0.2]  # over-confident in the ties only
+        y = drawn_from(right, seed + 1)
+        whole.append(metrics.skce(p, y))
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "MAX_SAMPLES_ALL_PAIRS", 100)
+            patch.setattr(kernel, "GROUP_SIZE", 40)
+            parts.append(metrics.skce(p, y))
+    error = np.std(np.array(parts) - whole) / np.sqrt(30)
+    assert np.mean(parts) == pytest.approx(np.mean(whole), abs=4 * error)
+    assert error < 0.2 * np.mean(whole)

@@ -82,23 +82,31 @@ def _needs_two(weight: float, name: str) -> None:
 def divide(scored: Scored, max_size: int, group_size: int) -> Iterator[tuple[NDArray[np.intp], Vector]]:
     """Rows and weights of one group of all samples if they are few, else of random groups of about equal size.
 
-    The group is a hash of the sample's own numbers: independent of calibration, the same in any order of the samples, and
-    equal for copies of a sample. A group with too many copies is reduced to distinct samples with the weight of all.
+    The group is a hash of the sample's probabilities, not of its label: independent of calibration, the same in any order of
+    the samples, and equal for samples with the same probabilities. A group with too many copies is reduced to distinct
+    samples with the weight of all.
     """
     rows = np.flatnonzero(scored.weights > 0)
     if len(rows) <= max_size:
         yield rows, scored.weights[rows]
         return
-    mixed = np.zeros(len(rows), np.uint64)
-    for part in (scored.confidence, scored.log_label, scored.correct):
-        mixed = (mixed ^ np.round(part[rows], TIE_DECIMALS).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(31)
+    mixed = probability_hash(scored)[rows]
     n_distinct = len(np.unique(mixed))
     n_groups = 1 if n_distinct <= max_size else -(-n_distinct // group_size)
     group = (mixed % np.uint64(n_groups)).astype(np.intp)
     order = np.argsort(group, kind="stable")
     for members in np.split(rows[order], np.searchsorted(group[order], np.arange(1, n_groups))):
         yield _without_copies(scored, members) if len(members) > max_size else (members, scored.weights[members])
+
+
+def probability_hash(scored: Scored) -> NDArray[np.uint64]:
+    """A number for every sample that is equal for equal probabilities, whatever the labels are."""
+    direction = np.random.default_rng(0).random(scored.source.n_classes)
+    mixed = np.zeros(scored.n_samples, np.uint64)
+    for part in (scored.confidence, scored.sum_squares, scored.over_classes(lambda p: np.einsum("ij,j->i", p, direction))):
+        mixed = (mixed ^ np.round(part, TIE_DECIMALS - 2).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def _without_copies(scored: Scored, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Vector]:
@@ -112,14 +120,30 @@ def skce(scored: Scored, *, bandwidth: float = 0.5) -> float:
     """Squared kernel calibration error of the whole distribution, unbiased.
 
     The mean over pairs of two samples of k(p, p′)·(e_y − p)·(e_y′ − p′), k(p, p′) = exp(−‖p − p′‖² / (2·bandwidth²)).
-    Beyond 8,192 samples the mean is over pairs within random groups of 512, which is unbiased too.
+    Beyond 8,192 samples the mean is over pairs within random groups of 512. Samples with the same probabilities are in one
+    group; their pairs, which are always there, count once, the others as often as there are groups: it is unbiased too.
     """
     _needs_two(float(scored.weights.sum()), "skce")
-    total = count = 0.0
-    for rows, weights in divide(scored, MAX_SAMPLES_ALL_PAIRS, GROUP_SIZE):
-        group_sum, n_pairs = _pairs(scored.probs(rows), scored.labels[rows], weights, bandwidth)
-        total, count = total + group_sum, count + n_pairs
-    return total / count
+    groups = list(divide(scored, MAX_SAMPLES_ALL_PAIRS, GROUP_SIZE))
+    hashes = probability_hash(scored) if len(groups) > 1 else None
+    total = 0.0
+    for rows, weights in groups:
+        p, y = scored.probs(rows), scored.labels[rows]
+        within = _pairs(p, y, weights, bandwidth)[0]
+        tied = 0.0 if hashes is None else _tied_pairs(p, y, weights, hashes[rows])
+        total += tied + len(groups) * (within - tied)
+    weight = float(scored.weights.sum())
+    return total / (weight * (weight - 1))
+
+
+def _tied_pairs(p: Vector, y: NDArray[np.intp], w: Vector, hashes: NDArray[np.uint64]) -> float:
+    """Σ over pairs of two samples with the same probabilities, for which k = 1."""
+    order = np.argsort(hashes, kind="stable")
+    off = -p[order]
+    off[np.arange(len(p)), y[order]] += 1
+    starts = np.flatnonzero(np.diff(hashes[order], prepend=hashes[order[0]] ^ np.uint64(1)))
+    sums = np.add.reduceat(w[order][:, None] * off, starts, axis=0)
+    return float((sums**2).sum() - w[order] @ np.einsum("ij,ij->i", off, off))
 
 
 def _pairs(p: Vector, y: NDArray[np.intp], w: Vector, bandwidth: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.joint_null import PRIOR_VARIANCE
 from rhocal.metrics.inference.statistics import Cells
 from rhocal.numerics.bins import N_BINS
@@ -64,6 +64,11 @@ class ClassGap:
         """Observed − expected."""
         return self.observed - self.expected
 
+    @property
+    def detected(self) -> bool:
+        """Whether the difference is detected, and its interval, which allows for errors of any kind, excludes 0."""
+        return self.p_value <= SIGNIFICANCE_LEVEL and not self.low <= 0 <= self.high
+
 
 def adjusted_p_values(standardized: Vector) -> Vector:
     """Of every column of the first row: the share of rows whose largest entry is as large."""
@@ -81,7 +86,14 @@ def regions(path: CumulativeDifferences, paths: Vector, n_bins: int = N_BINS) ->
     weight = np.add.reduceat(cells.weight, starts)
     variance = np.add.reduceat(cells.variance, starts)
     bins = np.minimum((np.add.reduceat(cells.weight * cells.center, starts) / weight * n_bins).astype(int), n_bins - 1)
-    p_values = adjusted_p_values(d / np.sqrt(variance + PRIOR_VARIANCE))
+    z = d / np.sqrt(variance + PRIOR_VARIANCE)
+    # Errors elsewhere can make the samples vary more than a perfect model's: the larger variance counts.
+    squares = (
+        np.add.reduceat(path.in_cells(path.weights * (path.correct - path.confidence) ** 2), starts)
+        - d[0] ** 2 / weight
+    )
+    z[0] *= np.sqrt((variance + PRIOR_VARIANCE) / (np.maximum(variance, squares) + PRIOR_VARIANCE))
+    p_values = adjusted_p_values(z)
     return [
         Region(b / n_bins, (b + 1) / n_bins, float(gap), float(p))
         for b, gap, p in zip(bins, d[0] / weight, p_values, strict=True)

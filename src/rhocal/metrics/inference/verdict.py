@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 from rhocal.metrics.inference.calibration_tests import TITLES
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, TAILS
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.inference.localize import ClassGap, Region, class_gaps, positive_gap, regions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.floor import Floor
     from rhocal.metrics.inference.joint_null import JointNull
 
+Z = NormalDist().inv_cdf(TAILS[1])
 State = Literal["within", "beyond", "undecided"]
 
 TOLERANCE = 0.02
@@ -203,9 +205,11 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
     scored = found.scored
     confidence, accuracy = scored.mean_confidence, scored.accuracy
     gap = accuracy - confidence
-    detected = sorted((c for c in gaps if c.p_value <= SIGNIFICANCE_LEVEL), key=lambda c: -abs(c.z))
-    is_directed = found.tests["gap"].p_value <= SIGNIFICANCE_LEVEL and abs(gap) >= MIN_SHARE_OF_ECE * max(
-        found.ece.excess, found.interval.estimate
+    detected = sorted((c for c in gaps if c.detected), key=lambda c: -abs(c.z))
+    is_directed = (
+        found.tests["gap"].p_value <= SIGNIFICANCE_LEVEL
+        and abs(gap) > _reach_of_gap(scored, gap)
+        and abs(gap) >= MIN_SHARE_OF_ECE * max(found.ece.excess, found.interval.estimate)
     )
     of_class = _about_class(found, detected[0]) if detected else ""
     # A rare class that is predicted too often looks like a lack of confidence in the others: the class is the cause.
@@ -222,6 +226,13 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
         return f"{where}; by about {points(found.interval.estimate)} overall"
     by = found.combined.smallest
     return f"detected by the test {TITLES[by]} (p {shown(found.tests[by].p_value, found.combined)})"
+
+
+def _reach_of_gap(scored: Scored, gap: float) -> float:
+    """Half of the 95 % interval of the mean gap, whatever else is wrong with the model."""
+    total = float(scored.weights.sum())
+    squares = float(scored.weights @ (scored.correct - scored.confidence) ** 2)
+    return Z * math.sqrt(max(squares - total * gap**2, 0.0)) / total
 
 
 def shown(p_value: float, combined: CombinedTest) -> str:
