@@ -2,7 +2,7 @@
 
 A module here offers ``run(rng_seed, seconds) -> Counts``: it attacks until the seconds are over, with every choice drawn from
 the seed. ``python -m tests.attack`` (``make attack``) runs all of them, each in a process of its own, so that a crash is a
-count too. ``test_attack.py`` runs all of them for a second.
+count too. ``test_attack.py`` runs all of them for half a second.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from tests.attack import Counts, attack, modules
 
 from rhocal.errors import InputError
 
-SECONDS = 1.0
+SECONDS = 0.5
 
 
 @pytest.mark.filterwarnings("ignore")
