@@ -123,6 +123,7 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
         "method": calibrator.label,
         "options": _options(calibrator),
         "evidence": asdict(calibrator.solution_),
+        **({} if calibrator.smallest_prob_ is None else {"smallest_prob": calibrator.smallest_prob_}),
         **({"mask_gap": calibrator.mask_gap_} if np.isfinite(calibrator.mask_gap_) else {}),
         **({"string_attributes": string_attributes} if string_attributes else {}),
         **({"inside": inside} if inside else {}),
@@ -172,7 +173,7 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
         validate_fitted(calibrator, numbers)
     except InputError as error:
         raise FileError(f"damaged, {prefix}{error}") from error
-    calibrator.mask_gap_ = _mask_gap(about)
+    calibrator.mask_gap_, calibrator.smallest_prob_ = _mask_gap(about), _smallest_prob(about)
     calibrator.solution_ = _solution(about["evidence"])
     vars(calibrator)["map_"] = calibrator._new_map(**numbers)  # noqa: SLF001 - our own
     return calibrator
@@ -187,6 +188,13 @@ EVIDENCE = {
     "trials": list,
     "held_out": dict,
 }
+
+
+def _smallest_prob(about: dict[str, Any]) -> float | None:
+    smallest = about.get("smallest_prob")  # absent in artifacts of earlier versions, and where scores are logits
+    if smallest is not None and not (isinstance(smallest, float) and 0 < smallest <= 0.5):
+        raise FileError(f"damaged, smallest_prob is {smallest!r}, not a number between 0 and 0.5")
+    return smallest
 
 
 def _mask_gap(about: dict[str, Any]) -> float:

@@ -17,7 +17,7 @@ from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape
 from rhocal.data.columns import check_frame, frame_columns
-from rhocal.data.predictions import Kind, Predictions
+from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, not_fitted
@@ -74,6 +74,8 @@ class Calibrator(ABC):
     solution_: Solution
     mask_gap_: float = np.inf
     """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
+    smallest_prob_: float | None = None
+    """What smaller probabilities are raised to before the logarithm, where scores are probabilities."""
     positive_: Any = None
     """The name of the positive class of two, if it was stated."""
     _container: str | None = None
@@ -295,6 +297,7 @@ class Calibrator(ABC):
             kind=self.kind_,
             n_classes=len(self.classes_),
             mask_gap=self.mask_gap_,
+            smallest_prob=self.smallest_prob_ or SMALLEST_PROB,
             fitted=fitted,
         )
 
@@ -352,6 +355,7 @@ def fit_validated(
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
+    calibrator.smallest_prob_ = data.smallest_prob
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = map_
     return calibrator

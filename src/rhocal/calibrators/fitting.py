@@ -145,7 +145,7 @@ def summarize(
     pilot, source = source.pilot(every_block=every_block)
     pilot = pilot.prepared()
     plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
-    plans = replace(plans, plan=replace(plans.plan, mask_gap=pilot.mask_gap))
+    plans = replace(plans, plan=replace(plans.plan, mask_gap=pilot.mask_gap, smallest_prob=pilot.smallest_prob))
     if len(plans.errors) == len(calibrators):
         raise next(iter(plans.errors.values()))
     if plans.rows_because:
@@ -239,7 +239,8 @@ def profile_source(source: Source) -> Profile:
         return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
     pilot = pilot.prepared()
-    plan = PassPlan(log_center(Profile.from_predictions(pilot)), mask_gap=pilot.mask_gap)
+    center = log_center(Profile.from_predictions(pilot))
+    plan = PassPlan(center, mask_gap=pilot.mask_gap, smallest_prob=pilot.smallest_prob)
     summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), pilot.classes)
     return summary.profiles[COMMON]
 

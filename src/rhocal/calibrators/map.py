@@ -70,6 +70,8 @@ class Map:
     mask_gap: float = np.inf
     """How far below the largest logit of its row an entry is a mask. A masked class gets no probability, and is in no feature
     of its sample."""
+    smallest_prob: float = SMALLEST_PROB
+    """What smaller probabilities are raised to before the logarithm, where scores are probabilities."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """The fitted attributes of the calibrator, by name: what an artifact stores."""
 
@@ -80,6 +82,7 @@ class Map:
 
     def logits(self, data: Predictions) -> Floats:
         """Calibrated logits in the type of the logits."""
+        data = self._with_resolution(data)
         out = np.empty_like(data.logits)
         end = 0.5 * float(np.finfo(out.dtype).max)  # a calibrated logit may be too large for the type
         for rows, block, masked in self._mapped(data):
@@ -98,6 +101,7 @@ class Map:
 
     def probs(self, data: Predictions) -> Floats:
         """Calibrated probabilities in the type of the logits; softmax comes before the result is rounded to it."""
+        data = self._with_resolution(data)
         out = np.empty_like(data.logits)
         for rows, block, masked in self._mapped(data):
             scale = np.ones(1) if self.scale is None else self._scale(block, data, rows, masked)
@@ -114,6 +118,7 @@ class Map:
 
     def predicted(self, data: Predictions) -> NDArray[np.intp]:
         """Column of the predicted class; read off the logits as they came where the decision is kept."""
+        data = self._with_resolution(data)
         return row_argmax(data.logits if self.keeps_decision else self.probs(data))
 
     def scales(self, samples: Predictions | Profile) -> Vector:
@@ -123,11 +128,17 @@ class Map:
             assert self.formula is unchanged
             scale = np.ravel(self.scale(NUMPY, self.parameters, ProfileFeatures(samples)))
             return np.array(np.broadcast_to(scale, samples.top.shape))
+        samples = self._with_resolution(samples)
         parts = [
             np.broadcast_to(self._scale(block, samples, rows, masked), len(block))
             for rows, block, masked in self._mapped(samples)
         ]
         return np.concatenate(parts)
+
+    def _with_resolution(self, data: Predictions) -> Predictions:
+        """The same with zeros among probabilities raised to what they meant in the calibration set."""
+        is_known = data.kind == "logits" or data.smallest_prob is not None
+        return data if is_known else replace(data, smallest_prob=self.smallest_prob)
 
     def _mapped(self, data: Predictions) -> Iterator[tuple[slice, Floats, NDArray[np.bool_] | None]]:
         """What the formula gives for every block of rows, and which entries are masked, if any is."""
@@ -167,7 +178,7 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
 
     ``parameters`` are those of the map as the backend holds them.
     """
-    z = as_logits(ops, map_.kind, scores)
+    z = as_logits(ops, map_.kind, scores, map_.smallest_prob)
     out, masked = formula_output(ops, map_, parameters, z)
     if map_.scale is not None:
         out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
@@ -198,13 +209,13 @@ def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -
     return ops.where(masked, ops.max(out) - map_.mask_gap, out), masked
 
 
-def as_logits(ops: Ops, kind: Kind, scores: Value) -> Value:
+def as_logits(ops: Ops, kind: Kind, scores: Value, smallest_prob: float) -> Value:
     """As ``Predictions.logits`` has it."""
     if kind == "logits":
         return scores
     if kind == "probs":
-        return ops.log(ops.maximum(scores, SMALLEST_PROB))
-    return ops.maximum(scores, LOWEST)
+        return ops.log(ops.maximum(scores, smallest_prob))
+    return ops.maximum(scores, math.log(smallest_prob))
 
 
 def two_columns(ops: Ops, kind: Kind, score: Value) -> Value:
@@ -214,10 +225,6 @@ def two_columns(ops: Ops, kind: Kind, score: Value) -> Value:
     p = ops.exp(score) if kind == "log_probs" else score
     both = ops.concat([1.0 - p, p])
     return ops.log(both) if kind == "log_probs" else both
-
-
-LOWEST = -69.07755278982137
-"""The logarithm of ``SMALLEST_PROB``."""
 
 
 def put_ahead(ops: Ops, out: Value, z: Value) -> Value:

@@ -88,7 +88,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
     The names of the classes stay behind: 128,256 of them are more than the rest.
     """
-    data = data.prepared(plan.mask_gap)
+    data = data.prepared(plan.mask_gap, plan.smallest_prob)
     n_rows = len(data.scores) + data.n_ignored
     profiles, keys = {}, plan.keys
     if keys:

@@ -47,7 +47,7 @@ class DeviceScores(Protocol):
     def finite_masks(self) -> Self:
         """The lowest finite number in place of −∞."""
 
-    def as_logits(self, kind: Kind) -> Self:
+    def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
         """As ``Predictions.logits``, on the device."""
 
     def passes(self) -> Any:

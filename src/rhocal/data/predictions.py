@@ -84,6 +84,8 @@ class Predictions:
     """The name of the positive class of two, if it was stated."""
     mask_gap: float | None = None
     """How far below the largest logit of its row an entry is a mask; None: nobody has looked (see ``prepared``)."""
+    smallest_prob: float | None = None
+    """What smaller probabilities are raised to before the logarithm; None: ``SMALLEST_PROB`` (see ``prepared``)."""
     stored_labels: Any = None
     """Labels that are copied to the output and not validated, where the work needs none."""
 
@@ -197,15 +199,32 @@ class Predictions:
         """Two numbers between which all scores lie."""
         return self.seen.least, float(self.seen.top.max())
 
-    def prepared(self, gap: float | None = None) -> Self:
+    @property
+    def resolution(self) -> float:
+        """What a probability of 0 means: half of the smallest positive one where 0 occurs, else ``SMALLEST_PROB``.
+
+        A forest of 100 trees counts in hundredths. With the logarithm of 1e-30 for its 0 a few samples would decide a fit.
+        """
+        scores = in_memory(self.scores)
+        zero = scores < _SMALLEST[self.kind]
+        if not zero.any():
+            return SMALLEST_PROB
+        least = float(scores[~zero].min())
+        return max(
+            min(float(np.exp(least)) if self.kind == "log_probs" else least, 1 / self.n_classes) / 2, SMALLEST_PROB
+        )
+
+    def prepared(self, gap: float | None = None, smallest_prob: float | None = None) -> Self:
         """The same as fits read it: with masks recognized, all of them equally deep, where a fit cannot overflow.
 
-        ``gap`` is how far below the largest logit of its row an entry is a mask, if it is known.
+        ``gap`` is how far below the largest logit of its row an entry is a mask, and ``smallest_prob`` what smaller
+        probabilities are raised to, if that is known; else both are found here.
         """
         if self.mask_gap is not None:
             return self
         if self.kind != "logits":
-            return self._replaced(self.seen, mask_gap=np.inf)
+            smallest = self.resolution if smallest_prob is None else smallest_prob
+            return self._replaced(self.seen, mask_gap=np.inf, smallest_prob=smallest)
         low, high = self.span
         size = max(-low, high)
         _check_size(size)
@@ -267,14 +286,16 @@ class Predictions:
     @cached_property
     def logits(self) -> Floats:
         """The scores as logits in float32 or float64, in memory; of probabilities their logarithm, at least that of
-        ``SMALLEST_PROB``.
+        ``smallest_prob``.
         """  # noqa: D205
         scores = in_memory(self.scores)
         if scores.dtype == np.float16:
             scores = widened(np.ascontiguousarray(scores))
         if self.kind == "logits":
             return scores
-        raised = np.maximum(scores, np.asarray(_SMALLEST[self.kind], scores.dtype))
+        smallest = self.smallest_prob or SMALLEST_PROB
+        least = smallest if self.kind == "probs" else np.log(smallest)
+        raised = np.maximum(scores, np.asarray(least, scores.dtype))
         return np.log(raised) if self.kind == "probs" else raised
 
     @cached_property

@@ -40,6 +40,8 @@ class PassPlan:
     has_common_table: bool = True
     mask_gap: float | None = None
     """How far below the largest logit of its row an entry is a mask; None: every block decides."""
+    smallest_prob: float | None = None
+    """What smaller probabilities are raised to before the logarithm; None: every block decides."""
     max_key: float | None = None
     """Rows whose sampling key is at most this are kept; None for no rows."""
 

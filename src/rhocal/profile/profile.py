@@ -73,6 +73,8 @@ class Profile:
     """Replaces the logits once they are released."""
     groups: NDArray[Any] | None = None
     """The group of every sample, if known."""
+    smallest_prob: float | None = None
+    """What smaller probabilities were raised to before the logarithm, where the scores are probabilities."""
     mask_gap: float = np.inf
     """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
     log_center: float | None = None
@@ -88,7 +90,11 @@ class Profile:
         if data.kind == "logits":
             logits, seen = data.scores, data.seen  # half precision stays as it is stored
         else:
-            logits = data.logits if isinstance(data.scores, np.ndarray) else data.scores.as_logits(data.kind)
+            logits = (
+                data.logits
+                if isinstance(data.scores, np.ndarray)
+                else data.scores.as_logits(data.kind, data.smallest_prob)
+            )
             seen = scan_scores(logits)
         if isinstance(logits, np.ndarray):
             passes = array_passes(logits, seen, gap if data.has_masks else None)
@@ -112,6 +118,7 @@ class Profile:
             kept={"mean": passes.means() if data.has_masks else sums / logits.shape[1]},
             groups=data.groups,
             mask_gap=gap,
+            smallest_prob=data.smallest_prob,
         )
         profile.read(names)
         return profile

@@ -67,13 +67,13 @@ class TensorScores:
     def finite_masks(self) -> Self:
         return type(self)(self.table.clamp(min=torch.finfo(self.table.dtype).min))
 
-    def as_logits(self, kind: Kind) -> Self:
+    def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
         if kind == "logits":
             return self
         wide = _widened(self.table)
         if kind == "probs":
-            return type(self)(wide.clamp(min=SMALLEST_PROB).log())
-        return type(self)(wide.clamp(min=float(np.log(SMALLEST_PROB))))
+            return type(self)(wide.clamp(min=smallest_prob or SMALLEST_PROB).log())
+        return type(self)(wide.clamp(min=float(np.log(smallest_prob or SMALLEST_PROB))))
 
     def passes(self) -> TensorPasses:
         return TensorPasses(self.table)
