@@ -103,7 +103,11 @@ def probability_hash(scored: Scored) -> NDArray[np.uint64]:
     """A number for every sample that is equal for equal probabilities, whatever the labels are."""
     direction = np.random.default_rng(0).random(scored.source.n_classes)
     mixed = np.zeros(scored.n_samples, np.uint64)
-    for part in (scored.confidence, scored.sum_squares, scored.over_classes(lambda p: np.einsum("ij,j->i", p, direction))):
+    for part in (
+        scored.confidence,
+        scored.sum_squares,
+        scored.over_classes(lambda p: np.einsum("ij,j->i", p, direction)),
+    ):
         mixed = (mixed ^ np.round(part, TIE_DECIMALS - 2).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(31)
     return mixed

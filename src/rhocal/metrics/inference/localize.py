@@ -1,8 +1,7 @@
 """Where a model is miscalibrated: regions of confidence and single classes, with p-values that allow for having looked at all.
 
 A difference of a region or class counts as detected if few perfectly calibrated models have one as large in *any* region or
-class (the largest standardized difference of each replicate; Westfall and Young). So a sentence about a region is wrong in at
-most 5 % of samples, however many regions there are.
+class (the largest standardized difference of each replicate; Westfall and Young), however many there are.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.joint_null import PRIOR_VARIANCE
 from rhocal.metrics.inference.statistics import Cells
 from rhocal.numerics.bins import N_BINS
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 
+NAMING_LEVEL = 0.015
+"""Largest p-value at which a direction, a class or a region is named: a sentence may name one of each, and is wrong in at most
+5 % of samples."""
 LEAST_VARIANCE = 1.0
 """Added to the variance of a sum in intervals: no number of labels is known better than to one."""
 
@@ -67,7 +69,7 @@ class ClassGap:
     @property
     def detected(self) -> bool:
         """Whether the difference is detected, and its interval, which allows for errors of any kind, excludes 0."""
-        return self.p_value <= SIGNIFICANCE_LEVEL and not self.low <= 0 <= self.high
+        return self.p_value <= NAMING_LEVEL and not self.low <= 0 <= self.high
 
 
 def adjusted_p_values(standardized: Vector) -> Vector:

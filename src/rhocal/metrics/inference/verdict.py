@@ -16,7 +16,7 @@ from rhocal.metrics.inference.calibration_tests import TITLES
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, TAILS
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.joint_null import positive_column
-from rhocal.metrics.inference.localize import ClassGap, Region, class_gaps, positive_gap, regions
+from rhocal.metrics.inference.localize import NAMING_LEVEL, ClassGap, Region, class_gaps, positive_gap, regions
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, equal_width
 
@@ -207,7 +207,7 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
     gap = accuracy - confidence
     detected = sorted((c for c in gaps if c.detected), key=lambda c: -abs(c.z))
     is_directed = (
-        found.tests["gap"].p_value <= SIGNIFICANCE_LEVEL
+        found.tests["gap"].p_value <= NAMING_LEVEL
         and abs(gap) > _reach_of_gap(scored, gap)
         and abs(gap) >= MIN_SHARE_OF_ECE * max(found.ece.excess, found.interval.estimate)
     )
@@ -268,7 +268,7 @@ def _about_regions(found: Evidence) -> str:
 
 
 def _most_certain(where: Sequence[Region]) -> list[Region]:
-    detected = [region for region in where if region.p_value <= SIGNIFICANCE_LEVEL]
+    detected = [region for region in where if region.p_value <= NAMING_LEVEL]
     return sorted(detected, key=lambda r: (r.p_value, -abs(r.gap)))[:MAX_REGIONS_NAMED]
 
 
