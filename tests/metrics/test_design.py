@@ -130,6 +130,7 @@ def test_what_cannot_be_used_is_said():
         ({"clusters": [1, 2]}, "one name for each of the 4 samples"),
         ({"clusters": ["a"] * 4}, "at least two clusters"),
         ({"clusters": [1.0, 2.0, np.nan, 1.0]}, "missing values"),
+        ({"clusters": np.array(["a", "b", None, "b"], object)}, "missing values"),
     ):
         with pytest.raises(InputError, match=message):
             rhocal.evaluate(probs, labels, **options)

@@ -134,3 +134,18 @@ def test_differences_of_biased_metrics_are_not_tested():
     assert found.verdict == "not tested"
     assert math.isnan(found.low)
     assert math.isfinite(found.value)
+
+
+def test_a_single_error_does_not_show_a_difference():
+    """A is right on all samples, B wrong on one: as likely A would have been the one that is wrong."""
+    labels = np.arange(300) % 3
+    a, b = np.eye(3)[labels], np.eye(3)[np.where(np.arange(300) == 7, (labels + 1) % 3, labels)]
+    found = inference.paired_differences(a, b, labels, metrics=["nll", "brier"])
+    for name in found:
+        assert found[name].p_value > 0.2
+        assert found[name].low < 0 < found[name].high
+
+
+def test_differences_of_ece_stay_within_one():
+    found = inference.paired_differences([[0.3, 0.7]], [[0.7, 0.3]], [1])["ece"]
+    assert -1 <= found.low <= found.value <= found.high <= 1

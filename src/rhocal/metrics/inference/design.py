@@ -111,7 +111,10 @@ def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
     names = np.asarray(clusters)
     if names.shape != (n_samples,):
         raise InputError(f"clusters must hold one name for each of the {n_samples:,} samples; got shape {names.shape}")
-    if names.dtype.kind == "f" and not np.isfinite(names).all():
+    missing = names != names if names.dtype.kind in "fO" else np.zeros(n_samples, bool)  # noqa: PLR0124 - NaN is not itself
+    if names.dtype.kind == "O":
+        missing = missing | np.array([name is None for name in names])
+    if missing.any():
         raise InputError("clusters has missing values; every sample needs a cluster")
     if names.dtype.kind == "O":
         names = names.astype(str)

@@ -75,11 +75,19 @@ class LossParts:
         return cls(losses, scored.correct == 0, if_wrong, if_right, scored.confidence, scored.weights)
 
     def __sub__(self, other: LossParts) -> LossParts:
-        """Differences of the losses; a sample counts as right if both are."""
+        """Differences of the losses; a sample counts as right if both are.
+
+        Where the two decide differently, one more error is one of A or one of B, as often: a single sample on which only B is
+        wrong does not show that A is better.
+        """
+        if_wrong = self.if_wrong - other.if_wrong
+        if (self.wrong != other.wrong).any():
+            only_first = np.arange(len(if_wrong)) % 2 == 0
+            if_wrong = np.where(only_first, self.if_wrong - other.if_right, self.if_right - other.if_wrong)
         return LossParts(
             self.losses - other.losses,
             self.wrong | other.wrong,
-            self.if_wrong - other.if_wrong,
+            if_wrong,
             self.if_right - other.if_right,
             (self.confidence + other.confidence) / 2,
             self.weights,

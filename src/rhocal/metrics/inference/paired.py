@@ -170,14 +170,15 @@ def _loss_parts(name: str, scored: Scored) -> LossParts:
 
 def _drawn_difference(name: str, value: float, drawn: Vector) -> Difference:
     low, high = (float(limit) for limit in np.quantile(drawn, TAILS))
-    one_side = 1 + min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
+    one_side = 1 + min(int(np.count_nonzero(drawn <= 0)), int(np.count_nonzero(drawn >= 0)))
     return Difference(name, value, low, high, min(1.0, 2 * one_side / (1 + len(drawn))), value, float(drawn.std()))
 
 
 def _normal_difference(name: str, observed: float, value: float, deviation: float) -> Difference:
-    reach = Z * deviation
-    p_value = _two_sided(value, deviation)
-    return Difference(name, value, value - reach, value + reach, p_value, observed, deviation)
+    """A debiased difference; no difference of two shares of samples is beyond ±1."""
+    reach, p_value = Z * deviation, _two_sided(value, deviation)
+    value, low, high = (min(1.0, max(-1.0, x)) for x in (value, value - reach, value + reach))
+    return Difference(name, value, low, high, p_value, observed, deviation)
 
 
 def _two_sided(value: float, deviation: float) -> float:
