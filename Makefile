@@ -9,11 +9,12 @@ endif
 VENV := .venv
 BIN := $(VENV)/$(SCRIPTS)
 LOGITS ?= ../shared/data/logits
+DATA ?= ../shared/data
 TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
-.PHONY: quality tabular bench parity bench-stream scale trace clean
+.PHONY: quality keep tabular bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
@@ -33,6 +34,7 @@ help:
 	@echo "make paper     every table and figure of the paper, the published numbers beside ours (resumes after an interruption)"
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
+	@echo "make keep      the decision-keeping cascades beside field and the free cascade"
 	@echo "make tabular   our methods beside scikit-learn's and probmetrics' on classifiers of tables"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
@@ -239,6 +241,9 @@ clean:
 
 trace: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/trace/trace.py
+
+keep: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/keep/keep.py --data $(DATA)
 
 tabular: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/tabular/tabular.py --models $(TABLES)

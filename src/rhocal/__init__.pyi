@@ -22,6 +22,7 @@ from rhocal.calibrators.binary.quadratic import QuadraticCalibration as Quadrati
 from rhocal.calibrators.binary.spline import SplineCalibration as SplineCalibration
 from rhocal.calibrators.binary.venn_abers import VennAbers as VennAbers
 from rhocal.calibrators.cascade.cascade import Cascade as Cascade
+from rhocal.calibrators.cascade.kept import KeptCascade as KeptCascade
 from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain as Chain
 from rhocal.calibrators.compose.ensemble import Average as Average
@@ -92,6 +93,7 @@ __all__ = [
     "Identity",
     "IntraOrderPreserving",
     "IsotonicRegression",
+    "KeptCascade",
     "LabelSmoothing",
     "MatrixScaling",
     "Monitor",

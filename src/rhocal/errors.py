@@ -14,6 +14,7 @@ RhocalWarning (UserWarning)
 ├── FewSamplesWarning                  a calibration set that is too small
 ├── ConvergenceWarning                 an optimizer that stopped early
 ├── GuardWarning                       a fit that is worse than no calibration or than temperature scaling
+├── DecisionWarning                    what a fit does to predicted classes, or what keeping them costs
 ├── ShiftWarning                       data outside the range of the calibration set
 └── SubsampleWarning                   a fit on a part of the samples
 
@@ -160,6 +161,10 @@ class ConvergenceWarning(RhocalWarning):
 
 class GuardWarning(RhocalWarning):
     """On held-out samples a fit is worse than no calibration or than temperature scaling; see ``solution_.held_out``."""
+
+
+class DecisionWarning(RhocalWarning):
+    """What a fit does to the predicted class: it changes it, or keeping it costs likelihood."""
 
 
 class ShiftWarning(RhocalWarning):

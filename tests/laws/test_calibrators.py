@@ -23,6 +23,7 @@ QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}}
 QUICKER = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature", "field"), "n_folds": 2}}
 DRAWS = {"rho-norm-paper"}
 PUBLIC = {name: getattr(rhocal, name) for name in rhocal.__all__}
+FREE_BELOW_THE_TOP = {"cascade-top"}
 KEEPS_DECISION = [name for name, method in CALIBRATORS.items() if method.family.keeps_decision]
 
 
@@ -294,6 +295,8 @@ def test_decision_and_order_are_kept_bit_for_bit(name, z, dtype):
         np.testing.assert_array_equal(cal.predict(z), top)
     np.testing.assert_array_equal(probs.argmax(axis=1), top)
     np.testing.assert_array_equal(scaled.argmax(axis=1), top)
+    if name in FREE_BELOW_THE_TOP:
+        return
     order = np.argsort(z, axis=1, kind="stable")
     for out in (probs, scaled):
         assert (np.diff(np.take_along_axis(out, order, axis=1), axis=1) >= 0).all()

@@ -50,6 +50,7 @@ ENTRIES = {
     ],
     "dot": lambda: [numbers(N), numbers(N)],
     "widen": lambda: [numbers(N).astype(np.float16), 0, N, np.empty(N, np.float32)],
+    "pool": lambda: [numbers(N, M), 0, N, numbers(N, M), np.empty((N, M), np.intp)],
 }  # fmt: skip
 WRITTEN = {
     "scan": {"column", "top", "total"},
@@ -58,6 +59,7 @@ WRITTEN = {
     "draws": {"sums"},
     "gaps": {"sums", "confidence"},
     "interpolate": {"c"},
+    "pool": {"values", "sizes"},
     **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen")},
 }
 # Axes whose length no other array depends on.

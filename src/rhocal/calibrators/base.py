@@ -368,7 +368,10 @@ def exported_map(calibrator: Calibrator) -> Map:
         from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the registry imports this module
 
         able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.is_portable)
-        raise InputError(f"{calibrator.name} cannot be exported to torch, ONNX or a plain function; these can: {able}")
+        with_so_many = f" with {map_.n_classes:,} classes" if type(calibrator).is_portable else ""
+        raise InputError(
+            f"{calibrator.label}{with_so_many} cannot be exported to torch, ONNX or a plain function; these can: {able}"
+        )
     return map_
 
 

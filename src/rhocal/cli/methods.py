@@ -43,10 +43,11 @@ def methods_(
 def _describe(method: Method) -> dict[str, Any]:
     from rhocal.calibrators.estimator import describe_options
 
+    unfitted = method.family(**method.options)
     return {
         "method": method.name,
         "summary": method.summary,
-        "keeps_decision": method.family.keeps_decision,
-        "exports": method.family.is_portable,
-        "options": describe_options(method.family(**method.options)),
+        "keeps_decision": unfitted.keeps_decision,
+        "exports": unfitted.is_portable,
+        "options": describe_options(unfitted),
     }

@@ -359,6 +359,23 @@ static PyObject *py_draws(PyObject *module, PyObject *const *args, Py_ssize_t n_
     return end_call(&call) ? PyBool_FromLong(is_valid) : NULL;
 }
 
+PyDoc_STRVAR(pool_doc,
+             "pool($module, values, start, stop, keys, sizes, /)\n--\n\n"
+             "Replace every row by the non-increasing one nearest to it: isotonic regression, in place.\n\n"
+             "Entries with equal keys, which are sorted, get one value. What sizes holds afterwards means nothing.");
+
+static PyObject *py_pool(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    Call call = begin_call("pool", args, n_args, 5);
+    Array values = take_matrix(&call, "values", FLOAT64, WRITE, ANY, ANY);
+    Range rows = take_range(&call, values.n_rows, 0);
+    Array keys = take_matrix(&call, "keys", FLOAT64, READ, values.n_rows, values.n_columns);
+    Array sizes = take_matrix(&call, "sizes", INTP, WRITE, values.n_rows, values.n_columns);
+    if (run_kernel(&call, KEEP_SUBNORMALS))
+        pool_rows(values.data, values.n_columns, rows, keys.data, sizes.data);
+    return end_call_with_none(&call);
+}
+
 PyDoc_STRVAR(dot_doc,
              "dot($module, a, b, /)\n--\n\n"
              "Return the sum of the products of two vectors.");
@@ -398,7 +415,7 @@ static PyMethodDef methods[] = {
     ENTRY(ends),    ENTRY(scan),       ENTRY(largest), ENTRY(bin_rows), ENTRY(norms),
     ENTRY(curve),   ENTRY(moments),    ENTRY(moments_at), ENTRY(softmax), ENTRY(bins),
     ENTRY(ring),    ENTRY(interpolate), ENTRY(gaps),    ENTRY(dot),      ENTRY(widen),
-    ENTRY(draws),
+    ENTRY(draws),   ENTRY(pool),
     {NULL, NULL, 0, NULL},
 };
 

@@ -154,3 +154,36 @@ CLONES static int widen_half(const In_half *half, Range entries, uint32_t *out)
     }
     return !not_finite;
 }
+
+/* The non-increasing sequence nearest to the values of every row, in place. Entries with equal keys (which lie side by side)
+ * get one value. A block of pooled entries is a mean in `values` and a number of entries in `sizes`; both lie at the begin of the
+ * row until the blocks are written out, from the last one on. */
+CLONES static void pool_rows(double *values, Py_ssize_t m, Range rows, const In_double *keys, Py_ssize_t *sizes)
+{
+    for (Py_ssize_t row = rows.start; row < rows.stop; row++) {
+        double *v = values + row * m;
+        const In_double *key = keys + row * m;
+        Py_ssize_t *size = sizes + row * m, n_blocks = 0, i = 0;
+        while (i < m) {
+            const Py_ssize_t begin = i;
+            double mean = v[i++];
+            for (; i < m && key[i] == key[begin]; i++)
+                mean += v[i];
+            Py_ssize_t n = i - begin;
+            mean /= (double)n;
+            while (n_blocks > 0 && v[n_blocks - 1] < mean) {
+                n_blocks--;
+                mean = (mean * (double)n + v[n_blocks] * (double)size[n_blocks]) / (double)(n + size[n_blocks]);
+                n += size[n_blocks];
+            }
+            v[n_blocks] = mean;
+            size[n_blocks++] = n;
+        }
+        i = m;
+        while (n_blocks-- > 0) {
+            const double mean = v[n_blocks];
+            for (Py_ssize_t n = size[n_blocks]; n > 0; n--)
+                v[--i] = mean;
+        }
+    }
+}

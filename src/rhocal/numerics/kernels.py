@@ -173,6 +173,14 @@ def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats | Non
     return out
 
 
+def pool(values: Vector, keys: Vector) -> Vector | None:
+    """The non-increasing sequence nearest to every row, in place; entries with equal keys, which are sorted, get one value."""
+    if not (supports_matrix(values) and supports_matrix(keys)):
+        return None
+    _on_rows(STEPS_WITH_SUMS * keys.size, len(keys), _kernels.pool, values, keys, np.empty(keys.shape, np.intp))
+    return values
+
+
 def ends(z: Floats) -> tuple[float, float] | None:
     """The smallest and the largest entry; None if not every entry is finite."""
     parts = _on_rows(z.size, z.size, _kernels.ends, z.reshape(-1))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.numerics import special
+from rhocal.numerics.isotonic import isotonic_rows
 from rhocal.numerics.ops import Ops, Parameters, Value
 from rhocal.numerics.scaling import keep_order, scaled_softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -164,6 +165,17 @@ class NumpyOps(ArrayOps):
                 out[:, k] = np.interp(score[:, k], rows[k, :n], values[k, :n])
         # Between knots that are a subnormal number apart NumPy's slope is infinite.
         return out if np.isfinite(out).all() else super().interpolate(lines, score)
+
+    def where_rows(self, needed: Value, change: Callable[..., Value], x: Value, *others: Value) -> Value:
+        rows = np.flatnonzero(needed > 0)
+        if not len(rows):
+            return x
+        out = x.copy()
+        out[rows] = change(x[rows], *(other[rows] for other in others))
+        return out
+
+    def isotonic(self, p: Value, keys: Value, n_classes: int) -> Value:  # noqa: ARG002
+        return isotonic_rows(p, keys)
 
     def cap(self, p: Value, spared: Value, limit: Value, total: Value, order: Value) -> Value:
         over = (p > limit) & ~spared

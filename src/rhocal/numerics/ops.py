@@ -11,12 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rhocal.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Value = Any
 """An array, a tensor or a node of a graph."""
 
+
+MAX_HULL_CLASSES = 64
+"""``isotonic`` adds some 15 operations for each class to a graph, and its cost grows with the square of their number."""
 
 SMALLEST_SUM = 1e-30
 """What a sum of probabilities is divided by at least."""
@@ -208,6 +213,40 @@ class Ops(ABC):
         value = self.take(lines["line_value"], at) + slope * (score - self.take(lines["line_begin"], at))
         # A steep line must not carry the rounding of a score beyond its ends.
         return self.clip(value, self.take(lines["line_low"], at), self.take(lines["line_high"], at))
+
+    def where_rows(self, needed: Value, change: Callable[..., Value], x: Value, *others: Value) -> Value:
+        """``change(x, *others)`` in the rows where ``needed``, a column, is above 0; x in the others."""
+        return self.where(needed > 0.0, change(x, *others), x)
+
+    def isotonic(self, p: Value, keys: Value, n_classes: int) -> Value:
+        """The row nearest to p of those that do not decrease with the keys; equal keys get one value.
+
+        The upper hull of the sums of p over the entries with the largest keys, from vertex to vertex: after each comes the
+        set of largest keys whose additional entries have the largest mean. There are at most as many as classes, and each
+        takes a pass over all of them.
+        """
+        if n_classes > MAX_HULL_CLASSES:
+            raise InputError(
+                f"the order of more than {MAX_HULL_CLASSES} classes is kept by NumPy alone, and there are {n_classes:,}; for "
+                "torch, ONNX and apply_fn use cascade-top or cascade-scale"
+            )
+        total, count = p * 0.0, p * 0.0  # of the entries whose key is not below
+        for k in range(n_classes):
+            is_ahead = keys <= self.column(keys, k)
+            total = total + self.where(is_ahead, 1.0, 0.0) * self.column(p, k)
+            count = count + self.where(is_ahead, 1.0, 0.0)
+        out, vertex_total, vertex_count = p * 0.0, self.column(p, 0) * 0.0, self.column(p, 0) * 0.0
+        for _ in range(n_classes):
+            is_beyond = count > vertex_count
+            mean = (total - vertex_total) / self.where(is_beyond, count - vertex_count, 1.0)
+            level = self.max(self.where(is_beyond, mean, -1.0))
+            is_next = self.where(is_beyond, self.where(mean >= level, 1.0, 0.0), 0.0) > 0.0
+            next_count = self.maximum(self.max(self.where(is_next, count, 0.0)), vertex_count)
+            out = self.where(is_beyond, self.where(count <= next_count, level, out), out)
+            # Entries with this count have one total; at the last vertex it stays.
+            vertex_total = self.max(self.where(count <= next_count, total, 0.0))
+            vertex_count = next_count
+        return out
 
     def cap(self, p: Value, spared: Value, limit: Value, total: Value, order: Value) -> Value:
         """min(λp, limit) with λ such that the entries that are not spared sum to ``total``, where one is above the limit.
