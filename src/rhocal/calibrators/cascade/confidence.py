@@ -45,7 +45,7 @@ class KeptConfidence:
         The floor is the mean ECE of a calibrated model with these confidences. If no λ does, that with the lowest ECE.
         """
         score, place = np.unique(c.round(DIGITS), return_inverse=True)
-        weight = np.bincount(place, counts)
+        weight = np.bincount(place, counts).astype(np.float64, copy=False)
         present = weight > 0
         mean = np.bincount(place, counts * a)[present] / weight[present]
         score, weight = score[present], weight[present]
