@@ -24,7 +24,7 @@ QUICKER = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature"
 DRAWS = {"rho-norm-paper"}
 PUBLIC = {name: getattr(rhocal, name) for name in rhocal.__all__}
 FREE_BELOW_THE_TOP = {"cascade-top"}
-KEEPS_DECISION = [name for name, method in CALIBRATORS.items() if method.family.keeps_decision]
+KEEPS_DECISION = [name for name in CALIBRATORS if rhocal.calibrator(name).keeps_decision]
 
 
 def make(name):

@@ -19,7 +19,7 @@ from rhocal.data.spec import KINDS, Kind
 from rhocal.errors import FileError, InputError, one_line
 from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.objectives import Objective
-from rhocal.optimize import HeldOutScores, Solution
+from rhocal.optimize import DecisionChange, HeldOutScores, Solution
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -187,6 +187,7 @@ EVIDENCE = {
     "at_bound": str,
     "trials": list,
     "held_out": dict,
+    "decisions": dict,
 }
 
 
@@ -212,7 +213,11 @@ def _solution(evidence: dict[str, Any]) -> Solution:
     scores = None if held_out is None else HeldOutScores(**held_out)
     if scores is not None:
         _ = scores.summary  # a fit, and temperature scaling, are among them
-    return Solution(**{**evidence, "trials": tuple(evidence["trials"]), "held_out": scores})
+    counted = evidence.get("decisions")
+    change = None if counted is None else DecisionChange(**counted)
+    if change is not None:
+        _ = change.sentence  # it has numbers
+    return Solution(**{**evidence, "trials": tuple(evidence["trials"]), "held_out": scores, "decisions": change})
 
 
 def _unfitted(about: dict[str, Any]) -> Calibrator:

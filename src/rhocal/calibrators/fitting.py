@@ -16,6 +16,7 @@ import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
 from rhocal.calibrators.base import fit_validated
+from rhocal.calibrators.decisions import record_changes
 from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
@@ -54,6 +55,8 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     """Fit a calibrator on a source."""
     fits = Fits(source, {calibrator.name: calibrator})
     fits.fit(calibrator.name, calibrator)
+    if fits.summary.rows is not None and fits.summary.rows.labels is not None and calibrator.fits_on == "rows":
+        record_changes(calibrator, fits.summary.rows)
     calibrator.columns_ = source.spec.columns
     positive, classes = source.spec.positive, calibrator.classes_
     calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()

@@ -15,6 +15,7 @@ from rhocal.cli.options import (
     Arrays,
     ExecutionOptions,
     Json,
+    KeepDecision,
     KindOption,
     PositiveOption,
     grouped,
@@ -55,6 +56,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    keep_decision: KeepDecision = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random halvings of files without a test split.")] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write one row per network, split and method (.csv).")
@@ -98,6 +100,8 @@ def compare(
         names = default_methods(2 if all(file.n_classes == 2 for file in files) else 0)
     else:
         names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    if keep_decision:
+        names = keeping_methods(names, are_named=methods not in {None, "all"})
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
     ledger = Ledger(output, names, files, resume=resume)
@@ -121,6 +125,17 @@ def compare(
     if report is not None:
         split = split_by_seed(*files[0].open(), seeds - 1)
         write_report(report, paths[0], split, ledger.ordered, quiet=as_json)
+
+
+def keeping_methods(names: list[str], *, are_named: bool) -> list[str]:
+    """The methods that never change the predicted class; an error if one that was named may."""
+    from rhocal.calibrators import calibrator
+
+    kept = [name for name in names if calibrator(name).keeps_decision]
+    if are_named and len(kept) < len(names):
+        others = ", ".join(name for name in names if name not in kept)
+        raise InputError(f"--keep-decision: {others} may change the predicted class; leave it out of --methods")
+    return kept if are_named else [*kept, *(name for name in ("cascade-order", "cascade-top") if name not in kept)]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rhocal.cli.options import (
     ExecutionOptions,
     GroupsOption,
     Json,
+    KeepDecision,
     SourceFile,
     SpecOptions,
     grouped,
@@ -50,6 +51,7 @@ def fit(
     option: Annotated[
         list[str] | None, typer.Option("-O", "--option", help="An option of the method as NAME=VALUE; repeatable.")
     ] = None,
+    keep_decision: KeepDecision = False,
     arrays: Arrays,
     spec: SpecOptions,
     groups: GroupsOption = None,
@@ -63,6 +65,7 @@ def fit(
     methods that scale the logits of each sample. A report evaluates the calibrator on the test split, if there is one.
     """
     from rhocal.calibrators import calibrator
+    from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fitting import fit as fit_source
     from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
     from rhocal.data.atomic import check_output
@@ -76,6 +79,8 @@ def fit(
     is_profile = format_of(path) == FORMAT
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
+    if keep_decision:
+        cal = with_decision_kept(cal)
     if groups is not None and not cal.takes_groups:
         raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
     if is_profile:
@@ -246,6 +251,8 @@ def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
         "at_bound": cal.solution_.at_bound,
         "trials": list(cal.solution_.trials),
         "held_out": None if cal.solution_.held_out is None else asdict(cal.solution_.held_out),
+        "keeps_decision": cal.map_.keeps_decision,
+        "decisions": None if cal.solution_.decisions is None else asdict(cal.solution_.decisions),
     }
 
 

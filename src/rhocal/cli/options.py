@@ -100,6 +100,9 @@ GroupsOption = Annotated[
         "--groups", help="The domain of every sample, for multi-domain: an array of the file, or another file."
     ),
 ]
+KeepDecision = Annotated[
+    bool, typer.Option("--keep-decision", help="Use only methods that never change the predicted class.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 

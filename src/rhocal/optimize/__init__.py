@@ -19,6 +19,7 @@ from rhocal.optimize.scalar import convex, newton, scan
 from rhocal.optimize.solution import (
     Curved,
     CurvedFunction,
+    DecisionChange,
     HeldOutScores,
     Minimum,
     ScalarFunction,
@@ -34,6 +35,7 @@ __all__ = [
     "TOLERANCE",
     "Curved",
     "CurvedFunction",
+    "DecisionChange",
     "HeldOutScores",
     "Minimum",
     "ScalarFunction",

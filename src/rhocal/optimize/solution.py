@@ -62,6 +62,32 @@ class HeldOutScores:
 
 
 @dataclass(frozen=True)
+class DecisionChange:
+    """How many calibration samples have another predicted class after a fit, and what that does to accuracy on them."""
+
+    n_samples: int
+    """Samples that were looked at: the calibration set, or some of it."""
+    n_changed: int
+    accuracy_before: float = 0.0
+    accuracy_after: float = 0.0
+    low: float = 0.0
+    """The 95 % interval of the difference of both accuracies."""
+    high: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """What a fit does, as the end of a sentence."""
+        if not self.n_changed:
+            return f"changes none of {self.n_samples:,} predictions on the calibration set"
+        difference = self.accuracy_after - self.accuracy_before
+        return (
+            f"changes {self.n_changed:,} of {self.n_samples:,} predictions on the calibration set; accuracy there goes from "
+            f"{self.accuracy_before:.4f} to {self.accuracy_after:.4f} ({difference:+.4f}, 95 % interval {self.low:+.4f} to "
+            f"{self.high:+.4f})"
+        )
+
+
+@dataclass(frozen=True)
 class Solution:
     """The evidence of a fit."""
 
@@ -76,6 +102,8 @@ class Solution:
     """Every candidate (ρ, α, …) with its values."""
     held_out: HeldOutScores | None = None
     """The comparison with the identity and with temperature scaling; None where samples are too few to hold some out."""
+    decisions: DecisionChange | None = None
+    """What the fit does to predicted classes; None where its calibration set has no logits, or is inside another fit."""
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,21 @@ def model_card(
         "classes": f"{len(cal.classes_):,}",
         "positive class": "" if cal.positive_ is None else plain(str(cal.positive_)),
         "takes": cal.kind_,
-        "keeps the predicted class": "yes" if cal.keeps_decision else "not always",
+        "keeps the predicted class": decisions(cal),
         **facts,
     }
     text = ["## Calibration", "", *(f"- {name}: {value}" for name, value in lines.items() if value)]
     if before is not None and after is not None:
         text += ["", *metric_table(before, after, measured_on)]
     return "\n".join(text) + "\n"
+
+
+def decisions(cal: Calibrator) -> str:
+    """Whether predictions change, and how many did on the calibration set."""
+    if cal.map_.keeps_decision:
+        return "yes"
+    change = cal.solution_.decisions
+    return "not always" if change is None else f"not always; it {change.sentence}"
 
 
 def parameters(cal: Calibrator) -> str:

@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 )
 
 from rhocal.calibrators import Calibrator, calibrator
+from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.sklearn.features import check_column_order
@@ -51,6 +52,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         True: a classifier and a calibrator for each fold, whose probabilities are averaged. False: one calibrator, fitted on
         the scores of all folds, behind one classifier fitted on all data. ``"auto"``: False for a ``FrozenEstimator``, else
         True.
+    keep_decision
+        Whether the calibrator must keep the predicted class of its classifier: ``auto`` tries no other method, and a method
+        that may change it is an error. The mean of several classifiers (``ensemble``) has a class of its own.
     n_jobs
         Folds that are fitted at the same time.
 
@@ -69,12 +73,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         *,
         cv: Any = 5,
         ensemble: bool | str = "auto",
+        keep_decision: bool = False,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
         self.ensemble = ensemble
+        self.keep_decision = keep_decision
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> Self:  # noqa: N803
@@ -136,11 +142,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _unfitted_calibrator(self) -> Calibrator:
-        if isinstance(self.method, Calibrator):
-            return self.method
-        if not isinstance(self.method, str):
+        if not isinstance(self.method, str | Calibrator):
             raise InputError(f"method is the name of a method or a calibrator; got {self.method!r}")
-        return calibrator(self.method)
+        unfitted = calibrator(self.method) if isinstance(self.method, str) else self.method
+        return with_decision_kept(clone(unfitted)) if self.keep_decision else unfitted
 
     def _fit_folds(
         self,

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rhocal.calibrators import Calibrator, calibrator
+from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError
 
@@ -67,6 +68,7 @@ def calibrate(
     max_samples: int | None = None,
     step: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] | None = None,
     get_logits: Callable[[Any], Tensor] | None = None,
+    keep_decision: bool = False,
     progress: bool = True,
     **options: Any,
 ) -> Calibrated:
@@ -92,12 +94,16 @@ def calibrate(
         ``step(model, batch)`` → logits and labels, for loops of any other form.
     get_logits
         ``get_logits(output)`` → logits, for models that give anything else; the calibrated model uses it as well.
+    keep_decision
+        Whether the predicted class must stay: ``auto`` tries no other method, and a method that may change it is an error.
     progress
         Show a counter on the terminal.
     """
     if isinstance(method, Calibrator) and options:
         raise InputError(f"options {', '.join(options)} go with the name of a method; this is a calibrator already")
     fitted = method if isinstance(method, Calibrator) else calibrator(method, **options)
+    if keep_decision:
+        fitted = with_decision_kept(fitted)
     spec: dict[str, Any] = {"class_axis": class_axis, "ignore_index": ignore_index, "max_samples": max_samples}
     logits, labels = collect(model, loader, device=device, step=step, get_logits=get_logits, progress=progress, **spec)
     calibrated = Calibrated(model, fitted.fit(logits, labels), class_axis=class_axis, get_logits=get_logits)

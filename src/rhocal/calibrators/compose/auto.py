@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
 from rhocal.calibrators.cascade.fitting import in_data_order
+from rhocal.calibrators.cascade.kept import KeptCascade
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.compose.race import KnownOutputs, Race
 from rhocal.calibrators.cross_validation import N_FOLDS
@@ -18,6 +19,7 @@ from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
+from rhocal.errors import InputError
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", 
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
 
 
+KEPT = "cascade-top"
+"""What is tried as well where the decision must not change."""
+
+
 @dataclass(eq=False, repr=False)
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
@@ -47,7 +53,7 @@ class AutoCalibrator(Calibrator):
     list. The winner is fitted on all samples. The cascade is fitted once and brings its own held-out outputs; methods that
     fall behind the best are dropped after each fold, so that only close ones are fitted on all of them. Of a chain the second
     stage is cross-validated on the held-out outputs of the first, which took part itself.
-    It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out.
+    It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out, and adds ``cascade-top``.
 
     Parameters
     ----------
@@ -71,7 +77,6 @@ class AutoCalibrator(Calibrator):
     """
 
     name = "auto"
-    keeps_decision = False
 
     methods: Sequence[str] | None = None
     _: KW_ONLY
@@ -86,7 +91,13 @@ class AutoCalibrator(Calibrator):
         deadline = time.monotonic() + self.time_budget
         methods = {name: self._candidate(name) for name in self.methods or self._candidates(data.n_classes)}
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
-        tried = {name: cal for name, cal in methods.items() if not skipped[name]} or methods
+        tried = {name: cal for name, cal in methods.items() if not skipped[name]}
+        if self.keep_decision and not tried:
+            raise InputError(
+                f"none of the methods {', '.join(methods)} keeps the decision; leave keep_decision out, or add one that does, "
+                "such as temperature, field or cascade-top"
+            )
+        tried = tried or methods
         known = {} if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
         tried = {name: cal for name, cal in tried.items() if not skipped[name]} or tried
         race = Race(data, tried, self.n_folds, deadline - time.monotonic(), known)
@@ -121,17 +132,23 @@ class AutoCalibrator(Calibrator):
             skipped |= dict.fromkeys(chains, "the cascade takes its place")
         return known
 
+    @property
+    def keeps_decision(self) -> bool:  # type: ignore[override]
+        """Whether the predicted class can never change: asked for, or so with the method that was chosen."""
+        return self.keep_decision or ("solution_" in vars(self) and self.map_.keeps_decision)
+
     def _candidates(self, n_classes: int) -> Sequence[str]:
-        if self.exchangeable:
-            return EXCHANGEABLE
-        return BINARY if n_classes == 2 else MULTICLASS
+        methods = EXCHANGEABLE if self.exchangeable else BINARY if n_classes == 2 else MULTICLASS
+        return (*methods, KEPT) if self.keep_decision else methods
 
     def _candidate(self, name: str) -> Calibrator:
         cal = unfitted(name)
-        return cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade) else cal
+        return cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade | KeptCascade) else cal
 
     def _unfit(self, cal: Calibrator, data: Predictions) -> str:
         """Why a method is not tried; empty if it is."""
+        if isinstance(cal, KeptCascade) and data.total_weight < cal.min_samples:
+            return f"fewer than {cal.min_samples:g} samples, with which it is field"
         if cal.keeps_decision:
             return ""
         if self.keep_decision:

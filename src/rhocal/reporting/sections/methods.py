@@ -101,7 +101,8 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
     return {
         "method": cal.label,
         "family": type(cal).__name__,
-        "keeps_decision": cal.keeps_decision,
+        "keeps_decision": cal.map_.keeps_decision,
+        "decisions": None if solution.decisions is None else solution.decisions.sentence,
         "options": {name: str(v) if isinstance(v, Objective) else v for name, v in cal.get_params().items()},
         "parameters": {name.rstrip("_"): parameter(getattr(cal, name)) for name in cal.parameters},
         "children": {name.rstrip("_"): describe_fit(getattr(cal, name)) for name in cal.children},

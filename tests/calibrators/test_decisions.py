@@ -1,0 +1,124 @@
+"""Whether predictions change is visible: counted, said in one line, kept in artifacts, and a matter of one option."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.compose.auto import AutoCalibrator
+from rhocal.calibrators.decisions import accuracies, with_decision_kept
+from rhocal.cli import app
+from rhocal.errors import DecisionWarning, InputError
+from rhocal.reporting.model_card import model_card
+from rhocal.sklearn import CalibratedClassifier
+
+
+@pytest.fixture(scope="module")
+def biased():
+    logits, labels = synthetic(600, 4, seed=5)
+    logits[:, 0] += 3  # a bias that a linear map takes away, and decisions with it
+    return logits, labels
+
+
+def test_a_fit_that_changes_predictions_says_so(biased, tmp_path):
+    logits, labels = biased
+    with pytest.warns(DecisionWarning, match=r"^svs changes \d+ of 600 predictions .* interval [+-]0\.\d+ to [+-]0"):
+        cal = rhocal.calibrator("svs").fit(logits, labels)
+    change = cal.solution_.decisions
+    before, after = logits.argmax(axis=1), cal.predict(logits)
+    assert change.n_changed == (before != after).sum() > 0
+    assert change.accuracy_before == pytest.approx((before == labels).mean())
+    assert change.accuracy_after == pytest.approx((after == labels).mean())
+    assert change.low < change.accuracy_after - change.accuracy_before < change.high
+    cal.save(tmp_path / "svs.safetensors")
+    assert rhocal.load(tmp_path / "svs.safetensors").solution_.decisions == change
+    assert f"changes {change.n_changed} of 600 predictions" in model_card(cal, {})
+
+
+@pytest.mark.parametrize("name", ["temperature", "field", "ets", "cascade-top"])
+def test_methods_that_keep_say_nothing(name, biased, recwarn):
+    cal = rhocal.calibrator(name).fit(*biased)
+    assert not [one for one in recwarn if "predictions on the calibration set" in str(one.message)]
+    assert cal.solution_.decisions is None or cal.solution_.decisions.n_changed == 0
+
+
+def test_the_interval_of_a_difference_by_hand():
+    before = np.array([True, True, False, False, True])
+    after = np.array([True, False, True, True, True])
+    first, second, low, high = accuracies(before, after, np.ones(5))
+    assert (first, second) == (0.6, 0.8)
+    # Wilson for 2 of 3: 0.2077 to 0.9385, of the 3 of 5 that are right once.
+    assert low == pytest.approx((2 * 0.20766 - 1) * 0.6, abs=1e-4)
+    assert high == pytest.approx((2 * 0.93851 - 1) * 0.6, abs=1e-4)
+    np.testing.assert_allclose(accuracies(before, after, np.full(5, 2.0))[:2], (0.6, 0.8))
+    assert accuracies(before, before, np.ones(5)) == (0.6, 0.6, 0.0, 0.0)
+
+
+def test_auto_that_keeps_the_decision(biased):
+    logits, labels = biased
+    options = {"methods": ("temperature", "svs", "cascade-top"), "n_folds": 2}
+    cal = AutoCalibrator(keep_decision=True, **options)
+    assert cal.keeps_decision
+    cal.fit(logits, labels)
+    assert cal.keeps_decision
+    assert cal.map_.keeps_decision
+    assert {"method": "svs", "skipped": "it may change the decision"} in cal.solution_.trials
+    np.testing.assert_array_equal(cal.predict(logits), logits.argmax(axis=1))
+    free = AutoCalibrator(**options)
+    assert not free.keeps_decision
+    free.fit(logits, labels)
+    assert free.keeps_decision is free.chosen_.keeps_decision is False
+    with pytest.raises(InputError, match="none of the methods svs, sms keeps the decision"):
+        AutoCalibrator(("svs", "sms"), keep_decision=True).fit(logits, labels)
+    assert "cascade-top" in AutoCalibrator(keep_decision=True)._candidates(4)
+
+
+def test_one_option_for_every_method():
+    assert with_decision_kept(rhocal.calibrator("auto")).keep_decision
+    assert with_decision_kept(rhocal.calibrator("field")).label == "field"
+    with pytest.raises(InputError, match=r"svs may change the predicted class.*use auto, .*field.*cascade-top"):
+        with_decision_kept(rhocal.calibrator("svs"))
+
+
+def test_classifiers_keep_the_decision(biased):
+    logits, labels = biased
+    fitted = GaussianNB().fit(logits, labels)
+    model = CalibratedClassifier(fitted, "cascade-top", cv="prefit", keep_decision=True).fit(logits, labels)
+    np.testing.assert_array_equal(model.predict(logits), fitted.predict(logits))
+    with pytest.raises(InputError, match="may change the predicted class"):
+        CalibratedClassifier(fitted, "svs", cv="prefit", keep_decision=True).fit(logits, labels)
+
+
+def test_models_of_torch_keep_the_decision(biased):
+    torch = pytest.importorskip("torch")
+    from rhocal.torch import calibrate
+
+    logits, labels = (torch.tensor(array) for array in biased)
+    loader = [(logits, labels)]
+    with pytest.raises(InputError, match="may change the predicted class"):
+        calibrate(torch.nn.Identity(), loader, "svs", keep_decision=True, progress=False)
+    model = calibrate(torch.nn.Identity(), loader, "cascade-top", keep_decision=True, progress=False)
+    assert (model(logits).argmax(1) == logits.argmax(1)).all()
+
+
+def test_the_command_line(biased, tmp_path):
+    logits, labels = biased
+    source, output = tmp_path / "z.npz", tmp_path / "c.safetensors"
+    np.savez(source, logits=logits, labels=labels)
+    run = CliRunner().invoke
+    free = json.loads(run(app, ["fit", str(source), "-o", str(output), "-m", "svs", "--json"]).stdout)
+    assert free["keeps_decision"] is False
+    assert free["decisions"]["n_changed"] > 0
+    options = ["-O", 'methods=["temperature", "svs"]', "-O", "n_folds=2"]
+    kept = run(app, ["fit", str(source), "-o", str(output), "--keep-decision", "--json", *options])
+    assert json.loads(kept.stdout)["keeps_decision"] is True
+    refused = run(app, ["fit", str(source), "-o", str(output), "-m", "svs", "--keep-decision"])
+    assert isinstance(refused.exception, InputError)
+    named = run(app, ["compare", str(source), "--methods", "field,svs", "--keep-decision", "--seeds", "1"])
+    assert "svs may change the predicted class" in str(named.exception)
+    chosen = run(app, ["compare", str(source), "--methods", "temperature", "--keep-decision", "--seeds", "1", "--json"])
+    assert chosen.exit_code == 0
