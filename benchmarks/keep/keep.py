@@ -1,4 +1,4 @@
-"""What keeping the decision costs: the decision-keeping cascades beside `field` and the free cascade, in one run.
+"""What keeping the decision costs: the decision-keeping cascades beside `field` and the free cascade.
 
     make keep
 
@@ -100,7 +100,10 @@ def show_prototype(folder: Path, path: Path, calibration: Predictions, test: Pre
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Means over the files."""
-    names = sorted({row["file"] for row in rows})
+    have = {(row["file"], row["method"]) for row in rows}
+    names = [
+        name for name in sorted({row["file"] for row in rows}) if all((name, method) in have for method in METHODS)
+    ]
     lines = [
         f"Mean over {len(names)} files.",
         "",
@@ -134,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of logits, tabular and llm")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="0 renders the page and runs nothing")
     parser.add_argument("--prototype", type=Path, help="folder of a prototype to measure beside")
     args = parser.parse_args()
     target = HERE / "rows.csv"
@@ -143,9 +146,9 @@ def main() -> None:
         with target.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     done = {tuple(row[key] for key in FIELDS[:4]) for row in rows}
-    paths = [path for suite in SUITES for path in (args.data / suite).glob("*.npz")]
+    paths = [path for suite in SUITES for path in (args.data / suite).glob("*.npz") if args.jobs]
     paths.sort(key=lambda path: path.stat().st_size)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(max(args.jobs, 1)) as pool:
         work = partial(file_rows, n_seeds=args.seeds, done=done, prototype=args.prototype)
         for path, new in zip(paths, pool.map(work, paths), strict=True):
             rows += [

@@ -13,6 +13,8 @@ from rhocal.numerics.special import row_argmax, row_max
 from rhocal.optimize import DecisionChange
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Vector
@@ -53,7 +55,9 @@ def count_changes(calibrator: Calibrator, data: Predictions) -> DecisionChange:
     return DecisionChange(len(rows), n_changed, *accuracies(right_before, right_after, counts[rows]))
 
 
-def accuracies(before: Vector, after: Vector, counts: Vector) -> tuple[float, float, float, float]:
+def accuracies(
+    before: NDArray[np.bool_], after: NDArray[np.bool_], counts: Vector
+) -> tuple[float, float, float, float]:
     """Accuracy before and after, and the 95 % interval of the difference.
 
     Samples that are right once decide on it: Wilson's interval of the share among them that is right afterwards, times their

@@ -143,14 +143,15 @@ class AutoCalibrator(Calibrator):
 
     def _candidate(self, name: str) -> Calibrator:
         cal = unfitted(name)
-        return cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade | KeptCascade) else cal
+        return (
+            cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade | KeptCascade) else cal
+        )
 
     def _unfit(self, cal: Calibrator, data: Predictions) -> str:
         """Why a method is not tried; empty if it is."""
-        if isinstance(cal, KeptCascade) and data.total_weight < cal.min_samples:
-            return f"fewer than {cal.min_samples:g} samples, with which it is field"
         if cal.keeps_decision:
-            return ""
+            is_field = isinstance(cal, KeptCascade) and data.total_weight < cal.min_samples
+            return "with so few samples it is field" if is_field else ""
         if self.keep_decision:
             return "it may change the decision"
         if isinstance(cal, Cascade):
