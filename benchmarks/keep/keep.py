@@ -122,9 +122,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def warned_table(rows: list[dict[str, Any]]) -> str:
-    """Files on which a fit said what keeping the decision costs."""
+    """Files on which a fit of cascade-top said what keeping the decision costs."""
     lines = ["| file | NLL of cascade | of cascade-top | of cascade-order |", "|---|---|---|---|"]
-    for name in sorted({row["file"] for row in rows if int(row["warned"])}):
+    for name in sorted({row["file"] for row in rows if int(row["warned"]) and row["method"] == "cascade-top"}):
         nll = {
             method: np.mean([float(row["nll"]) for row in rows if (row["file"], row["method"]) == (name, method)])
             for method in ("cascade", "cascade-top", "cascade-order")
