@@ -13,7 +13,7 @@ DATA ?= ../shared/data
 TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains
+.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains cascade
 .PHONY: quality keep tabular bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
@@ -32,6 +32,7 @@ help:
 	@echo "make coverage  how often intervals contain the true value, and whether p-values are uniform"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (resumes after an interruption)"
 	@echo "make paper     every table and figure of the paper, the published numbers beside ours (resumes after an interruption)"
+	@echo "make cascade   what each part of a cascade contributes"
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make keep      the decision-keeping cascades beside field and the free cascade"
@@ -126,6 +127,9 @@ comparison: $(VENV)/.installed-dev
 paper: $(VENV)/.installed-dev
 	$(BIN)/python reproduction/pages/paper_rows.py --logits $(LOGITS)
 	$(BIN)/python reproduction/pages/paper_pages.py
+
+cascade: $(VENV)/.installed-dev
+	$(BIN)/python experiments/cascade/ablation.py --logits $(LOGITS) --seeds 1
 
 chains: $(VENV)/.installed-dev
 	$(BIN)/python experiments/chains/chains.py --logits $(LOGITS)

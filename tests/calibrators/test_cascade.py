@@ -257,3 +257,18 @@ def test_the_optimism_of_shared_stages_is_added():
 
 def fitted_temperature(logits, labels):
     return rhocal.TemperatureScaling().fit(logits, labels)
+
+
+def test_a_few_samples_with_nearly_all_weight_do_not_decide():
+    logits, labels = biased(2200, 6)
+    weights = np.full(2200, 1e-6)
+    weights[:3] = 1000
+    probs = fitted(logits, labels, weights).predict_proba(logits[:3])
+    assert nll(probs, labels[:3]) < 3
+
+
+@pytest.mark.parametrize("kinds", [("bias",), ("slope", "matrix"), ("kernel",)])
+def test_only_the_kinds_of_steps_that_are_named_are_taken(kinds):
+    cal = fitted(*biased(2100), steps=kinds)
+    assert set(steps(cal)) <= set(kinds)
+    assert steps(cal)

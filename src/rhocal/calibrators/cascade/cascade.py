@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from rhocal.optimize import HeldOutScores, Solution
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
@@ -86,6 +87,8 @@ class Cascade(Calibrator):
         Whether columns are options without a meaning of their own, as in multiple choice: shared stages alone are fitted.
     min_samples
         Weight of the samples below which ``sms:field`` is fitted instead.
+    steps
+        The kinds of steps that are tried: ``bias``, ``slope``, ``matrix``, ``tail``, ``kernel``.
 
     Attributes
     ----------
@@ -103,6 +106,7 @@ class Cascade(Calibrator):
     _: KW_ONLY
     exchangeable: bool = False
     min_samples: float = option(MIN_SAMPLES, minimum=0)
+    steps: Sequence[Kind] = KINDS
 
     fallback_ = Fitted[list[Calibrator]]("calibrator", shape="fallbacks", allows_empty=True)
     scale_ = Fitted[float](shape="0|", allows_empty=True, **POSITIVE)
@@ -143,7 +147,9 @@ class Cascade(Calibrator):
         if profile.total_weight < self.min_samples or profile.spread == 0:
             return *self._fit_fallback(data), None
         search = ScaleSearch.from_profile(profile)
-        fit = fit_cascade(data, search, exchangeable=self.exchangeable)
+        fit = fit_cascade(data, search, exchangeable=self.exchangeable, kinds=self.steps)
+        if not fit.is_consistent:
+            return *self._fit_fallback(data), None
         solution = cascade_solution(fit)
         simpler = simpler_method(fit, data, profile, exchangeable=self.exchangeable)
         if simpler is None:

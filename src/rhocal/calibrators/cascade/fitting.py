@@ -12,13 +12,16 @@ from rhocal.calibrators.cascade.evidence import fit_shared
 from rhocal.calibrators.cascade.rounds import FoldModels, losses, take_steps
 from rhocal.calibrators.cascade.samples import Samples
 from rhocal.calibrators.cascade.shared import shared_stage
+from rhocal.calibrators.cascade.steps import KINDS
 from rhocal.calibrators.guard import SampleScores
 from rhocal.optimize.blas import single_threaded_blas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rhocal.calibrators.cascade.samples import Block
     from rhocal.calibrators.cascade.shared import SharedWeights
-    from rhocal.calibrators.cascade.steps import Steps
+    from rhocal.calibrators.cascade.steps import Kind, Steps
     from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats
@@ -30,6 +33,10 @@ FEW_CLASSES, FEW_SAMPLES = 30, 3_000
 """Up to so many classes, or below so many samples with at most ``MANY_CLASSES`` classes, there are ten folds."""
 
 MANY_CLASSES = 300
+
+MAX_SHARE_ABOVE = 0.02
+"""Share by which the NLL of the model of all samples may be above that held out. It is below it unless a few samples have
+nearly all weight: fold models, each without one of them, then say nothing about the model of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +52,8 @@ class CascadeFit:
     last: SharedWeights
     trials: tuple[dict[str, Any], ...]
     """A row for each stage and step."""
+    is_consistent: bool
+    """Whether the model of all samples has no higher NLL on its samples than the fold models have on samples held out."""
     held_out: Floats
     """Calibrated logits of every calibration sample by steps that were not fitted on it, in the order of ``folds``."""
     folds: Samples
@@ -71,8 +80,10 @@ def n_folds_for(n_samples: float, n_classes: int) -> int:
     return N_FOLDS if is_small else N_FOLDS_MANY
 
 
-def fit_cascade(data: Predictions, search: ScaleSearch, *, exchangeable: bool) -> CascadeFit:
-    """Fit on validated data; with ``exchangeable`` without steps, which know classes."""
+def fit_cascade(
+    data: Predictions, search: ScaleSearch, *, exchangeable: bool, kinds: Sequence[Kind] = KINDS
+) -> CascadeFit:
+    """Fit on validated data, with some kinds of steps; with ``exchangeable`` without any, because they know classes."""
     samples = Samples(data, search, n_folds_for(data.total_weight, data.n_classes))
     with single_threaded_blas():
         held_out = np.empty((len(samples.order), data.n_classes), samples.ops.dtype)
@@ -86,16 +97,21 @@ def fit_cascade(data: Predictions, search: ScaleSearch, *, exchangeable: bool) -
         steps: Steps = {}
         features: dict[str, Any] = {}
         rows: list[dict[str, Any]] = []
+        is_consistent = True
         if not exchangeable:
             features = feature_parameters(samples, search)
             models = FoldModels(samples, features, held_out)
-            rows = take_steps(models, features)
+            rows = take_steps(models, features, kinds)
             steps = models.steps[-1]
+            if steps:
+                is_consistent = models.own_nll() <= (1 + MAX_SHARE_ABOVE) * models.losses()[0]
         last, last_row = fit_shared(samples, held_out, has_top=False)
         apply_stage(samples, last, held_out)
     trials = ({"stage": "shared", **first_row}, *rows, {"stage": "shared, out of fold", **last_row})
     parameters = samples.parameters
-    return CascadeFit(parameters["scale"], parameters["mix"], first, features, steps, last, trials, held_out, samples)
+    return CascadeFit(
+        parameters["scale"], parameters["mix"], first, features, steps, last, trials, is_consistent, held_out, samples
+    )
 
 
 def apply_stage(samples: Samples, stage: SharedWeights, logits: Floats) -> None:

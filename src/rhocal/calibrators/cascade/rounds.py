@@ -19,7 +19,7 @@ from rhocal.calibrators.cascade.candidates import (
     step_from_gradient,
 )
 from rhocal.calibrators.cascade.samples import MAX_KEPT_ENTRIES, Block, Samples, Sums
-from rhocal.calibrators.cascade.steps import Kind, StepFeatures, Steps, add_steps, kind_logits, step_logits
+from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, Steps, add_steps, kind_logits, step_logits
 from rhocal.numerics.special import row_dot, row_sum, softmax
 
 if TYPE_CHECKING:
@@ -160,6 +160,15 @@ class FoldModels:
         sums = self.samples.sums(add)
         return sums["nll"] / self.samples.total_weight, sums["brier"] / self.samples.total_weight
 
+    def own_nll(self) -> float:
+        """Mean NLL of the model of all samples, on these samples."""
+
+        def add(block: Block, sums: Sums) -> None:
+            nll, _ = losses(self._logits(block, self.samples.n_folds), block)
+            sums.add("nll", float(block.weights @ nll))
+
+        return float(self.samples.sums(add)["nll"]) / self.samples.total_weight
+
     def expect(self, steps: Mapping[Candidate, list[Vector]], nll: float, brier: float) -> list[Trial]:
         """The rate of each candidate and its expected gain, from slope and curvature of both losses along the step."""
 
@@ -262,10 +271,10 @@ def slopes_and_curvatures(p: Floats, change: Floats, block: Block) -> Vector:
     )
 
 
-def take_steps(models: FoldModels, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+def take_steps(models: FoldModels, parameters: dict[str, Any], kinds: Sequence[Kind] = KINDS) -> list[dict[str, Any]]:
     """Take steps while one gains; a row of evidence for each."""
     samples = models.samples
-    live = candidate_steps(samples.n_classes)
+    live = [candidate for candidate in candidate_steps(samples.n_classes) if candidate.kind in kinds]
     solvers = preconditioners(samples, parameters, models.held_out, {c.feature for c in live} - {""})
     failures, rows = dict.fromkeys(live, 0), []
     before: Trial | None = None
