@@ -161,7 +161,7 @@ def test_compare(folder):
 
 
 def test_compare_has_a_default_set_of_methods(folder):
-    common = ["identity", "temperature", "rho-norm", "field", "svs", "svs:field"]
+    common = ["identity", "temperature", "rho-norm", "field", "svs", "svs:field", "cascade"]
     logits, labels = synthetic(300, 2)
     np.savez(folder / "binary.npz", logits=logits, labels=labels)
     (folder / "parts").mkdir()

@@ -116,8 +116,8 @@ def evaluate(
         execution.refuse({"--groups": groups is not None, "--clusters": clusters is not None})
     design = SamplingDesign(weight_kind)
     if clusters is not None:
-        named = execution.open(source, arrays, spec.spec(classes), "test", clusters)
-        design = replace(design, clusters=named.predictions.groups)
+        clustered = execution.open(source, arrays, spec.spec(classes), "test", clusters)
+        design = replace(design, clusters=clustered.predictions.groups)
     shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown
     if not _keeps_samples(data, [*shown, *values]):
