@@ -1,6 +1,6 @@
 """Write `samples_lists.jsonl` again: a random language model on a made-up task, through lm-evaluation-harness itself.
 
-pip install lm_eval transformers accelerate; python make_lm_eval.py FOLDER
+pip install lm_eval transformers accelerate; python experiments/lm_eval/make_samples.py FOLDER
 """
 
 import json
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-not-found]
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # type: ignore[import-not-found]
 
 WORDS = [
     "apple", "river", "stone", "cloud", "violin", "ladder", "kettle", "harbor", "meadow", "candle", "Brücke", "naïve café",
@@ -30,7 +30,7 @@ metric_list:
 """
 
 
-def questions(n: int = 80) -> list[dict]:
+def questions(n: int = 80) -> list[dict[str, object]]:
     rng, rows = random.Random(0), []  # noqa: S311 - no secret
     for k in range(n):
         choices = rng.sample(WORDS, rng.choice([2, 3, 4, 4, 5]))
@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
     write_model(folder / "model", lines)
     options = ["--model", "hf", "--model_args", f"pretrained={folder / 'model'}", "--tasks", "lists", "--log_samples"]
     paths = ["--include_path", str(folder / "tasks"), "--output_path", str(folder / "out")]
-    subprocess.run(["lm_eval", *options, *paths, "--device", "cpu"], check=True)  # noqa: S607 - as a user calls it
+    subprocess.run(["lm_eval", *options, *paths, "--device", "cpu"], check=True)  # noqa: S603, S607 - as a user calls it
 
 
 if __name__ == "__main__":
