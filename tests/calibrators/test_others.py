@@ -115,14 +115,15 @@ def test_mini_batches_are_drawn_by_the_seed():
 def test_a_step_of_mini_batch_descent_by_hand():
     """From the identity, one step along the slope of the batch's NLL, as long as ``stochastic.MAX_STEP``.
 
-    All samples are z = (2, 0), a third of them of class 1: temperature scaling has e^(2/T) = 2.
+    All samples are z = (2, 0), a third of them of class 1: temperature scaling has e^(2/T) = 2. Two classes are centered, so
+    that the map sees (1, −1).
     """
     logits, labels = np.array([[2.0, 0.0]] * 3), np.array([0, 0, 1])
     cal = VectorScaling(ridge=0, solver="sgd", start="identity", n_steps=1, random_state=5).fit(logits, labels)
     share = (np.random.default_rng(5).random(128) > 2 / 3).mean()  # of class 1 in the batch
     excess = 1 / (1 + np.exp(-2.0)) - (1 - share)
     scale = np.log(2) / 2
-    slope = excess * np.array([[2 * scale, 1.0], [0.0, -1.0]])  # rows (Δ_j, b_j), in units of x = scale·z
+    slope = excess * np.array([[scale, 1.0], [scale, -1.0]])  # rows (Δ_j, b_j), in units of x = scale·z
     step = stochastic.MAX_STEP * slope / np.linalg.norm(slope)
     np.testing.assert_allclose(cal.weight_, 1 - scale * step[:, 0], rtol=1e-6)
     np.testing.assert_allclose(cal.bias_, -step[:, 1], rtol=1e-6)
@@ -145,7 +146,7 @@ def test_the_table_builds_every_method():
     assert list(CALIBRATORS) == [
         "identity", "temperature", "temperature-avuc", "rho-norm", "rho-norm-paper", "field", "smart", "pts", "ets",
         "iop", "polynomial", "multi-domain", "auto", "vector", "matrix", "dirichlet", "svs", "sms", "svs:field",
-        "sms:field", "cross-fitted", "average", "platt", "beta", "quadratic", "isotonic", "centered-isotonic",
+        "sms:field", "cross-fitted", "average", "cascade", "cascade-order", "cascade-top", "cascade-scale", "platt", "beta", "quadratic", "isotonic", "centered-isotonic",
         "histogram-binning", "bbq", "spline", "venn-abers",
     ]  # fmt: skip
     assert rhocal.calibrator("temperature-avuc").objective == "nll + avuc"
