@@ -141,9 +141,8 @@ def test_command_line(data, file, tmp_path):
         assert (mine["split"], mine["method"]) == (theirs["split"], theirs["method"])
         assert mine["nll"] == pytest.approx(theirs["nll"], rel=1e-4)
     before = streamed.read_text(encoding="utf-8")
-    again = json.loads(
-        run("compare", file, "--stream", *options, "-o", streamed, "--resume", "--json", "--workers", "2").stdout
-    )
+    same = (tmp_path / "z.npy", "--labels", tmp_path / "y.npy", "--stream", *options, "-o", streamed)
+    again = json.loads(run("compare", *same, "--resume", "--json", "--workers", "2").stdout)
     assert len(again["rows"]) == 4
     assert streamed.read_text(encoding="utf-8") == before  # nothing was left to do
     refused = run("compare", file, "--stream", *options, "--report", tmp_path / "r.html", code=2)

@@ -135,7 +135,7 @@ class AutoCalibrator(Calibrator):
     @property
     def keeps_decision(self) -> bool:  # type: ignore[override]
         """Whether the predicted class can never change: asked for, or so with the method that was chosen."""
-        return self.keep_decision or ("solution_" in vars(self) and self.map_.keeps_decision)
+        return self.keep_decision or ("map_" in vars(self) and self.map_.keeps_decision)
 
     def _candidates(self, n_classes: int) -> Sequence[str]:
         methods = EXCHANGEABLE if self.exchangeable else BINARY if n_classes == 2 else MULTICLASS
