@@ -73,6 +73,24 @@ class Scene:
         self.views = {name: cal.transform(self.logits) for name, cal in self.cals.items()}
 
 
+def positive_class(scene: Scene) -> Figure:
+    """The diagram of one class of two: cats and dogs of the shipped logits."""
+    cat, dog = (scene.classes.tolist().index(name) for name in ("cat", "dog"))
+    rows_of_both = np.isin(scene.labels, [cat, dog])
+    labels = scene.labels[rows_of_both] == dog
+    logits = scene.logits[rows_of_both][:, [cat, dog]]
+    ax = plots.reliability(curves.reliability(logits, labels.astype(int), of_positive=True, **RAW))
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
+    return Figure(
+        "positive",
+        ax,
+        "Reliability of the positive class",
+        "positive FILE",
+        "Prevalence in each bin of the probability of the positive class of two (here: cats and dogs of the shipped logits). "
+        "The diagram of the predicted class looks the same for a rare event that is predicted too often.",
+    )
+
+
 def diagrams(scene: Scene) -> Iterator[Figure]:
     """Confidence against accuracy."""
     given = (scene.logits, scene.labels)
@@ -87,6 +105,7 @@ def diagrams(scene: Scene) -> Iterator[Figure]:
             "Accuracy in each bin, the gap to the mean confidence hatched, the 95 % band of a perfect model, a bootstrap "
             "interval, and the number of samples.",
         )
+    yield positive_class(scene)
     for smoother in ("kernel", "isotonic"):
         yield Figure(
             f"smooth-{smoother}",

@@ -157,6 +157,7 @@ def folder(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("plots")
     logits, labels, cal = data
     np.savez(folder / "logits.npz", logits=logits, labels=labels, classes=np.array(["a", "b", "c", "d"]))
+    np.savez(folder / "binary.npz", logits=logits[:, :2], labels=labels % 2)
     np.savez(folder / "runs.npz", plain=np.random.default_rng(0).normal(size=(3, 20, 4)))
     cal.save(folder / "cal.safetensors")
     rows = ["method,network,n_calibration,ece,nll", "a,x,10,.1,2", "b,x,10,.2,1"]
@@ -168,7 +169,7 @@ def folder(tmp_path_factory, data):
 def test_every_kind_from_a_file(kind, folder):
     source = {
         "rho-grid": "cal.safetensors", "alpha": "cal.safetensors", "pareto": "rows.csv", "learning-curve": "rows.csv",
-        "amplitude": "runs.npz",
+        "amplitude": "runs.npz", "positive": "binary.npz",
     }.get(kind, "logits.npz")  # fmt: skip
     out = folder / f"{kind}.svg"
     chosen = ["-c", folder / "cal.safetensors"] if source == "logits.npz" else []
