@@ -13,11 +13,13 @@ import reports
 import rhocal
 from helpers import run, synthetic
 from rhocal import metrics
+from rhocal.calibrators.registry import CALIBRATORS
 from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
 from rhocal.reporting.document import UNCALIBRATED, build_document, to_json
 from rhocal.reporting.page import embed_json, render_page
+from rhocal.reporting.sections.methods import describe_fit
 from rhocal.reporting.sections.provenance import Provenance
 
 
@@ -96,6 +98,24 @@ def test_many_slices_are_put_together():
     assert len(found["rows"]) == 40
     assert found["n_slices"] > 40
     assert sum(row["n_samples"] for row in found["rows"]) == 900
+
+
+@pytest.mark.parametrize("method", [name for name in CALIBRATORS if name != "multi-domain"])
+def test_the_fit_of_every_method_is_described(method):
+    logits, labels = synthetic(200, 3)
+    found = describe_fit(rhocal.calibrator(method).fit(logits, labels))
+    assert found["method"] == method
+    assert json.dumps(found["children"], default=str)
+
+
+def test_members_of_a_list_are_numbered():
+    logits, labels = synthetic(600, 3)
+    cal = rhocal.calibrator("average").fit(logits, labels)
+    assert [child["method"] for child in describe_fit(cal)["children"].values()] == ["field", "svs"]
+    page = render_page(build_document(Predictions.from_arrays(logits, labels), {"a": cal}, Provenance.now("x")))
+    assert "component" in page
+    auto = rhocal.AutoCalibrator().fit(logits, labels)
+    assert describe_fit(auto)["children"]["chosen"]["method"] == auto.chosen_.label
 
 
 def test_seeing_nothing_with_few_samples_is_not_trust():

@@ -105,7 +105,7 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
         "decisions": None if solution.decisions is None else solution.decisions.sentence,
         "options": {name: str(v) if isinstance(v, Objective) else v for name, v in cal.get_params().items()},
         "parameters": {name.rstrip("_"): parameter(getattr(cal, name)) for name in cal.parameters},
-        "children": {name.rstrip("_"): describe_fit(getattr(cal, name)) for name in cal.children},
+        "children": {name: describe_fit(child) for name, child in named_children(cal).items()},
         "objective": solution.objective,
         "value": solution.value,
         "converged": solution.converged,
@@ -114,6 +114,16 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
         "held_out": None if solution.held_out is None else solution.held_out.summary,
         "trials": [dict(row) for row in solution.trials],
     }
+
+
+def named_children(cal: Calibrator) -> dict[str, Calibrator]:
+    """The calibrators that one is made of by name, those of a list with a number."""
+    found: dict[str, Calibrator] = {}
+    for name in cal.children:
+        child = getattr(cal, name)
+        members = child if isinstance(child, list) else None
+        found |= {f"{name}{k}": member for k, member in enumerate(members, 1)} if members is not None else {name: child}
+    return {name.rstrip("_"): child for name, child in found.items()}
 
 
 def parameter(value: Any) -> Any:
