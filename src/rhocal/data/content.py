@@ -1,4 +1,4 @@
-"""What a file holds, told apart by its bytes: names and times say nothing about them."""
+"""What a file holds, identified by its bytes: names and times say nothing about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a folder that grows: which rows are counted already, told apart by their content.
+"""Files of a folder that grows: which rows are counted already, identified by their content.
 
 A file may be absent for a while, moved, written again with more rows, or replaced. Rows that are counted are known by their
 digest; a file whose first rows are others is new. A file whose size, times and place are unchanged is not read again.
