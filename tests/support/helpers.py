@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import hypothesis
 import numpy as np
@@ -65,17 +68,39 @@ def real(name, seed=0):
 
 def run(*arguments, code=0, cwd=None, command="rhocal"):
     """The command line as people run it: a process of its own."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name(command), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    line = [str(Path(sys.executable).with_name(command)), *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    if hasattr(os, "fork"):
+        done = _run_in_fork(line, cwd, environment)
+    else:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == code, done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     return done
+
+
+@cache
+def _command_server():
+    path = Path(__file__).with_name("command_server.py")
+    return subprocess.Popen(
+        [sys.executable, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def _run_in_fork(line, cwd, environment):
+    """The same through the process of ``command_server.py``, which has imported what most commands need."""
+    server = _command_server()
+    with TemporaryDirectory() as folder:
+        files = {name: Path(folder) / name for name in ("stdout", "stderr")}
+        request = {"command": line, "folder": str(cwd or Path.cwd()), "environment": environment}
+        print(json.dumps(request | {name: str(path) for name, path in files.items()}), file=server.stdin, flush=True)
+        code = int(server.stdout.readline())
+        texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    return subprocess.CompletedProcess(line, code, **texts)
 
 
 def slope_error(fun, x, h=1e-5):
