@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 BETWEEN_WRITES = 5.0
 """Seconds between two writes of all rows."""
+MAX_SAMPLE_BYTES = 1 << 29
+"""Memory for numbers of test samples, from which differences between methods are computed."""
+NO_DIFFERENCES = (
+    "ties with the best are not tested: rows of an earlier run, or of too many networks, have no samples to compare on"
+)
 
 
 @grouped
@@ -248,6 +253,7 @@ class Ledger:
         self.rows = of_same_data([Row.from_flat(row) for row in before], files)
         self.done = {(row.network, row.split, row.method) for row in self.rows}
         self.written = time.monotonic()
+        self.sample_bytes = 0
 
     @property
     def ordered(self) -> list[Row]:
@@ -256,7 +262,9 @@ class Ledger:
 
     def keep(self, new: list[Row]) -> None:
         """Add rows; they are written if the last time was a while ago."""
-        self.rows += new
+        for row in new:
+            self.sample_bytes += 0 if row.samples is None else row.samples.n_bytes
+            self.rows.append(row if self.sample_bytes <= MAX_SAMPLE_BYTES else replace(row, samples=None))
         if time.monotonic() > self.written + BETWEEN_WRITES:
             self.write()
 
@@ -335,27 +343,39 @@ def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
 
 def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:
     """Write the rows, and print their summary."""
+    from rhocal.evaluation.best import differences_to_best
     from rhocal.evaluation.rows import averaged, summary, write_rows
     from rhocal.reporting import tables
 
     if output is not None:
         write_rows(output, [row.flat() for row in rows])
-    lines = summary(rows)
+    lines, shared = summary(rows), averaged(rows)
+    to_best = differences_to_best(rows, lines, shared)
     if as_json:
-        print_json({"summary": lines, "rows": [row.flat() for row in rows]})
+        by_method = {
+            line["method"]: {
+                metric: found[line["method"]].to_dict() for metric, found in to_best.items() if line["method"] in found
+            }
+            for line in lines
+        }
+        print_json({"summary": lines, "to_best": by_method, "rows": [row.flat() for row in rows]})
         return
     screen = tables.console()
     networks = list(dict.fromkeys(row.network for row in rows))
     if per_network and len(networks) > 1:
         for network in networks:
             mine = [row for row in rows if row.network == network]
-            screen.print(tables.comparison(summary(mine), network))
-    shared = averaged(rows)
+            own = summary(mine)
+            screen.print(tables.comparison(own, network, differences_to_best(mine, own, [network])))
     what = networks[0] if len(networks) == 1 else f"mean over {len(shared)} networks"
     n_splits = len({(row.network, row.split) for row in rows})
-    screen.print(
-        tables.comparison(lines, f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} (* best, ± sd of splits)")
-    )
+    marks = "* best, = tied with it" if to_best else "* best"
+    title = f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} ({marks}, ± sd of splits)"
+    screen.print(tables.comparison(lines, title, to_best))
+    for sentence in tables.ties(to_best):
+        screen.print(sentence)
+    if not to_best and len(lines) > 1:
+        screen.print(NO_DIFFERENCES)
     if len(shared) < len(networks):
         screen.print(
             f"not in the means, because some method has no result there: {', '.join(set(networks) - set(shared))}"

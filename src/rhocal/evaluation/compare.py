@@ -25,7 +25,7 @@ from rhocal.data.sampling import Half
 from rhocal.data.sources import Source, as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, measure_source
+from rhocal.evaluation.measure import COUNT, DEBIASED, FLOOR, SAMPLES, Measurement, measure_source
 from rhocal.evaluation.rows import COLUMNS, FAILED, Row
 
 if TYPE_CHECKING:
@@ -188,14 +188,14 @@ def measure_fitted(network: str, fitted: Sequence[FittedMethod], test: Source) -
         calibrators = {fit.key: fit.calibrator for fit in fitted if fit.split.name == name and fit.calibrator}
         if calibrators:
             measurements.append(Measurement(calibrators, None if half is None else replace(half, test=True)))
-    values: dict[Any, dict[str, float]] = {}
+    values: dict[Any, dict[str, Any]] = {}
     if measurements:
         columns = list(COLUMNS)
         if not test.resident:
             classes = next(fit.calibrator.classes_ for fit in fitted if fit.calibrator)
             test = replace(test, spec=replace(test.spec, classes=classes))  # a test set with others is an error
             columns = [name for name in columns if name != "classwise_ece" or len(classes) <= MAX_CLASSES_CLASSWISE]
-        values = measure_source(test, measurements, [*columns, FLOOR, COUNT]).values
+        values = measure_source(test, measurements, [*columns, FLOOR, COUNT, DEBIASED, SAMPLES]).values
     sizes = {name: _n_test(test, half) for name, half in halves.items()}
     sizes |= {name: int(part[COUNT]) for (name, _), part in values.items()}
     return [_row(network, fit, values.get(fit.key, {}), sizes[fit.split.name]) for fit in fitted]
@@ -208,12 +208,12 @@ def _n_test(test: Source, half: Half | None) -> int:
     return test.predictions.n_samples if test.resident else test.n_rows or 0
 
 
-def _row(network: str, fit: FittedMethod, values: Mapping[str, float], n_test: int) -> Row:
+def _row(network: str, fit: FittedMethod, values: Mapping[str, Any], n_test: int) -> Row:
     columns = {name: values.get(name, math.nan) for name in COLUMNS}
     floor = values.get(FLOOR, math.nan)
     return Row(
         network, fit.split.name, fit.method, columns, fit.seconds, fit.n_calibration, n_test, floor, fit.note,
-        fit.cpu_seconds,
+        fit.cpu_seconds, ece_debiased=values.get(DEBIASED, math.nan), samples=values.get(SAMPLES),
     )  # fmt: skip
 
 

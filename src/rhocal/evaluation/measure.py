@@ -12,9 +12,11 @@ from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
+from rhocal.evaluation.best import SampleNumbers
 from rhocal.metrics import CORE, METRICS, Scored
+from rhocal.metrics.inference.ece_interval import BinMoments
 from rhocal.metrics.sums import MetricSums
-from rhocal.numerics.bins import N_BINS, PerfectSums
+from rhocal.numerics.bins import N_BINS, PerfectSums, equal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,12 +38,15 @@ class ExactValue:
     value: float
 
 
-FLOOR, COUNT = "ece_floor", "n_samples"
+FLOOR, COUNT, DEBIASED, SAMPLES = "ece_floor", "n_samples", "ece_debiased", "samples"
 EXTRAS: dict[str, Callable[[Scored], Any]] = {
     FLOOR: lambda samples: PerfectSums.of(samples.confidence, samples.weights, N_BINS),
     COUNT: lambda samples: MetricSums(samples.n_samples, float),
+    DEBIASED: lambda samples: BinMoments.of(samples, equal_width(samples.confidence, N_BINS), N_BINS),
+    SAMPLES: SampleNumbers.of,
 }
-"""Values beside the metrics: the ECE of a perfectly calibrated model with the same confidences, and the number of samples."""
+"""Values beside the metrics: the ECE of a perfectly calibrated model with the same confidences, the number of samples, the
+debiased ECE, and numbers of samples for paired differences."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Measurement:
 class MetricValues:
     """The values of a source."""
 
-    values: dict[Any, dict[str, float]]
+    values: dict[Any, dict[str, Any]]
     """Calibrator → metric → value."""
     error_bounds: dict[str, float]
     """How far sketched metrics can be from their exact values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from rhocal.evaluation.best import SampleNumbers
+
 COLUMNS = (*CORE, "classwise_ece")
 """The metrics of a row."""
 
@@ -27,7 +29,7 @@ FAILED = "no result: "
 MORE = ("kl_to_base", "kl_from_base")
 """Values that some rows have besides: how far calibrated distributions are from the original ones."""
 
-NUMBERS = ("ece_floor", "seconds", "cpu_seconds", *MORE)
+NUMBERS = ("ece_floor", "ece_debiased", "seconds", "cpu_seconds", *MORE)
 """Columns of rows that are numbers, besides the metrics."""
 
 OLD_NAMES = {"n_tune": "n_calibration"}
@@ -52,6 +54,10 @@ class Row:
     """Processor time of the fit, all threads together; a busy machine does not change it."""
     data: str = ""
     """A key of the bytes that the row was computed from, where they came from a file."""
+    ece_debiased: float = math.nan
+    """An estimate of the population ECE: without what a perfectly calibrated model has by chance."""
+    samples: SampleNumbers | None = field(default=None, repr=False, compare=False)
+    """Numbers of test samples, for differences between methods; files do not keep them."""
 
     @property
     def failed(self) -> bool:
@@ -63,6 +69,7 @@ class Row:
         head = {"network": self.network, "split": self.split, "method": self.method}
         tail = {
             "ece_floor": self.ece_floor,
+            "ece_debiased": self.ece_debiased,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "n_calibration": self.n_calibration,
@@ -77,10 +84,14 @@ class Row:
         values = {
             name: float(row.get(name, math.nan)) for name in (*COLUMNS, *(extra for extra in MORE if extra in row))
         }
-        seconds, floor, cpu = (float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds"))
+        seconds, floor, cpu, debiased = (
+            float(row.get(name, math.nan)) for name in ("seconds", "ece_floor", "cpu_seconds", "ece_debiased")
+        )
         sizes = int(row["n_calibration"]), int(row["n_test"])
         note, data = row.get("note", ""), row.get("data", "")
-        return cls(row["network"], row["split"], row["method"], values, seconds, *sizes, floor, note, cpu, data)
+        return cls(
+            row["network"], row["split"], row["method"], values, seconds, *sizes, floor, note, cpu, data, debiased
+        )
 
 
 def complete(rows: Sequence[Row]) -> list[str]:
@@ -106,7 +117,8 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
             line[name] = _mean([_mean(values) for values in table])
             line[f"{name}_sd"] = _mean([float(np.std(values, ddof=min(1, len(values) - 1))) for values in table])
         line["subsampled"] = any(SUBSAMPLED in row.note for cell in cells for row in cell)
-        line["ece_floor"] = _mean([_mean([row.ece_floor for row in cell]) for cell in cells])
+        for name in ("ece_floor", "ece_debiased"):
+            line[name] = _mean([_mean([getattr(row, name) for row in cell]) for cell in cells])
         line["seconds"] = _mean([row.seconds for cell in cells for row in cell])
         lines.append(line)
     return lines

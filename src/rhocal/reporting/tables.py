@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rhocal.evaluation.best import ORDER, best_method
 from rhocal.evaluation.evaluation import (
     ARROWS,
     CLASS_HEADER,
@@ -33,13 +34,14 @@ from rhocal.evaluation.evaluation import (
     class_cells,
     group_cells,
 )
-from rhocal.metrics import CORE, METRICS
+from rhocal.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.progress import ProgressColumn, TaskID
 
+    from rhocal.evaluation.best import DifferenceToBest
     from rhocal.evaluation.evaluation import Evaluation, Group
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -117,29 +119,64 @@ def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tup
         yield bar, bar.add_task(what, total=total, rate="…")
 
 
-def comparison(lines: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Methods as rows, metrics as columns; the best of each column is bold and starred."""
-    columns = {name: metric for name, metric in CORE.items() if name != "top_brier"}  # JSON and rows have it
+COMPARED = {
+    "accuracy": "",
+    "ece": "",
+    "ece_debiased": "debiased ↓",
+    "ece_floor": "floor",
+    "adaptive_ece": "",
+    "nll": "",
+    "brier": "",
+}
+"""The columns of a comparison, with headings that are not those of a metric; rows and JSON have more metrics."""
+
+
+def comparison(
+    lines: Sequence[Mapping[str, Any]],
+    title: str,
+    to_best: Mapping[str, Mapping[str, DifferenceToBest]] | None = None,
+) -> Table:
+    """Methods as rows, metrics as columns; the best of a column is bold and starred, methods tied with it have a ``=``.
+
+    The best ECE is the smallest debiased one. ``to_best`` are the differences to the best method; without them ties are not
+    known.
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
-    for metric in columns.values():
-        table.add_column(f"{metric.title} {ARROWS[metric.better]}", justify="right")
-    table.add_column("ECE floor", justify="right")
+    for name, heading in COMPARED.items():
+        table.add_column(heading or f"{METRICS[name].title} {ARROWS[METRICS[name].better]}", justify="right")
     table.add_column("fit s", justify="right")
-    best = {}
-    for name, metric in columns.items():
-        values = [line[name] for line in lines if not math.isnan(line[name])] or [math.nan]
-        best[name] = min(values) if metric.better == "lower" else max(values)
+    known = [line for line in lines if not math.isnan(line["nll"])]
+    best = {column: best_method(known, metric, column) for metric, column in ORDER.items()} if known else {}
+    tied = {
+        ORDER[metric]: {method for method, difference in by_method.items() if difference.is_tied}
+        for metric, by_method in (to_best or {}).items()
+    }
     for line in lines:
-        cells = []
-        for name in columns:
-            is_best = line[name] == best[name]
+        method, cells = line["method"], []
+        for name in COMPARED:
+            is_best = best.get(name) == method
+            mark = "*" if is_best else "=" if method in tied.get(name, ()) else " "
             spread = f" ±{line[f'{name}_sd']:.4f}" if line.get(f"{name}_sd") and name in {"ece", "nll"} else ""
-            text = _number(line[name], 4, f"{spread}{'*' if is_best else ' '}")
+            text = _number(line[name], 4, f"{spread}{mark}" if name in ORDER.values() else spread)
             cells.append(Text(text, style="bold" if is_best else ""))
-        label = f"{line['method']} (subsample)" if line.get("subsampled") else line["method"]
-        table.add_row(label, *cells, _number(line["ece_floor"], 4), _number(line["seconds"], 2))
+        label = f"{method} (subsample)" if line.get("subsampled") else method
+        table.add_row(label, *cells, _number(line["seconds"], 2))
     return table
+
+
+def ties(to_best: Mapping[str, Mapping[str, DifferenceToBest]]) -> list[str]:
+    """For ECE and NLL: how many methods are not distinguished from the best one, and how much worse they may be."""
+    sentences = []
+    for metric in ("ece", "nll"):
+        by_method = to_best.get(metric, {})
+        for best in list(dict.fromkeys(difference.best for difference in by_method.values())):
+            tied = [difference.high for name, difference in by_method.items() if difference.is_tied and name != best]
+            number = f"{len(tied)} others are" if len(tied) > 1 else "one other is"
+            others = f"{number} tied with it, worse by at most {max(tied):.4f}" if tied else "no other is tied with it"
+            what = f"{METRICS[metric].title}: {best} is the best of {len(by_method)} methods"
+            sentences.append(f"{what}; {others} (95 % confidence)")
+    return sentences
 
 
 def _number(value: float, digits: int, after: str = "") -> str:

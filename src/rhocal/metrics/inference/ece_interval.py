@@ -19,6 +19,7 @@ import numpy as np
 
 from rhocal.metrics.inference import absolute_mean
 from rhocal.metrics.inference.shares import NoisyBinSums, posterior_means
+from rhocal.numerics.bins import bin_totals
 from rhocal.numerics.special import normal_quantile
 
 if TYPE_CHECKING:
@@ -53,28 +54,60 @@ class Interval:
     """Why low and high are NaN: the metric has no interval with the stated coverage."""
 
 
+@dataclass(frozen=True, eq=False)
+class BinMoments:
+    """Sums over the samples of every bin, with d = correct − confidence. Those of two batches add."""
+
+    weight: Vector
+    first: Vector
+    """Σ w d."""
+    second: Vector
+    """Σ w d²."""
+    perfect: Vector
+    """Σ w c (1 − c): the variance of the first if the model is perfectly calibrated."""
+
+    @classmethod
+    def of(cls, scored: Scored, bins: NDArray[np.intp], n_bins: int) -> BinMoments:
+        """The sums of one batch."""
+        w, c = scored.weights, scored.confidence
+        d = scored.correct - c
+        return cls(*(bin_totals(bins, values, n_bins) for values in (w, w * d, w * d**2, w * c * (1 - c))))
+
+    def __add__(self, other: BinMoments) -> BinMoments:
+        return BinMoments(
+            self.weight + other.weight,
+            self.first + other.first,
+            self.second + other.second,
+            self.perfect + other.perfect,
+        )
+
+    @property
+    def value(self) -> float:
+        """The debiased ECE: an estimate of the population ECE, as often too large as too small."""
+        return invert(*self.normal_sums, level=0.95).estimate
+
+    @property
+    def normal_sums(self) -> tuple[Vector, Vector]:
+        """Σ w d / Σ w of every bin that holds a sample, and its standard deviation."""
+        held, total = self.weight > 0, self.weight.sum()
+        weight, first, second, perfect = (x[held] for x in (self.weight, self.first, self.second, self.perfect))
+        smoothed = (second + PRIOR_SAMPLES * perfect / weight) / (weight + PRIOR_SAMPLES) * weight
+        variance = smoothed - first**2 / total
+        # No error rate is known better than to one sample; bins with less variance share it.
+        short = variance < 1
+        least = np.where(short, weight / max(weight[short].sum(), 1e-300), 0.0)
+        return first / total, np.sqrt(np.maximum(variance, least)) / total
+
+
 def ece_interval(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> Interval:
     """The interval for the population ECE over these bins."""
-    sums, deviations = bin_moments(scored, bins, n_bins)
-    interval = invert(sums, deviations, level)
+    interval = invert(*BinMoments.of(scored, bins, n_bins).normal_sums, level)
     return replace(interval, high=max(interval.high, undetected_error(scored, bins, n_bins, level)))
 
 
 def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Vector, Vector]:
     """Σ w d / Σ w of every bin that holds a sample, with d = correct − confidence, and its standard deviation."""
-    w, c, total = scored.weights, scored.confidence, scored.weights.sum()
-    d = scored.correct - c
-    weight, first, second, perfect = (
-        np.bincount(bins, values, n_bins) for values in (w, w * d, w * d**2, w * c * (1 - c))
-    )
-    held = weight > 0
-    weight, first, second, perfect = weight[held], first[held], second[held], perfect[held]
-    smoothed = (second + PRIOR_SAMPLES * perfect / weight) / (weight + PRIOR_SAMPLES) * weight
-    variance = smoothed - first**2 / total
-    # No error rate is known better than to one sample; bins with less variance share it.
-    short = variance < 1
-    least = np.where(short, weight / max(weight[short].sum(), 1e-300), 0.0)
-    return first / total, np.sqrt(np.maximum(variance, least)) / total
+    return BinMoments.of(scored, bins, n_bins).normal_sums
 
 
 def undetected_error(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> float:
