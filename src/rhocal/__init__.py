@@ -19,6 +19,7 @@ from rhocal.calibrators.registry import CALIBRATORS
 PUBLIC = {
     "rhocal.calibrators": ("calibrator",),
     "rhocal.calibrators.artifact": ("load",),
+    "rhocal.calibrators.policy": ("Policy",),
     "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),
     "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
     "rhocal.calibrators.top_k": ("calibrate_top_k",),
@@ -26,6 +27,8 @@ PUBLIC = {
     "rhocal.data.formats.lm_eval": ("read_lm_eval",),
     "rhocal.data.streams": ("stream",),
     "rhocal.data.top_k": ("TopK",),
+    "rhocal.evaluation.decide": ("decide",),
+    "rhocal.evaluation.decision": ("Decision",),
     "rhocal.evaluation.evaluate": ("evaluate",),
     "rhocal.evaluation.evaluation": ("Evaluation",),
     "rhocal.evaluation.measure": ("measure",),

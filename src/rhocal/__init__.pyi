@@ -36,6 +36,7 @@ from rhocal.calibrators.linear.vector import VectorScaling as VectorScaling
 from rhocal.calibrators.order.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
 from rhocal.calibrators.order.iop import IntraOrderPreserving as IntraOrderPreserving
 from rhocal.calibrators.order.polynomial import PolynomialScaling as PolynomialScaling
+from rhocal.calibrators.policy import Policy as Policy
 from rhocal.calibrators.registry import CALIBRATORS as CALIBRATORS
 from rhocal.calibrators.scale.bounds import confidence_bounds as confidence_bounds
 from rhocal.calibrators.scale.field import FieldScaling as FieldScaling
@@ -49,6 +50,8 @@ from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
 from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
+from rhocal.evaluation.decide import decide as decide
+from rhocal.evaluation.decision import Decision as Decision
 from rhocal.evaluation.evaluate import evaluate as evaluate
 from rhocal.evaluation.evaluation import Evaluation as Evaluation
 from rhocal.evaluation.measure import measure as measure
@@ -85,6 +88,7 @@ __all__ = [
     "Cascade",
     "Chain",
     "CrossFitted",
+    "Decision",
     "EnsembleTemperatureScaling",
     "Evaluation",
     "FieldScaling",
@@ -100,6 +104,7 @@ __all__ = [
     "MultiDomainTemperatureScaling",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
+    "Policy",
     "PolynomialScaling",
     "Profile",
     "QuadraticCalibration",
@@ -117,6 +122,7 @@ __all__ = [
     "calibrate_top_k",
     "calibrator",
     "confidence_bounds",
+    "decide",
     "demo_logits",
     "evaluate",
     "load",

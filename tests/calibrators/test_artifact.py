@@ -11,6 +11,7 @@ import rhocal
 from helpers import run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.options import declarations
+from rhocal.calibrators.policy import Certificate, Policy
 from rhocal.data.container import checksum
 from rhocal.errors import FileError, InputError
 
@@ -224,3 +225,49 @@ def test_what_a_fit_gives_can_be_saved_and_loaded(tmp_path, method, n, m, dtype)
     cal = rhocal.calibrator(method).fit(z, y, np.where(np.arange(n) % 5, 0.37, 2.0))
     cal.save(tmp_path / "cal.safetensors")
     np.testing.assert_array_equal(rhocal.load(tmp_path / "cal.safetensors").predict_proba(z), cal.predict_proba(z))
+
+
+CERTIFICATE = Certificate("error", 0.1, 0.95, 100, 60, 0.02, 0.08, 0.6, 0.5, 0.7)
+
+
+def with_policy(path, **options):
+    cal = rhocal.TemperatureScaling().fit(Z, Y)
+    cal.policy_ = Policy(**{"rule": "confidence", "thresholds": np.array([0.5]), "certificate": CERTIFICATE} | options)
+    cal.save(path)
+    return cal
+
+
+@pytest.mark.parametrize(
+    ("change", "certificate"),
+    [
+        ({"rule": "guess"}, {}), ({"positive": 1}, {}), ({"positive": "1"}, {}), ({"otherwise": "shrug"}, {}),
+        ({"more": 1}, {}), ({}, {"n_samples": -1}), ({}, {"bound": float("nan")}), ({}, {"more": 1}), ({}, {"risk": None}),
+    ],
+)  # fmt: skip
+def test_damaged_policies_are_refused(tmp_path, change, certificate):
+    path = tmp_path / "cal.safetensors"
+    with_policy(path)
+    card, tensors = read(path)
+    card["policy"] |= change
+    card["policy"]["certificate"] |= certificate
+    write(path, card, tensors)
+    with pytest.raises(FileError, match="damaged"):
+        rhocal.load(path)
+
+
+def test_a_policy_needs_its_thresholds_and_no_others(tmp_path):
+    path = tmp_path / "cal.safetensors"
+    assert rhocal.load((with_policy(path), path)[1]).policy_.certificate == CERTIFICATE
+    card, tensors = read(path)
+    write(path, card, {name: value for name, value in tensors.items() if name != "policy.thresholds"})
+    with pytest.raises(FileError, match="the thresholds of its policy are missing"):
+        rhocal.load(path)
+    write(path, {name: value for name, value in card.items() if name != "policy"}, tensors)
+    with pytest.raises(FileError, match="tensors that are no parameters: policy"):
+        rhocal.load(path)
+
+
+@pytest.mark.parametrize("thresholds", [np.zeros(2), np.array([np.nan]), np.array([-1.0]), np.array([1])])
+def test_thresholds_that_fit_no_policy(tmp_path, thresholds):
+    with pytest.raises(InputError, match="the policy of this TemperatureScaling cannot be saved: thresholds"):
+        with_policy(tmp_path / "cal.safetensors", thresholds=thresholds)

@@ -74,7 +74,10 @@ def apply_source(
 
 
 def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Arrays:
-    """The arrays that are written of a block: always ``probs`` or ``logits``, ``predicted``, ``confidence``, ``labels``."""
+    """The arrays that are written of a block: always ``probs`` or ``logits``, ``predicted``, ``confidence``, ``labels``.
+
+    Of a calibrator with a policy also ``decided``, the class that is decided, and ``action``.
+    """
     if data.n_classes != len(calibrator.classes_):
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
     probs = calibrator.map_.probs(data)
@@ -84,6 +87,9 @@ def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Ar
         "predicted": _plain(predicted),
         "confidence": row_max(probs),
     }
+    if calibrator.policy_ is not None:
+        decisions = calibrator.policy_.decide(probs, calibrator.classes_)
+        arrays |= {"decided": _plain(decisions.label), "action": decisions.action}
     if data.stored_labels is not None:
         arrays["labels"] = _plain(np.asarray(data.stored_labels))
     return arrays
@@ -132,7 +138,11 @@ def _description(calibrator: Calibrator) -> list[Any]:
     for name in calibrator.children:
         child = getattr(calibrator, name)
         members += [_description(member) for member in (child if isinstance(child, list) else [child])]
-    return [calibrator.name, str(calibrator.get_params()), numbers, calibrator.classes_.tolist(), members]
+    policy = calibrator.policy_
+    decided = (
+        None if policy is None else [policy.rule, policy.positive, policy.otherwise, *map(str, policy.arrays.items())]
+    )
+    return [calibrator.name, str(calibrator.get_params()), numbers, calibrator.classes_.tolist(), members, decided]
 
 
 def _file_of(block: BlockRef) -> Path | None:

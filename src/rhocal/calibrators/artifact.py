@@ -13,6 +13,7 @@ from rhocal._version import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
+from rhocal.calibrators.policy import build_policy, describe_policy
 from rhocal.data.atomic import as_path
 from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS, Kind
@@ -49,6 +50,12 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
         **_describe(calibrator, "", tensors),
     }
+    if calibrator.policy_ is not None:
+        try:
+            calibrator.policy_.check(len(calibrator.classes_))
+        except InputError as error:
+            raise InputError(f"the policy of this {type(calibrator).__name__} cannot be saved: {error}") from error
+        card["policy"] = describe_policy(calibrator.policy_, tensors)
     # A file without tensors is allowed by the format but not by every reader.
     tensors["n_classes"] = np.array(len(calibrator.classes_))
     write_tensors(path, FORMAT, SCHEMA, card, tensors)
@@ -81,6 +88,8 @@ def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     if n_classes is None or n_classes.shape != () or n_classes.dtype.kind not in "iu" or n_classes != len(classes):
         raise FileError(f"damaged, n_classes is {n_classes}, and there are {len(classes)} classes")
     calibrator = _build(card, "", rest, Common(classes, card["kind"], card["schema"]))
+    if "policy" in card:
+        calibrator.policy_ = build_policy(card["policy"], rest, len(classes))
     if rest:
         raise FileError(f"damaged, it has tensors that are no parameters: {', '.join(sorted(rest))}")
     calibrator.positive_ = _positive(card.get("positive"), classes)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.fitted_values import Constraint
+    from rhocal.calibrators.policy import Decisions, Policy
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
 
@@ -81,6 +82,8 @@ class Calibrator(ABC):
     _container: str | None = None
     columns_: tuple[str, ...] | None = None
     """The names of the columns of the table or data frame that it was fitted on."""
+    policy_: Policy | None = None
+    """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -172,6 +175,20 @@ class Calibrator(ABC):
         if len(shape) > 2:
             return predicted.reshape([n for axis, n in enumerate(shape) if axis != class_axis % len(shape)])
         return predicted
+
+    def decide(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Decisions:
+        """The label and action of every sample by the policy ``policy_``, which ``rhocal.decide`` makes.
+
+        Of scores with more than two axes the samples are in order of the others.
+        """
+        policy = self._fitted().policy_
+        if policy is None:
+            raise InputError(
+                f"this {type(self).__name__} has no policy; set policy_ to that of rhocal.decide(calibrator, logits, labels)"
+            )
+        policy.check(len(self.classes_))
+        probs = self.map_.probs(self._border(logits, kind, class_axis, groups))
+        return policy.decide(probs, self.classes_)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
@@ -352,6 +369,7 @@ def fit_validated(
         data = data.prepared()
     if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
         data = Profile.from_predictions(data)
+    vars(calibrator).pop("policy_", None)  # it was certified for another map
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap

@@ -15,6 +15,7 @@ from rhocal.cli.apply import apply_
 from rhocal.cli.boundary import DEBUG, in_options, run
 from rhocal.cli.card import card
 from rhocal.cli.compare import compare
+from rhocal.cli.decide import decide
 from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
 from rhocal.cli.export import export
@@ -57,6 +58,7 @@ app.command()(fit)
 app.command()(profile)
 app.command("apply")(apply_)
 app.command()(evaluate)
+app.command()(decide)
 app.command()(export)
 app.command()(card)
 app.command()(compare)

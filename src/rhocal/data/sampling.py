@@ -5,6 +5,7 @@ Both depend on the blocks and a seed alone, so that one process and a thousand d
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -105,3 +106,11 @@ def _tuned_on(n: int, seed: int) -> NDArray[np.bool_]:
     mask = np.zeros(n, bool)
     mask[np.random.default_rng(seed).permutation(n)[: n // 2]] = True
     return mask
+
+
+def content_half(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which samples are in the first of two halves, by what they hold: copies stay together, and order does not matter."""
+    rows, names = np.ascontiguousarray(scores, np.float64), np.asarray(labels, np.int64)
+    digests = [hashlib.blake2b(row, digest_size=8, key=name).digest() for row, name in zip(rows, names, strict=True)]
+    keys = np.frombuffer(b"".join(digests), np.uint64)
+    return np.asarray(keys < np.partition(keys, len(keys) // 2)[len(keys) // 2])

@@ -346,3 +346,21 @@ def normal_quantile(q: Vector) -> Vector:
     from scipy.special import ndtri  # noqa: PLC0415 - importing rhocal must not import SciPy
 
     return np.asarray(ndtri(q))
+
+
+def binomial_cdf(successes: Vector, trials: Vector, rate: float) -> Vector:
+    """The chance of at most so many successes in whole numbers of trials; 1 where there are no trials."""
+    from scipy.special import betainc  # noqa: PLC0415 - importing rhocal must not import SciPy
+
+    failures = np.asarray(trials, np.float64) - successes
+    chance = betainc(np.maximum(failures, 1e-300), np.asarray(successes) + 1.0, 1 - rate)
+    return np.where(failures > 0, chance, 1.0)
+
+
+def binomial_upper(successes: Vector, trials: Vector, level: float) -> Vector:
+    """The rate below which a confidence of ``level`` puts the truth (Clopper and Pearson 1934); 1 without trials."""
+    from scipy.special import betaincinv  # noqa: PLC0415 - importing rhocal must not import SciPy
+
+    failures = np.asarray(trials, np.float64) - successes
+    bound = betaincinv(np.asarray(successes) + 1.0, np.maximum(failures, 1e-300), level)
+    return np.where(failures > 0, bound, 1.0)

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rhocal.evaluation.best import ORDER, best_method
+from rhocal.evaluation.decision import THRESHOLD_HEADER, threshold_cells
 from rhocal.evaluation.evaluation import (
     ARROWS,
     CLASS_HEADER,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn, TaskID
 
     from rhocal.evaluation.best import DifferenceToBest
+    from rhocal.evaluation.decision import ClassThreshold
     from rhocal.evaluation.evaluation import Evaluation, Group
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -214,6 +216,12 @@ def groups(results: Sequence[Group], title: str) -> Table:
         f" (the first {MAX_GROUPS_SHOWN} of {len(results)}; --json has all)" if len(results) > MAX_GROUPS_SHOWN else ""
     )
     return _text_table(GROUP_HEADER, (group_cells(group) for group in results[:MAX_GROUPS_SHOWN]), title + more)
+
+
+def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> Table:
+    """The thresholds of predicted classes, as many as fit a screen."""
+    more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
+    return _text_table(THRESHOLD_HEADER, (threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str, *, no_wrap: bool = False) -> Table:

@@ -1,0 +1,204 @@
+"""A decision policy: which class is decided, and whether it is acted upon, from calibrated probabilities.
+
+``rhocal.decide`` makes policies whose risk is certified on held-out samples. A policy is part of its calibrator: saved with it,
+carried out by ``Calibrator.decide``, and exported to torch and ONNX. Its formula is written once over ``Ops``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rhocal.calibrators.fitted_values import Values
+from rhocal.errors import FileError, InputError
+from rhocal.numerics.numpy_ops import NUMPY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from rhocal.data.container import Tensors
+    from rhocal.numerics.ops import Ops, Parameters, Value
+    from rhocal.numerics.special import Floats, Vector
+
+Rule = Literal["confidence", "per-class", "positive", "cost"]
+RULES: tuple[Rule, ...] = ("confidence", "per-class", "positive", "cost")
+OTHERWISE = ("review", "abstain")
+AUTOMATE = "automate"
+NEVER = 2.0
+"""A threshold that no probability reaches."""
+LARGEST_COST = 1e12
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was certified, and on which evidence."""
+
+    risk: str
+    """``error``, ``fpr``, ``fnr``, ``precision``, ``recall`` or ``cost``."""
+    target: float
+    """The largest risk that is promised; of precision and recall the smallest value."""
+    confidence: float
+    """The probability, over the samples that certified, that the promise holds."""
+    n_samples: int
+    n_automated: int
+    """Samples that the policy acts on; of a positive class, those that are decided positive."""
+    observed: float
+    """The risk (precision, recall) on these samples."""
+    bound: float
+    """Its upper (precision, recall: lower) confidence bound."""
+    coverage: float
+    """``n_automated / n_samples``, with a 95 % interval."""
+    coverage_low: float
+    coverage_high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What is decided from calibrated probabilities.
+
+    ``confidence``: the most probable class, automated if its probability reaches the threshold. ``per-class``: the same with a
+    threshold for each class. ``positive``: the positive class of two if its probability reaches the threshold, else the
+    other one; all are automated. ``cost``: the class of least expected cost, automated unless a review costs less.
+    """
+
+    rule: Rule
+    thresholds: Vector = field(default_factory=lambda: np.zeros(0))
+    """One, or one for each class; none where costs decide."""
+    positive: int | None = None
+    """The column of the positive class."""
+    costs: Vector | None = None
+    """Cost of deciding column j for a sample of class i; a last column, if there is one more, is the cost of its review."""
+    otherwise: str = "review"
+    """The action for samples that are not automated: ``review`` or ``abstain``."""
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise InputError(f"the rule of a policy is one of {', '.join(RULES)}; got {self.rule!r}")
+        if self.otherwise not in OTHERWISE:
+            raise InputError(f"otherwise is {' or '.join(OTHERWISE)}; got {self.otherwise!r}")
+
+    def check(self, n_classes: int) -> None:
+        """Raise an error unless it fits a calibrator with so many classes."""
+        lengths = {"classes": n_classes, "actions": n_classes + 1}
+        shape = {"per-class": "classes", "cost": "0"}.get(self.rule, "1")
+        Values(shape, minimum=0.0, maximum=NEVER, allows_empty=True).check("thresholds", self.thresholds, lengths)
+        if (self.costs is not None) != (self.rule == "cost"):
+            raise InputError(
+                f"a policy with the rule {self.rule} has {'no' if self.costs is None else 'a table of'} costs"
+            )
+        if self.costs is not None:
+            table = Values("classes classes | classes actions", minimum=-LARGEST_COST, maximum=LARGEST_COST)
+            table.check("costs", self.costs, lengths)
+        if (self.positive is not None) != (self.rule == "positive"):
+            raise InputError(
+                f"a policy with the rule {self.rule} has {'no' if self.positive is None else 'a'} positive class"
+            )
+        if self.positive is not None and (n_classes != 2 or self.positive not in {0, 1}):
+            raise InputError("a positive class is one of two")
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The numbers that another backend must hold."""
+        n_classes = len(self.thresholds) if self.costs is None else len(self.costs)
+        numbers = {"thresholds": self.thresholds} if self.costs is None else {"costs": self.costs[:, :n_classes]}
+        if self.costs is not None and self.costs.shape[1] > n_classes:
+            numbers["review"] = self.costs[:, n_classes:]
+        return numbers
+
+    def decide(self, probs: Floats, classes: NDArray[Any]) -> Decisions:
+        """The decisions for probabilities (n_samples × n_classes)."""
+        p = np.asarray(probs, np.float64)
+        parameters = {**self.arrays, "order": np.arange(len(classes), dtype=np.float64)}
+        column, automated = decide_rows(NUMPY, self, parameters, p)
+        column, automated = column[:, 0].astype(np.intp), automated[:, 0] > 0
+        action = np.where(automated, AUTOMATE, self.otherwise)
+        return Decisions(classes[column], action, automated, column)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The decision for each sample."""
+
+    label: NDArray[Any]
+    """The class that is decided, as a value of ``classes_``; of samples that are not automated a suggestion."""
+    action: NDArray[Any]
+    """``automate``, or ``review`` (``abstain``)."""
+    automated: NDArray[np.bool_]
+    column: NDArray[np.intp]
+    """The column of the label."""
+
+
+def decide_rows(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value]:
+    """The column that is decided and whether it is automated, both as numbers (n_samples × 1), by any backend.
+
+    ``parameters`` are the arrays of the policy as the backend holds them, and ``order``, the numbers of the columns.
+    """
+    order, top = parameters["order"], ops.max(probs)
+    if policy.rule == "cost":
+        expected = ops.matmul(probs, parameters["costs"])
+        least = -ops.max(-expected)
+        column = ops.sum(ops.where(ops.first_max(-expected, order), order, 0.0))
+        if "review" not in parameters:
+            return column, top * 0.0 + 1.0
+        return column, ops.where(least <= ops.matmul(probs, parameters["review"]), 1.0, 0.0)
+    threshold = parameters["thresholds"]
+    if policy.rule == "positive":
+        assert policy.positive is not None
+        is_positive = ops.where(ops.column(probs, policy.positive) < threshold, 0.0, 1.0)
+        column = is_positive if policy.positive == 1 else 1.0 - is_positive
+        return column, top * 0.0 + 1.0
+    column = ops.sum(ops.where(ops.first_max(probs, order), order, 0.0))
+    missing = ops.where(probs < top, -1.0, threshold - probs)  # of tied classes all must reach their thresholds
+    return column, ops.where(ops.max(missing) <= 0.0, 1.0, 0.0)
+
+
+# In artifacts ----------------------------------------------------------------------------------------------------------
+
+
+def describe_policy(policy: Policy, tensors: Tensors) -> dict[str, Any]:
+    """A policy as JSON; its numbers go into ``tensors``."""
+    tensors["policy.thresholds"] = np.asarray(policy.thresholds, np.float64)
+    if policy.costs is not None:
+        tensors["policy.costs"] = np.asarray(policy.costs, np.float64)
+    return {
+        "rule": policy.rule,
+        "positive": policy.positive,
+        "otherwise": policy.otherwise,
+        "certificate": None if policy.certificate is None else asdict(policy.certificate),
+    }
+
+
+def build_policy(about: Any, tensors: Tensors, n_classes: int) -> Policy:
+    """The policy that ``describe_policy`` described; its numbers are taken out of the tensors."""
+    if not isinstance(about, dict) or set(about) != {"rule", "positive", "otherwise", "certificate"}:
+        raise FileError("damaged, its policy does not fit")
+    if about["positive"] is not None and type(about["positive"]) is not int:
+        raise FileError(f"damaged, the positive class of its policy is {about['positive']!r}")
+    if "policy.thresholds" not in tensors:
+        raise FileError("damaged, the thresholds of its policy are missing")
+    thresholds, costs = tensors.pop("policy.thresholds"), tensors.pop("policy.costs", None)
+    try:
+        certificate = _certificate(about["certificate"])
+        policy = Policy(about["rule"], thresholds, about["positive"], costs, about["otherwise"], certificate)
+        policy.check(n_classes)
+    except InputError as error:
+        raise FileError(f"damaged, its policy does not fit: {error}") from error
+    return policy
+
+
+def _certificate(about: Mapping[str, Any] | None) -> Certificate | None:
+    if about is None:
+        return None
+    certificate = Certificate(**about)
+    counts, numbers = (certificate.n_samples, certificate.n_automated), asdict(certificate)
+    shares = [value for name, value in numbers.items() if name not in {"risk", "n_samples", "n_automated"}]
+    if not all(type(count) is int and count >= 0 for count in counts) or not isinstance(certificate.risk, str):
+        raise FileError("damaged, the certificate of its policy has no counts")
+    if not all(isinstance(value, float) and np.isfinite(value) for value in shares):
+        raise FileError("damaged, the certificate of its policy has values that are no numbers")
+    return certificate

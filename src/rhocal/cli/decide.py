@@ -1,0 +1,218 @@
+"""`rhocal decide`: a threshold whose risk is certified, saved with the calibrator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from rhocal.cli.options import (
+    Arrays,
+    ExecutionOptions,
+    Json,
+    KeepDecision,
+    SourceFile,
+    SpecOptions,
+    grouped,
+    print_json,
+    skipped,
+)
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+    from rhocal.data.sources import Source
+    from rhocal.evaluation.decide import Question
+    from rhocal.evaluation.decision import Decision
+
+PROMISE = "What is promised"
+
+
+@dataclass(frozen=True)
+class PromiseOptions:
+    """What is to be certified."""
+
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error", help="The largest risk: 0.02 for 2 %.", rich_help_panel=PROMISE, show_default=False
+        ),
+    ] = None
+    at_least: Annotated[
+        float | None,
+        typer.Option(
+            "--at-least", help="The smallest precision or recall.", rich_help_panel=PROMISE, show_default=False
+        ),
+    ] = None
+    risk: Annotated[
+        str,
+        typer.Option(
+            "--risk",
+            help="error (errors among automated samples), fpr, fnr, precision or recall (of the positive class of two).",
+            rich_help_panel=PROMISE,
+        ),
+    ] = "error"
+    confidence: Annotated[
+        float,
+        typer.Option("--confidence", help="The probability that the promise holds.", rich_help_panel=PROMISE),
+    ] = 0.95
+    score: Annotated[
+        str | None,
+        typer.Option(
+            "--score",
+            help="What the threshold is on: confidence, per-class (one for each predicted class) or positive.",
+            rich_help_panel=PROMISE,
+            show_default=False,
+        ),
+    ] = None
+    otherwise: Annotated[
+        str,
+        typer.Option("--otherwise", help="The action for other samples: review or abstain.", rich_help_panel=PROMISE),
+    ] = "review"
+
+    def question(self, positive: str | None) -> Question:
+        """The same as the library takes it."""
+        from rhocal.evaluation.decide import Question
+        from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk, check_level
+
+        known = [risk for risk in RISKS if risk != "cost"]
+        if self.risk not in known:
+            raise InputError(f"--risk is one of {', '.join(known)}; got {self.risk!r}")
+        option, other = ("--at-least", "--max-error") if self.risk in AT_LEAST else ("--max-error", "--at-least")
+        target, unused = (self.at_least, self.max_error) if self.risk in AT_LEAST else (self.max_error, self.at_least)
+        if target is None or unused is not None:
+            given = f"{other} was given" if unused is not None else "it is missing"
+            raise InputError(f"--risk {self.risk} needs {option}; {given}")
+        check_level(target, option, "0.02 for 2 %" if option == "--max-error" else "0.9 for 90 %")
+        check_level(self.confidence, "--confidence", "0.95 for 95 %")
+        return Question(
+            cast("Risk", self.risk), target, self.confidence, cast("Any", self.score), None, self.otherwise, positive
+        )
+
+
+@grouped
+def decide(
+    path: SourceFile,
+    *,
+    artifact: Annotated[
+        Path | None,
+        typer.Option("-c", "--calibrator", help="A calibrator that was fitted on other samples.", show_default=False),
+    ] = None,
+    method: Annotated[
+        str, typer.Option("-m", "--method", help="The method that is fitted where no calibrator is given.")
+    ] = "auto",
+    keep_decision: KeepDecision = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Save the calibrator with its policy: a .safetensors file.", show_default=False
+        ),
+    ] = None,
+    promise: PromiseOptions,
+    arrays: Arrays,
+    spec: SpecOptions,
+    execution: ExecutionOptions,
+    as_json: Json = False,
+) -> None:
+    """Find the threshold that automates the most samples at a risk that is certified.
+
+    `rhocal decide cal.npz --max-error 0.02` prints the threshold above which at most 2 % of decisions are wrong, with 95 %
+    confidence, and the share of samples above it. The samples that certify must not have fitted the calibrator: with -c all
+    of the file (or its test split) certifies; a file with two splits is fitted on the calibration split; another file is cut
+    into two halves by content. Samples are assumed to be independent draws from what the policy is used on. Exit code 1:
+    the promise is infeasible, and nothing is written.
+    """
+    from rhocal.data.atomic import check_output
+    from rhocal.evaluation.decide import decide_source
+
+    question = promise.question(spec.positive)
+    if output is not None:
+        if output.suffix != ".safetensors":
+            raise InputError(f"-o: {output} must end in .safetensors")
+        check_output(output, [path])
+    cal, certifying, reference, origin = held_out(path, artifact, method, arrays, spec, execution, keep=keep_decision)
+    with execution.cluster(), execution.progress("certifying", certifying) as blocks:
+        decision = decide_source(cal, blocks, question, reference)
+    left_out = skipped(certifying)
+    cal.policy_ = decision.policy
+    if output is not None and decision.is_feasible:
+        cal.save(output)
+    if as_json:
+        saved = {"output": str(output)} if output is not None and decision.is_feasible else {}
+        print_json({"method": cal.label, "certified_on": origin, **decision.to_dict(), **saved, **left_out})
+    else:
+        _show(decision, cal, origin, output)
+    raise typer.Exit(int(not decision.is_feasible))
+
+
+def held_out(
+    path: Path,
+    artifact: Path | None,
+    method: str,
+    arrays: Arrays,
+    spec: SpecOptions,
+    execution: ExecutionOptions,
+    *,
+    keep: bool = False,
+) -> tuple[Calibrator, Source, Source | None, str]:
+    """A calibrator, samples that did not fit it, others whose scores choose the tested thresholds, and a text about it."""
+    import numpy as np
+
+    from rhocal.calibrators import calibrator
+    from rhocal.calibrators.artifact import load
+    from rhocal.calibrators.decisions import with_decision_kept
+    from rhocal.calibrators.fitting import fit
+    from rhocal.data.sampling import content_half
+    from rhocal.data.sources import Source
+    from rhocal.data.streams import has_splits
+
+    if artifact is not None:
+        cal = load(artifact)
+        arrays = arrays.of_calibrator(cal, path)
+        stated = spec.spec(cal.classes_)
+        certifying = execution.open(path, arrays, stated, "test")
+        if not has_splits(path, arrays.names()):
+            return cal, certifying, None, f"{path}, which must not have fitted {artifact}"
+        reference = execution.open(path, arrays, stated, "calibration", needs_labels=False)
+        return cal, certifying, reference, f"the test split of {path}"
+    cal = calibrator(method)
+    if keep:
+        cal = with_decision_kept(cal)
+    first, test = execution.open_splits(path, arrays, spec.spec())
+    if test is not None:
+        fit(cal, first)
+        return cal, test, first, f"the test split of {path}; {cal.label} was fitted on the calibration split"
+    if not first.resident:
+        raise InputError(
+            f"{path} is read block by block and has a single set; fit on other samples and give the calibrator with -c, or use "
+            "--no-stream"
+        )
+    data = first.predictions
+    assert data.labels is not None
+    half = content_half(data.logits, data.labels)
+    if half.all() or not half.any():
+        raise InputError(f"{path} has too few different samples to fit on one half and certify on the other; give -c")
+    fitting, certifying = (Source.from_predictions(data.take(np.flatnonzero(rows))) for rows in (half, ~half))
+    fit(cal, fitting)
+    cal.columns_, cal.positive_ = first.spec.columns, data.positive
+    text = f"{int((~half).sum()):,} samples of {path}; {cal.label} was fitted on the other {int(half.sum()):,} (cut by content)"
+    return cal, certifying, fitting, text
+
+
+def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None) -> None:
+    from rhocal.reporting import tables
+
+    screen = tables.console()
+    screen.print(f"certified on {origin}" if decision.is_feasible else f"tested on {origin}")
+    if decision.policy is not None and decision.policy.certificate is not None:
+        screen.print(tables.pairs(decision.summary(), cal.label))
+    if decision.classes:
+        screen.print(tables.class_thresholds(decision.classes, "thresholds of predicted classes"))
+    screen.print(decision.verdict)
+    if decision.price:
+        screen.print(decision.price)
+    if output is not None:
+        text = f"saved {output}" if decision.is_feasible else f"{output} was not written"
+        screen.print(text)

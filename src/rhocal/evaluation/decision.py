@@ -1,0 +1,192 @@
+"""What ``decide`` answers: a policy with its certificate, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.policy import Policy
+    from rhocal.numerics.special import Vector
+
+TITLES = {
+    "error": "errors",
+    "fpr": "false-positive rate",
+    "fnr": "false-negative rate",
+    "precision": "precision",
+    "recall": "recall",
+    "cost": "mean cost",
+}
+AT_LEAST = ("precision", "recall")
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCurve:
+    """Coverage and risk at every tested threshold, highest threshold first."""
+
+    threshold: Vector
+    coverage: Vector
+    """Share of samples with scores of at least the threshold."""
+    risk: Vector
+    bound: Vector
+    """Upper bound of the risk at this threshold alone (of precision and recall, a lower bound); NaN where costs decide."""
+
+
+@dataclass(frozen=True)
+class ClassThreshold:
+    """The threshold of samples that are predicted as one class."""
+
+    name: Any
+    n_samples: int
+    threshold: float
+    """Above 1: samples of this prediction are never automated."""
+    n_automated: int
+    observed: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A policy whose risk is certified, or the best that can be said."""
+
+    risk: str
+    target: float
+    confidence: float
+    score: str
+    n_samples: int
+    policy: Policy | None
+    """None if the target cannot be certified on these samples."""
+    curve: RiskCurve
+    coverage_if_known: float | None
+    """Coverage if the observed risk were the true one; the difference to the certified coverage is the price of certainty."""
+    best: tuple[float, float] | None
+    """If nothing is certified: the observed risk that is nearest to it, and the share of samples with scores as high."""
+    n_more: int | None
+    """If nothing is certified: about how many more samples would do if the risks stayed; None: unknown, or no number."""
+    classes: tuple[ClassThreshold, ...] = ()
+    """Of a threshold for each class."""
+    positive: Any = None
+    """The positive class."""
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether there is a certified policy."""
+        return self.policy is not None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.policy is None or self.policy.certificate is None:
+            return self._infeasible
+        found = self.policy.certificate
+        share = (
+            f"{_percent(found.coverage)} of samples ({_percent(found.coverage_low)} – {_percent(found.coverage_high)})"
+        )
+        promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
+        promise += f" with {_percent(self.confidence)} confidence"
+        evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
+        if self.score == "positive":
+            threshold = self.policy.thresholds[0]
+            return f"decide {self.positive} for {share}: its probability at least {threshold:.4g}; {evidence}"
+        if self.score == "per-class":
+            n = sum(row.n_automated > 0 for row in self.classes)
+            return (
+                f"automate {share}: {n} of {len(self.classes)} predicted classes; {evidence}, in each of these classes"
+            )
+        threshold = self.policy.thresholds[0]
+        return f"automate {share}: probability of the predicted class at least {threshold:.4g}; {evidence}"
+
+    @property
+    def price(self) -> str:
+        """What certainty costs, in words; empty if nothing is certified."""
+        if self.policy is None or self.policy.certificate is None or self.coverage_if_known is None:
+            return ""
+        points = 100 * abs(self.coverage_if_known - self.policy.certificate.coverage)
+        if self.score == "per-class":
+            return ""
+        return (
+            f"price of certainty: {points:.1f} points of coverage ({_percent(self.coverage_if_known)} if the observed risk "
+            "were the true one)"
+        )
+
+    def summary(self) -> dict[str, str]:
+        """Names and values of a table; empty if nothing is certified."""
+        if self.policy is None or self.policy.certificate is None:
+            return {}
+        found, at_least = self.policy.certificate, self.risk in AT_LEAST
+        rows = {} if self.score == "per-class" else {"threshold": f"{self.policy.thresholds[0]:.6g}"}
+        return rows | {
+            "share decided positive" if self.score == "positive" else "certified coverage": (
+                f"{_percent(found.coverage)} ({_percent(found.coverage_low)} – {_percent(found.coverage_high)}), "
+                f"{found.n_automated:,} of {found.n_samples:,} samples"
+            ),
+            f"{TITLES[self.risk]}, observed": self._value(found.observed),
+            f"{'lower' if at_least else 'upper'} bound": self._value(found.bound),
+            f"promised with {_percent(self.confidence)} confidence": (
+                f"{'at least' if at_least else 'at most'} {self._value(self.target)}"
+            ),
+        }
+
+    @property
+    def _infeasible(self) -> str:
+        what = f"{TITLES[self.risk]} of {'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
+        if self.best is None:
+            return f"infeasible: {what} cannot be certified on {self.n_samples:,} samples"
+        observed, coverage = self.best
+        name = "errors" if self.risk == "error" else TITLES[self.risk]
+        at_best = f"at best {self._value(observed)} {name} on {_percent(coverage)} of samples"
+        if self.n_more is None and self.coverage_if_known is not None:
+            return (
+                f"infeasible: {at_best}; {self.n_samples:,} samples are too few to tell how many more labels would do"
+            )
+        if self.n_more is None:
+            return (
+                f"infeasible: {at_best}; no number of labels would do, the observed risk misses the target everywhere"
+            )
+        return f"infeasible: {at_best}; about {self.n_more:,} more labels would do"
+
+    def _value(self, value: float) -> str:
+        return f"{value:.4g}" if self.risk == "cost" else _percent(value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        certificate = None if self.policy is None else self.policy.certificate
+        document = {
+            "feasible": self.is_feasible,
+            "risk": self.risk,
+            "target": self.target,
+            "confidence": self.confidence,
+            "score": self.score,
+            "n_samples": self.n_samples,
+            "thresholds": None if self.policy is None else self.policy.thresholds.tolist(),
+            "certificate": None if certificate is None else asdict(certificate),
+            "coverage_if_known": self.coverage_if_known,
+            "best": None if self.best is None else {"risk": self.best[0], "coverage": self.best[1]},
+            "n_more_samples": self.n_more,
+            "verdict": self.verdict,
+            "curve": {name: values.tolist() for name, values in vars(self.curve).items()},
+        }
+        if self.positive is not None:
+            document["positive"] = _plain(self.positive)
+        if self.classes:
+            document["classes"] = [asdict(row) | {"name": _plain(row.name)} for row in self.classes]
+        return document
+
+
+THRESHOLD_HEADER = ("predicted class", "samples", "threshold", "automated", "errors", "bound")
+
+
+def threshold_cells(row: ClassThreshold) -> tuple[str, ...]:
+    """The cells of a table row."""
+    if not row.n_automated:
+        return str(row.name), f"{row.n_samples:,}", "never", "0", "–", "–"
+    shares = (_percent(row.observed), _percent(row.bound))
+    return str(row.name), f"{row.n_samples:,}", f"{row.threshold:.4g}", f"{row.n_automated:,}", *shares
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if hasattr(name, "item") else name
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %" if share < 0.0995 else f"{100 * share:.3g} %"

@@ -1,0 +1,85 @@
+"""`rhocal decide`: samples that certify never fit, and what a bad request is told."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import synthetic
+from rhocal.cli import app, in_options
+from rhocal.errors import RhocalError
+
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+def call(*arguments, code=0):
+    done = CliRunner().invoke(app, ["decide", *map(str, arguments)])
+    if isinstance(done.exception, RhocalError):
+        return in_options(done.exception, app)
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decide")
+    z, y = synthetic(4000, 3, seed=4)
+    np.savez(folder / "one.npz", logits=z, labels=y)
+    np.savez(folder / "two.npz", logits_val=z[:2000], labels_val=y[:2000], logits_test=z[2000:], labels_test=y[2000:])
+    order = np.random.default_rng(0).permutation(4000)
+    np.savez(folder / "shuffled.npz", logits=z[order], labels=y[order])
+    return folder
+
+
+def test_with_two_splits_the_test_split_certifies(folder):
+    out = folder / "cal.safetensors"
+    text = call(folder / "two.npz", "--max-error", "0.1", "-m", "temperature", "-o", out)
+    assert "temperature was fitted on the calibration split" in text
+    assert "certified coverage" in text
+    assert "at most 10 % with 95 % confidence" in text
+    cal = rhocal.load(out)
+    with np.load(folder / "two.npz") as file:
+        z, y = file["logits_test"], file["labels_test"]
+        assert cal.temperature_ == rhocal.TemperatureScaling().fit(file["logits_val"], file["labels_val"]).temperature_
+    decisions = cal.decide(z)
+    assert decisions.automated.sum() == cal.policy_.certificate.n_automated
+    assert (decisions.label != y)[decisions.automated].mean() <= 0.1
+    again = json.loads(call(folder / "two.npz", "-c", out, "--max-error", "0.1", "--json"))
+    assert again["thresholds"] == cal.policy_.thresholds.tolist()
+    assert again["certificate"]["n_samples"] == 2000
+
+
+def test_a_single_set_is_cut_by_content(folder):
+    arguments = ("--max-error", "0.1", "-m", "temperature", "--json")
+    one, other = (json.loads(call(folder / f"{name}.npz", *arguments)) for name in ("one", "shuffled"))
+    assert "2,000 (cut by content)" in one["certified_on"]
+    assert one["n_samples"] == 2000
+    assert one["thresholds"] == pytest.approx(other["thresholds"], abs=1e-6)
+
+
+def test_infeasible_is_exit_code_1_and_writes_nothing(folder):
+    out = folder / "none.safetensors"
+    text = call(folder / "two.npz", "--max-error", "0.0001", "-m", "temperature", "-o", out, code=1)
+    assert "infeasible: at best " in text
+    assert "too few to tell how many more labels would do" in text
+    assert "none.safetensors was not written" in text
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-error", "2"], "--max-error must lie between 0 and 1 (0.02 for 2 %); got 2.0"),
+        ([], "--risk error needs --max-error; it is missing"),
+        (["--risk", "recall", "--max-error", ".1"], "--risk recall needs --at-least; --max-error was given"),
+        (["--risk", "recall", "--at-least", ".9"], "there are 3 classes. Use risk error"),
+        (["--risk", "guess", "--max-error", ".1"], "--risk is one of error, fpr, fnr, precision, recall; got 'guess'"),
+        (["--max-error", ".1", "--confidence", "95"], "--confidence must lie between 0 and 1"),
+        (["--max-error", ".1", "-o", "x.npz"], "must end in .safetensors"),
+        (["--max-error", ".1", "--stream"], "fit on other samples and give the calibrator with -c"),
+    ],
+)
+def test_bad_requests(folder, arguments, message):
+    assert message in call(folder / "one.npz", "-m", "temperature", *arguments)

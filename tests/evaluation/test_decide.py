@@ -1,0 +1,150 @@
+"""Decisions with a guarantee: from Python, in artifacts and after loading."""
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.policy import NEVER, Policy
+from rhocal.errors import InputError
+from rhocal.evaluation.decide import decide
+
+Z, Y = synthetic(6000, 3, seed=1)
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+@pytest.fixture(scope="module")
+def cal():
+    return rhocal.TemperatureScaling().fit(Z[:2000], Y[:2000])
+
+
+@pytest.fixture
+def fresh():
+    return rhocal.TemperatureScaling().fit(Z[:2000], Y[:2000])
+
+
+def test_what_is_certified_is_what_is_decided(fresh, tmp_path):
+    found = decide(fresh, Z[2000:], Y[2000:], target=0.1, reference=Z[:2000])
+    fresh.policy_ = found.policy
+    fresh.save(tmp_path / "cal.safetensors")
+    loaded = rhocal.load(tmp_path / "cal.safetensors")
+    assert loaded.policy_.certificate == found.policy.certificate
+    decisions = loaded.decide(Z[2000:])
+    certificate = found.policy.certificate
+    assert decisions.automated.sum() == certificate.n_automated
+    wrong = decisions.label != Y[2000:]
+    assert wrong[decisions.automated].mean() == pytest.approx(certificate.observed)
+    assert certificate.observed < certificate.bound <= 0.1
+    assert certificate.coverage_low < certificate.coverage < certificate.coverage_high
+    assert set(decisions.action) == {"automate", "review"}
+    assert found.coverage_if_known >= certificate.coverage
+    assert found.verdict.endswith("at most 10 % with 95 % confidence")
+    assert found.price.startswith("price of certainty: ")
+
+
+def test_a_fit_removes_the_policy(fresh):
+    fresh.policy_ = Policy("confidence", np.array([0.5]))
+    fresh.fit(Z[:500], Y[:500])
+    with pytest.raises(InputError, match="has no policy"):
+        fresh.decide(Z)
+
+
+def test_thresholds_of_classes(fresh):
+    labels = np.where(Y[2000:] == 2, 1, Y[2000:])  # class 2 never occurs: all its predictions are wrong
+    found = decide(fresh, Z[2000:], labels, target=0.25, score="per-class")
+    assert found.policy.thresholds[2] == NEVER
+    assert [row.n_automated > 0 for row in found.classes] == [True, True, False]
+    fresh.policy_ = found.policy
+    decisions = fresh.decide(Z[2000:])
+    for row, name in zip(found.classes, range(3), strict=True):
+        mine = decisions.automated & (decisions.column == name)
+        assert mine.sum() == row.n_automated
+        assert not row.n_automated or row.bound <= 0.25
+    assert found.to_dict()["classes"][2]["n_automated"] == 0
+
+
+@pytest.mark.parametrize(("risk", "target"), [("fpr", 0.1), ("fnr", 0.1), ("precision", 0.9), ("recall", 0.9)])
+@pytest.mark.parametrize("positive", ["no", "yes"])
+def test_risks_of_a_positive_class(risk, target, positive):
+    rng = np.random.default_rng(2)
+    p = rng.beta(0.4, 0.4, 4000)
+    truth = np.where(rng.random(4000) < p, "yes", "no")
+    both = np.stack([1 - p, p], axis=1)
+    cal = rhocal.Identity().fit(both[:2000], truth[:2000], kind="probs", positive=positive)
+    found = decide(cal, both[2000:], truth[2000:], risk=risk, target=target, positive=positive)
+    cal.policy_ = found.policy
+    label, truth = cal.decide(both[2000:]).label == positive, truth[2000:] == positive
+    rates = {
+        "fpr": label[~truth].mean(),
+        "fnr": 1 - label[truth].mean(),
+        "precision": truth[label].mean(),
+        "recall": label[truth].mean(),
+    }
+    assert found.policy.certificate.observed == pytest.approx(rates[risk])
+    assert (rates[risk] > target) == (risk in {"precision", "recall"})
+    assert abs(rates[risk] - target) < 0.04
+    assert f"decide {positive} for" in found.verdict
+
+
+def test_costs_and_streams(cal, tmp_path):
+    costs = np.array([[0, 1, 4], [1, 0, 1], [4, 1, 0.0]])
+    found = decide(cal, Z[2000:], Y[2000:], risk="cost", target=0.3, costs=costs)
+    decisions = found.policy.decide(cal.predict_proba(Z[2000:]), cal.classes_)
+    paid = costs[Y[2000:], decisions.column][decisions.automated]
+    assert found.policy.certificate.observed == pytest.approx(paid.mean())
+    assert paid.mean() < found.policy.certificate.bound <= 0.3
+    np.save(tmp_path / "logits.npy", Z[2000:])
+    np.save(tmp_path / "labels.npy", Y[2000:])
+    stream = rhocal.stream(tmp_path / "logits.npy", labels=tmp_path / "labels.npy")
+    whole = decide(cal, Z[2000:], Y[2000:], target=0.1)
+    assert decide(cal, stream, target=0.1).policy.thresholds == pytest.approx(whole.policy.thresholds)
+
+
+def test_infeasible_targets_say_what_would_do(cal):
+    few = decide(cal, Z[2000:2300], Y[2000:2300], target=0.07)
+    assert not few.is_feasible
+    assert few.n_more > 100
+    assert few.verdict.startswith("infeasible: at best ")
+    assert few.best[0] < 0.07
+    assert few.verdict.endswith(f"about {few.n_more:,} more labels would do")
+    fewer = decide(cal, Z[2000:2100], Y[2000:2100], target=0.01)
+    assert fewer.verdict.endswith("100 samples are too few to tell how many more labels would do")
+    hopeless = decide(cal, Z[2000:], (Y[2000:] + 1) % 3, target=0.01)
+    assert "no number of labels would do" in hopeless.verdict
+    assert hopeless.to_dict()["feasible"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": 2}, r"target must lie between 0 and 1 \(0.02 for 2 % errors\); got 2"),
+        ({"target": 0.1, "confidence": 95}, "confidence must lie between 0 and 1"),
+        ({"target": 0.1, "risk": "f1"}, "risk is one of error, fpr"),
+        ({"target": 0.1, "risk": "fpr"}, "the positive class of two; there are 3 classes. Use risk error"),
+        ({"target": 0.1, "risk": "fpr", "score": "confidence"}, "threshold on score positive"),
+        ({"target": 0.1, "risk": "cost"}, "a table of costs belongs to risk cost"),
+        ({"target": 9, "risk": "cost", "costs": 1 - np.eye(3)}, "between the smallest and the largest cost, 0 and 1"),
+        ({"target": 0.1, "risk": "cost", "costs": np.eye(2)}, "a row for each of the 3 classes"),
+        ({"target": 0.1, "sample_weight": np.full(4000, 0.5)}, "weights must be whole numbers"),
+        ({"target": 0.1, "otherwise": "guess"}, "otherwise is review or abstain"),
+    ],
+)
+def test_bad_questions(cal, options, message):
+    with pytest.raises(InputError, match=message):
+        decide(cal, Z[2000:], Y[2000:], **options)
+
+
+def test_an_absent_class_is_named():
+    p = np.linspace(0.1, 0.9, 50)
+    with pytest.raises(InputError, match=r"no sample of the positive class \(no label is 1\)"):
+        decide(None, p, np.zeros(50, int), kind="probs", risk="recall", target=0.9)
+    with pytest.raises(InputError, match=r"no negative sample \(every label is 1\)"):
+        decide(None, p, np.ones(50, int), kind="probs", risk="fpr", target=0.1)
+
+
+def test_ties_are_decided_by_all_tied_classes():
+    policy = Policy("per-class", np.array([0.3, 0.45, NEVER]))
+    probs = np.array([[0.4, 0.4, 0.2], [0.5, 0.5, 0.0], [0.4, 0.35, 0.25], [0.2, 0.2, 0.6]])
+    found = policy.decide(probs, np.array(["a", "b", "c"]))
+    assert found.label.tolist() == ["a", "a", "a", "c"]
+    assert found.automated.tolist() == [False, True, True, False]
