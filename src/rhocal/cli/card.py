@@ -45,7 +45,7 @@ def card(
         typer.echo(model_card(cal, facts), nl=False)
         return
     spec = input_spec(cal.kind_, cal.classes_, ignore_index, class_axis)
-    data = IN_MEMORY.open(source, arrays, spec, "test").predictions
+    data = IN_MEMORY.open(source, arrays.of_calibrator(cal, source), spec, "test").predictions
     views = data, apply_calibrator(cal, data)
     before, after = (infer(Samples.from_predictions(view), seed=seed) for view in views)
     typer.echo(model_card(cal, facts, before, after, measured_on=source.name), nl=False)

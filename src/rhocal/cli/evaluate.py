@@ -108,15 +108,15 @@ def evaluate(
     check_tolerance(tolerance, "--tolerance")
     loaded = load_calibrators(artifacts or [])
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
-    classes = next((calibrator.classes_ for calibrator in loaded.values()), None)
     group_column = None if groups == PREDICTED else groups
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
-    data = execution.open(source, arrays, spec.spec(classes), "test", group_column)
+    stated = spec.spec(next((calibrator.classes_ for calibrator in loaded.values()), None), loaded.values())
+    data = execution.open(source, arrays, stated, "test", group_column)
     if (groups or clusters) is not None and not data.resident:
         execution.refuse({"--groups": groups is not None, "--clusters": clusters is not None})
     design = SamplingDesign(weight_kind)
     if clusters is not None:
-        clustered = execution.open(source, arrays, spec.spec(classes), "test", clusters)
+        clustered = execution.open(source, arrays, stated, "test", clusters)
         design = replace(design, clusters=clustered.predictions.groups)
     shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown

@@ -17,7 +17,7 @@ import typer
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents, Split
@@ -40,6 +40,15 @@ SourceFile = Annotated[
 FILE = "What is in the file"
 KindOption = Annotated[
     str, typer.Option("--kind", help="What the numbers are: logits, probs or log_probs.", rich_help_panel=FILE)
+]
+KindOfFit = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        help="What the numbers are: logits, probs or log_probs. Default: as in the fit of the calibrator; without one, logits.",
+        rich_help_panel=FILE,
+        show_default=False,
+    ),
 ]
 LabelsOption = Annotated[
     Path | None,
@@ -160,14 +169,29 @@ class Arrays:
 class SpecOptions:
     """What the user states about the scores."""
 
-    kind: KindOption = "logits"
+    kind: KindOfFit = None
     ignore_index: IgnoreIndex = None
     class_axis: ClassAxis = -1
     positive: PositiveOption = None
 
-    def spec(self, classes: Any = None) -> InputSpec:
-        """The same as the library takes it."""
-        return input_spec(self.kind, classes, self.ignore_index, self.class_axis, self.positive)
+    def spec(self, classes: Any = None, calibrators: Iterable[Calibrator] = ()) -> InputSpec:
+        """The same as the library takes it. Unless stated, the kind is that of the scores that calibrators were fitted on."""
+        kinds = sorted({calibrator.kind_ for calibrator in calibrators})
+        if self.kind is None and len(kinds) > 1:
+            raise InputError(
+                f"-c: the calibrators were fitted on {' and on '.join(kinds)}",
+                argument="kind",
+                remedy="state which of them the file holds",
+            )
+        kind = self.kind or next(iter(kinds), "logits")
+        return input_spec(kind, classes, self.ignore_index, self.class_axis, self.positive)
+
+
+@dataclass(frozen=True)
+class FitSpecOptions(SpecOptions):
+    """What the user states about the scores of a command without a calibrator."""
+
+    kind: KindOption = "logits"
 
 
 BLOCKS = "Block by block, and on many processes"

@@ -132,7 +132,7 @@ def _classwise(r: Request) -> Any:
 
 
 def _temperature(r: Request, against: str = "amplitude") -> Any:
-    return r.plots.temperature(r.curves.temperature_map(r.calibrator(), r.data.logits), against=against)
+    return r.plots.temperature(r.curves.temperature_map(r.calibrator(), r.data.logits, kind="logits"), against=against)
 
 
 def _margin(r: Request) -> Any:
@@ -140,7 +140,7 @@ def _margin(r: Request) -> Any:
 
 
 def _confidence_map(r: Request) -> Any:
-    return r.plots.confidence_map(r.curves.confidence_map(r.calibrator(), r.data.logits))
+    return r.plots.confidence_map(r.curves.confidence_map(r.calibrator(), r.data.logits, kind="logits"))
 
 
 def _migration(r: Request) -> Any:
@@ -172,6 +172,14 @@ def _amplitude(r: Request) -> Any:
     if not runs or not all(len(run.shape) == 3 for run in runs.values()):
         raise FileError(f"{r.path}: need an .npz with logits of shape (epochs, samples, classes)")
     return r.plots.amplitude_over_epochs([r.curves.amplitudes(name, run[:]) for name, run in runs.items()])
+
+
+def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path]) -> Source:
+    """A file of scores, read as the calibrators that are drawn take it."""
+    calibrators = load_calibrators(artifacts)
+    first = next(iter(calibrators.values()), None)
+    stated = spec.spec(None if first is None else first.classes_, calibrators.values())
+    return IN_MEMORY.open(path, arrays.of_calibrator(first, path), stated, "test")
 
 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
@@ -220,6 +228,6 @@ def plot(
 
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")
-    source = partial(IN_MEMORY.open, path, arrays, spec.spec(), "test")
+    source = partial(_open, path, arrays, spec, artifacts or [])
     plots.save(KINDS[what][0](Request(path, artifacts or [], n_bins, scheme, metric, source)), output)
     typer.echo(f"{what}: {output}")

@@ -10,9 +10,9 @@ import typer
 from rhocal.cli.options import (
     Arrays,
     ExecutionOptions,
+    FitSpecOptions,
     Json,
     SourceFile,
-    SpecOptions,
     grouped,
     print_json,
     skipped,
@@ -25,7 +25,7 @@ def profile(
     output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.")],
     *,
     arrays: Arrays,
-    spec: SpecOptions,
+    spec: FitSpecOptions,
     execution: ExecutionOptions,
     as_json: Json = False,
 ) -> None:

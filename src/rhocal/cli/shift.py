@@ -33,9 +33,9 @@ def shift(
     from rhocal.reporting import tables
 
     cal = None if artifact is None else load(artifact)
-    stated = spec.spec(None if cal is None else cal.classes_)
-    before = IN_MEMORY.open(calibration, arrays, stated, "calibration").predictions
-    alone = replace(arrays, labels=None)
+    stated = spec.spec(None if cal is None else cal.classes_, [] if cal is None else [cal])
+    before = IN_MEMORY.open(calibration, arrays.of_calibrator(cal, calibration), stated, "calibration").predictions
+    alone = replace(arrays, labels=None).of_calibrator(cal, production)
     after = IN_MEMORY.open(production, alone, stated, "test", needs_labels=False).predictions
     pair = [data.logits if cal is None else cal.map_.logits(data) for data in (before, after)]
     result = shifted(pair[0], before.labels, pair[1], seed=seed)

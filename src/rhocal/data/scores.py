@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MAX_REORDERED_ENTRIES = 1 << 24
 """Entries (64 MB in single precision) up to which scores are put in order row by row."""
 
+MIN_SUSPECTED_SCORES = 20
+"""Numbers in a single column that may be suspected of being probabilities; fewer margins may lie in 0 to 1 by chance."""
+
 SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
 """How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
 
@@ -110,7 +113,10 @@ def _as_table(scores: Floats, class_axis: int, kind: Kind, name: str) -> Floats:
     if not -scores.ndim <= class_axis < scores.ndim:
         raise InputError(f"class_axis={class_axis} does not exist in {name} of shape {scores.shape}")
     if is_single_column(scores, class_axis):
-        return _from_binary(scores.reshape(-1), kind)
+        score = scores.reshape(-1)
+        if kind == "logits" and len(score) >= MIN_SUSPECTED_SCORES and score.min() >= 0 and score.max() <= 1:
+            _warn_of_probs(f"{name}: the numbers look like probabilities (a single column, all between 0 and 1)")
+        return _from_binary(score, kind)
     n_classes = scores.shape[class_axis]
     if n_classes < 2:
         raise InputError(f"{name} of shape {scores.shape} has {n_classes} classes on axis {class_axis}; need 2 or more")
@@ -206,9 +212,13 @@ def _check_probs(scores: Scores, seen: Scan, tolerance: float, name: str) -> Non
 
 def _suspect_probs(seen: Scan, name: str) -> None:
     if seen.least >= 0 and np.abs(seen.total[:1000] - 1).max() < 1e-3:
-        warn(
-            f"{name}: the rows look like probabilities (not negative, sum 1) and are used as logits, as declared",
-            SuspiciousInputWarning,
-            argument="kind='probs'",
-            remedy="use them as probabilities",
-        )
+        _warn_of_probs(f"{name}: the rows look like probabilities (not negative, sum 1)")
+
+
+def _warn_of_probs(appearance: str) -> None:
+    warn(
+        f"{appearance} and are used as logits, as declared",
+        SuspiciousInputWarning,
+        argument="kind='probs'",
+        remedy="use them as probabilities",
+    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
 N_POINTS = 400
@@ -65,11 +66,14 @@ class AlphaCurve:
     chosen: float
 
 
-def temperature_map(cal: Calibrator, logits: Any, *, n_points: int = N_POINTS) -> TemperatureMap:
-    """Temperature against amplitude and margin, for calibrators that scale a sample's logits."""
+def temperature_map(
+    cal: Calibrator, logits: Any, *, n_points: int = N_POINTS, kind: Kind | None = None
+) -> TemperatureMap:
+    """Temperature against amplitude and margin, for calibrators that scale a sample's logits; ``kind`` as in the fit."""
     if not isinstance(cal, ScaleCalibrator):
         raise InputError(f"{cal.label} has no temperature per sample; use one that scales logits: rho-norm, field, …")
-    return temperature_map_from_predictions(cal, Predictions.from_arrays(logits, spec=InputSpec(cal.kind_)), n_points)
+    data = Predictions.from_arrays(logits, spec=InputSpec(kind or cal.kind_))
+    return temperature_map_from_predictions(cal, data, n_points)
 
 
 def temperature_map_from_predictions(
@@ -83,9 +87,11 @@ def temperature_map_from_predictions(
     return TemperatureMap(norm[rows], margin[rows], 1 / scale)
 
 
-def confidence_map(cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS) -> ConfidenceMap:
-    """Calibrated against raw confidence, and whether decisions are kept."""
-    data = Predictions.from_arrays(logits, groups=groups, spec=InputSpec(cal.kind_))
+def confidence_map(
+    cal: Calibrator, logits: Any, *, groups: Any = None, n_points: int = N_POINTS, kind: Kind | None = None
+) -> ConfidenceMap:
+    """Calibrated against raw confidence, and whether decisions are kept; ``kind`` as in the fit unless given."""
+    data = Predictions.from_arrays(logits, groups=groups, spec=InputSpec(kind or cal.kind_))
     return confidence_map_from_logits(
         data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points
     )

@@ -1,0 +1,104 @@
+"""What the scores are: stated, as in the fit of the calibrator, or suspected of being probabilities."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from rhocal.cli import app
+from rhocal.cli.boundary import message
+from rhocal.cli.options import Arrays, SpecOptions
+from rhocal.cli.plot import _open
+from rhocal.errors import InputError, SuspiciousInputWarning
+
+LABELS = ["--labels-name", "fraud"]
+STATED = ["--columns", "score", "--kind", "probs"]
+
+
+def invoke(*arguments):
+    """The standard output of a command, in this process."""
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exception is None, done.exception
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Probabilities of a rare class in a table with other columns, and a calibrator that a command fitted on them."""
+    path = tmp_path_factory.mktemp("kind")
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-(1.5 * rng.normal(size=2000) - 3)))
+    y = (rng.random(2000) < p**1.5).astype(int)
+    rows = [f"{k},{score:.6f},{label}" for k, (score, label) in enumerate(zip(p, y, strict=True))]
+    (path / "scores.csv").write_text("\n".join(["id,score,fraud", *rows]) + "\n")
+    invoke("fit", path / "scores.csv", *LABELS, *STATED, "-m", "temperature", "-o", path / "cal.safetensors")
+    return path
+
+
+@pytest.mark.filterwarnings("error::rhocal.errors.SuspiciousInputWarning")
+def test_evaluate_takes_the_kind_and_the_columns_of_the_fit(folder):
+    command = ["evaluate", folder / "scores.csv", "-c", folder / "cal.safetensors", *LABELS, "--json"]
+    values, stated = (json.loads(invoke(*command, *options))["values"] for options in ([], STATED))
+    assert values == stated
+    assert values["uncalibrated"]["accuracy"] > 0.9
+
+
+@pytest.mark.filterwarnings("error::rhocal.errors.SuspiciousInputWarning")
+def test_other_commands_take_them_too(folder):
+    scores, c = folder / "scores.csv", ["-c", folder / "cal.safetensors", *LABELS]
+    shifts = [invoke("shift", scores, scores, *c, *options, "--json") for options in ([], STATED)]
+    assert shifts[0] == shifts[1]
+    assert "| ECE |" in invoke("card", folder / "cal.safetensors", "--on", scores, *LABELS)
+    pytest.importorskip("plotly")
+    invoke("report", scores, *c, "-o", folder / "r.html", "--json-output", folder / "r.json")
+    assert json.loads((folder / "r.json").read_text())["data"]["kind"] == "probs"
+    pytest.importorskip("matplotlib")
+    assert "reliability:" in invoke("plot", "reliability", scores, *c, "-o", folder / "r.svg")
+
+
+def test_a_plot_matches_columns_with_the_classes_of_the_calibrator(folder):
+    rng = np.random.default_rng(2)
+    p = rng.random(300)
+    names = np.where(rng.random(300) < p, "yes", "no")
+    rows = [f"{q:.6f},{1 - q:.6f},{name}" for q, name in zip(p, names, strict=True)]
+    (folder / "a.csv").write_text("\n".join(["yes,no,labels", *rows]) + "\n")
+    turned = [f"{1 - q:.6f},{q:.6f},{name}" for q, name in zip(p, names, strict=True)]
+    (folder / "b.csv").write_text("\n".join(["no,yes,labels", *turned]) + "\n")
+    invoke("fit", folder / "a.csv", "--kind", "probs", "-m", "platt", "-o", folder / "p.safetensors")
+    opened = [_open(folder / name, Arrays(), SpecOptions(), [folder / "p.safetensors"]) for name in ("a.csv", "b.csv")]
+    np.testing.assert_allclose(opened[0].predictions.logits, opened[1].predictions.logits, atol=1e-5)
+    assert opened[1].predictions.classes.tolist() == rhocal.load(folder / "p.safetensors").classes_.tolist()
+    pytest.importorskip("matplotlib")
+    c = ["-c", folder / "p.safetensors"]
+    assert "confidence-map:" in invoke("plot", "confidence-map", folder / "b.csv", *c, "-o", folder / "b.svg")
+
+
+def test_calibrators_of_two_kinds_need_a_statement(folder):
+    rng = np.random.default_rng(1)
+    cal = rhocal.TemperatureScaling().fit(rng.normal(size=500), (rng.random(500) < 0.5).astype(int))
+    cal.save(folder / "logits.safetensors")
+    both = ["-c", folder / "cal.safetensors", "-c", folder / "logits.safetensors", *LABELS]
+    done = CliRunner().invoke(app, list(map(str, ["evaluate", folder / "scores.csv", *both])))
+    assert isinstance(done.exception, InputError)
+    text = "-c: the calibrators were fitted on logits and on probs. Use --kind to state which of them the file holds"
+    assert message(done.exception, app) == text
+    invoke("evaluate", folder / "scores.csv", *both, *STATED)
+
+
+def test_a_single_column_of_probabilities_is_suspected(folder):
+    with pytest.warns(SuspiciousInputWarning, match="a single column, all between 0 and 1"):
+        invoke("evaluate", folder / "scores.csv", *LABELS, "--columns", "score")
+    p = np.linspace(0, 1, 50)
+    with pytest.warns(SuspiciousInputWarning, match="kind='probs'"):
+        rhocal.TemperatureScaling().fit(p, (p > 0.4).astype(int))
+
+
+def test_margins_are_not_suspected(recwarn):
+    margin = np.linspace(-2, 3, 50)
+    cal = rhocal.TemperatureScaling().fit(margin, (margin + np.tile([1, -1], 25) > 0).astype(int))
+    cal.predict_proba(np.array([0.2, 0.7]))  # a few margins may lie in 0 to 1 by chance
+    assert not [w for w in recwarn if isinstance(w.message, SuspiciousInputWarning)]
+    with pytest.raises(InputError, match="kind is one of"):
+        cal.predict_proba(margin, kind="prob")
