@@ -73,13 +73,32 @@ class Scene:
         self.views = {name: cal.transform(self.logits) for name, cal in self.cals.items()}
 
 
+def cats_and_dogs(scene: Scene, logits: Any, labels: Any) -> tuple[Any, Any]:
+    """Two classes of the shipped logits; dogs are positive."""
+    cat, dog = (scene.classes.tolist().index(name) for name in ("cat", "dog"))
+    rows_of_both = np.isin(labels, [cat, dog])
+    return logits[rows_of_both][:, [cat, dog]], (labels[rows_of_both] == dog).astype(int)
+
+
+def decision_curve(scene: Scene) -> Figure:
+    """The net benefit before and after temperature scaling."""
+    logits, labels = cats_and_dogs(scene, scene.logits, scene.labels)
+    calibrated = rhocal.TemperatureScaling().fit(*cats_and_dogs(scene, *scene.tune)).transform(logits)
+    views = {"uncalibrated": logits, "temperature": calibrated}
+    return Figure(
+        "decision",
+        plots.net_benefit({name: curves.net_benefit(z, labels, **RAW) for name, z in views.items()}),
+        "Decision curve",
+        "decision FILE -c CAL",
+        'Net benefit of deciding "positive" from a threshold on, with a 95 % band: true positives minus false positives '
+        "weighted by the odds of the threshold. Cats and dogs of the shipped logits.",
+    )
+
+
 def positive_class(scene: Scene) -> Figure:
     """The diagram of one class of two: cats and dogs of the shipped logits."""
-    cat, dog = (scene.classes.tolist().index(name) for name in ("cat", "dog"))
-    rows_of_both = np.isin(scene.labels, [cat, dog])
-    labels = scene.labels[rows_of_both] == dog
-    logits = scene.logits[rows_of_both][:, [cat, dog]]
-    ax = plots.reliability(curves.reliability(logits, labels.astype(int), of_positive=True, **RAW))
+    logits, labels = cats_and_dogs(scene, scene.logits, scene.labels)
+    ax = plots.reliability(curves.reliability(logits, labels, of_positive=True, **RAW))
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
     return Figure(
         "positive",
@@ -201,6 +220,7 @@ def quality(scene: Scene) -> Iterator[Figure]:
         "The error rate when only the most confident samples are answered. Histogram binning gives many samples the same "
         "confidence and loses their order.",
     )
+    yield decision_curve(scene)
     split = compare.CalibrationSplit.from_predictions(
         compare.OWN, Predictions.from_arrays(*scene.tune), Predictions.from_arrays(scene.logits, scene.labels)
     )

@@ -50,6 +50,7 @@ from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
 from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
+from rhocal.evaluation.costs import minimize_cost as minimize_cost
 from rhocal.evaluation.decide import decide as decide
 from rhocal.evaluation.decision import Decision as Decision
 from rhocal.evaluation.evaluate import evaluate as evaluate
@@ -129,6 +130,7 @@ __all__ = [
     "load_profile",
     "measure",
     "metrics",
+    "minimize_cost",
     "objective",
     "plan_for",
     "profile_block",

@@ -83,3 +83,25 @@ def test_infeasible_is_exit_code_1_and_writes_nothing(folder):
 )
 def test_bad_requests(folder, arguments, message):
     assert message in call(folder / "one.npz", "-m", "temperature", *arguments)
+
+
+def test_costs_on_the_command_line(folder):
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.2, 3, 6000)
+    z, y = np.stack([0 * p, 2 * np.log(p / (1 - p))], axis=1), np.where(rng.random(6000) < p, "ill", "well")
+    np.savez(folder / "ill.npz", logits=z, labels=y, classes=np.array(["well", "ill"]))
+    out = folder / "ill.safetensors"
+    pair = ("--classes", "well,ill", "-m", "temperature", "--cost-fp", 5, "--cost-fn", 50, "--cost-review", 1)
+    text = call(folder / "ill.npz", *pair, "-o", out)
+    assert "least expected cost" in text
+    assert "calibrating saves: " in text
+    assert rhocal.load(out).policy_.costs.tolist() == [[0, 5, 1], [50, 0, 1]]
+    (folder / "costs.csv").write_text("class,ill,well\nwell,5,0\nill,0,50\n")
+    table = ("--classes", "well,ill", "-c", out, "--costs", folder / "costs.csv", "--json")
+    found = json.loads(call(folder / "ill.npz", *table, "--cost-review", 1))
+    assert found["costs"] == [[0, 5, 1], [50, 0, 1]]
+    certified = json.loads(call(folder / "ill.npz", *table, "--max-cost", 2))
+    assert certified["certificate"]["bound"] <= 2
+    assert "give one of them" in call(folder / "ill.npz", *pair, "--max-error", ".1")
+    assert "use --costs" in call(folder / "one.npz", "-m", "temperature", "--cost-fp", 1, "--cost-fn", 1)
+    assert "need --cost-fp and --cost-fn" in call(folder / "ill.npz", *pair[:4], "--cost-fp", 1)

@@ -255,3 +255,18 @@ def test_bad_options():
         curves.smooth_reliability(logits, labels, smoother="lowess", **LOGITS)
     with pytest.raises(InputError, match="labels are missing"):
         curves.class_heat(logits, None, **LOGITS)
+
+
+def test_net_benefit_by_hand():
+    """At .5 a false positive counts as much as a true one: 2 true, 1 false of 5; at .75 three times as much."""
+    probs, labels = [0.9, 0.8, 0.6, 0.3, 0.1], [1, 1, 0, 1, 0]
+    found = curves.net_benefit(probs, labels, n_thresholds=3)
+    assert found.threshold.tolist() == [0.25, 0.5, 0.75]
+    assert found.benefit.tolist() == pytest.approx([3 / 5 - 1 / 5 / 3, 2 / 5 - 1 / 5, 2 / 5])
+    assert found.all_positive.tolist() == pytest.approx([3 / 5 - 2 / 5 / 3, 1 / 5, 3 / 5 - 3 * 2 / 5])
+    contributions = np.array([1, 1, -1, 0, 0])  # at .5
+    assert found.high[1] - found.benefit[1] == pytest.approx(1.959964 * contributions.std() / np.sqrt(5), rel=1e-6)
+    flipped = curves.net_benefit(probs, 1 - np.array(labels), n_thresholds=3, positive=0)
+    assert flipped.benefit.tolist() == pytest.approx(found.benefit.tolist())
+    with pytest.raises(InputError, match="the positive class of two; there are 10"):
+        curves.net_benefit(*rhocal.demo_logits("test"), kind="logits")

@@ -169,7 +169,7 @@ def folder(tmp_path_factory, data):
 def test_every_kind_from_a_file(kind, folder):
     source = {
         "rho-grid": "cal.safetensors", "alpha": "cal.safetensors", "pareto": "rows.csv", "learning-curve": "rows.csv",
-        "amplitude": "runs.npz", "positive": "binary.npz",
+        "amplitude": "runs.npz", "positive": "binary.npz", "decision": "binary.npz",
     }.get(kind, "logits.npz")  # fmt: skip
     out = folder / f"{kind}.svg"
     chosen = ["-c", folder / "cal.safetensors"] if source == "logits.npz" else []

@@ -24,10 +24,13 @@ from rhocal.errors import InputError
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.sources import Source
+    from rhocal.evaluation.costs import CostDecision
     from rhocal.evaluation.decide import Question
     from rhocal.evaluation.decision import Decision
+    from rhocal.numerics.special import Vector
 
 PROMISE = "What is promised"
+COSTS = "What decisions cost"
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,15 @@ class PromiseOptions:
         typer.Option("--otherwise", help="The action for other samples: review or abstain.", rich_help_panel=PROMISE),
     ] = "review"
 
-    def question(self, positive: str | None) -> Question:
+    def question(self, positive: str | None, costs: Any = None, max_cost: float | None = None) -> Question:
         """The same as the library takes it."""
         from rhocal.evaluation.decide import Question
         from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk, check_level
 
+        check_level(self.confidence, "--confidence", "0.95 for 95 %")
+        if max_cost is not None:
+            options = (cast("Any", self.score), costs, self.otherwise, positive)
+            return Question("cost", max_cost, self.confidence, *options)
         known = [risk for risk in RISKS if risk != "cost"]
         if self.risk not in known:
             raise InputError(f"--risk is one of {', '.join(known)}; got {self.risk!r}")
@@ -86,10 +93,63 @@ class PromiseOptions:
             given = f"{other} was given" if unused is not None else "it is missing"
             raise InputError(f"--risk {self.risk} needs {option}; {given}")
         check_level(target, option, "0.02 for 2 %" if option == "--max-error" else "0.9 for 90 %")
-        check_level(self.confidence, "--confidence", "0.95 for 95 %")
         return Question(
             cast("Risk", self.risk), target, self.confidence, cast("Any", self.score), None, self.otherwise, positive
         )
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What decisions cost."""
+
+    cost_fp: Annotated[
+        float | None,
+        typer.Option("--cost-fp", help="The cost of a false positive, of two classes.", rich_help_panel=COSTS),
+    ] = None
+    cost_fn: Annotated[
+        float | None,
+        typer.Option("--cost-fn", help="The cost of a false negative, of two classes.", rich_help_panel=COSTS),
+    ] = None
+    cost_review: Annotated[
+        float | None, typer.Option("--cost-review", help="The cost of a review of a sample.", rich_help_panel=COSTS)
+    ] = None
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs",
+            help="A .csv table: a row for each class, a column for each decision (and one for `review`).",
+            rich_help_panel=COSTS,
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost", help="Certify that automated samples cost at most this in the mean.", rich_help_panel=COSTS
+        ),
+    ] = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether costs decide."""
+        return any(value is not None for value in vars(self).values())
+
+    def table(self, cal: Calibrator, positive: str | None) -> Vector:
+        """The table of costs without a review."""
+        from rhocal.data.cost_files import read_costs
+        from rhocal.data.labels import positive_column
+        from rhocal.evaluation.costs import binary_costs
+
+        if self.costs is not None:
+            if self.cost_fp is not None or self.cost_fn is not None:
+                raise InputError("--costs has the costs of all decisions; leave --cost-fp and --cost-fn out")
+            return read_costs(self.costs, cal.classes_.tolist())
+        if self.cost_fp is None or self.cost_fn is None:
+            raise InputError("costs need --cost-fp and --cost-fn, or a table with --costs")
+        if len(cal.classes_) != 2:
+            raise InputError(f"--cost-fp and --cost-fn are for two classes; there are {len(cal.classes_)}: use --costs")
+        stated = positive if positive is not None else cal.positive_
+        column = 1 if stated is None else positive_column(stated, cal.classes_)
+        return binary_costs(self.cost_fp, self.cost_fn, column)
 
 
 @grouped
@@ -111,6 +171,7 @@ def decide(
         ),
     ] = None,
     promise: PromiseOptions,
+    costs: CostOptions,
     arrays: Arrays,
     spec: SpecOptions,
     execution: ExecutionOptions,
@@ -123,16 +184,30 @@ def decide(
     of the file (or its test split) certifies; a file with two splits is fitted on the calibration split; another file is cut
     into two halves by content. Samples are assumed to be independent draws from what the policy is used on. Exit code 1:
     the promise is infeasible, and nothing is written.
+
+    With costs (`--cost-fp 5 --cost-fn 50 --cost-review 1`, or `--costs table.csv`) the decision of least expected cost is
+    taken, and what it saves against the most probable class, and what calibrating is worth, are measured with intervals.
     """
     from rhocal.data.atomic import check_output
     from rhocal.evaluation.decide import decide_source
 
-    question = promise.question(spec.positive)
+    is_promise = promise.max_error is not None or promise.at_least is not None
+    if costs.are_given and is_promise:
+        raise InputError("--max-error and --at-least promise a risk, costs decide by themselves; give one of them")
+    question = None if costs.are_given else promise.question(spec.positive)
     if output is not None:
         if output.suffix != ".safetensors":
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
     cal, certifying, reference, origin = held_out(path, artifact, method, arrays, spec, execution, keep=keep_decision)
+    if costs.are_given and costs.max_cost is None:
+        least = _least_cost(cal, certifying, costs, promise.otherwise, spec.positive, execution)
+        cal.policy_ = least.policy
+        if output is not None:
+            cal.save(output)
+        _show_costs(least, cal, origin.replace("which must", "whose samples must"), output, as_json=as_json)
+        return
+    question = question or promise.question(spec.positive, costs.table(cal, spec.positive), costs.max_cost)
     with execution.cluster(), execution.progress("certifying", certifying) as blocks:
         decision = decide_source(cal, blocks, question, reference)
     left_out = skipped(certifying)
@@ -199,6 +274,37 @@ def held_out(
     cal.columns_, cal.positive_ = first.spec.columns, data.positive
     text = f"{int((~half).sum()):,} samples of {path}; {cal.label} was fitted on the other {int(half.sum()):,} (cut by content)"
     return cal, certifying, fitting, text
+
+
+def _least_cost(
+    cal: Calibrator,
+    source: Source,
+    costs: CostOptions,
+    otherwise: str,
+    positive: str | None,
+    execution: ExecutionOptions,
+) -> CostDecision:
+    """The decision of least expected cost."""
+    from rhocal.evaluation.costs import minimize_cost_of_source
+
+    table = costs.table(cal, positive)
+    with execution.cluster(), execution.progress("measuring", source) as blocks:
+        return minimize_cost_of_source(cal, blocks, table, costs.cost_review, otherwise)
+
+
+def _show_costs(found: CostDecision, cal: Calibrator, origin: str, output: Path | None, *, as_json: bool) -> None:
+    from rhocal.reporting import tables
+
+    if as_json:
+        saved = {} if output is None else {"output": str(output)}
+        print_json({"method": cal.label, "measured_on": origin, **found.to_dict(), **saved})
+        return
+    screen = tables.console()
+    screen.print(f"measured on {origin}")
+    screen.print(tables.pairs(found.summary(), f"{cal.label}, mean cost of a sample"))
+    screen.print(found.verdict)
+    if output is not None:
+        screen.print(f"saved {output}")
 
 
 def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None) -> None:

@@ -126,6 +126,13 @@ def _risk_coverage(r: Request) -> Any:
     return r.plots.risk_coverage({n: r.curves.risk_coverage(z, labels, kind="logits") for n, z in r.views().items()})
 
 
+def _decision(r: Request) -> Any:
+    labels, names = r.data.classes[r.data.labels], {"classes": r.data.classes, "positive": r.data.positive}
+    return r.plots.net_benefit(
+        {n: r.curves.net_benefit(z, labels, kind="logits", **names) for n, z in r.views().items()}
+    )
+
+
 def _classwise(r: Request) -> Any:
     spec = {"classes": r.data.classes, "n_bins": r.n_bins, "kind": "logits"}
     return r.plots.class_heat(r.curves.class_heat(*r.last(), **spec))
@@ -189,6 +196,7 @@ KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
     "histogram": (_histogram, "how confidence is spread"),
     "grid": (_grid, "both, for each -c"),
     "risk-coverage": (_risk_coverage, "errors among the surest, for each -c"),
+    "decision": (_decision, "net benefit over thresholds of the positive class, for each -c"),
     "classwise": (_classwise, "heat-map of the worst classes"),
     "temperature": (_temperature, "temperature against amplitude; needs -c"),
     "margin": (_margin, "temperature against margin; needs -c"),

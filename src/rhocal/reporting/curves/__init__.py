@@ -11,6 +11,7 @@ A new curve is a dataclass and the function that computes it from predictions; h
 
 from __future__ import annotations
 
+from rhocal.reporting.curves.benefit import NetBenefit, net_benefit
 from rhocal.reporting.curves.fine import FineBins, FineSums, fine_bins
 from rhocal.reporting.curves.fitted import (
     AlphaCurve,
@@ -32,7 +33,7 @@ from rhocal.reporting.curves.training import Amplitudes, amplitudes
 
 __all__ = [
     "AlphaCurve", "Amplitudes", "ClassHeat", "ConfidenceMap", "FineBins", "FineSums", "Histogram", "LearningCurve",
-    "Migration", "Pareto", "Reliability", "RhoGrid", "RiskCoverage", "SmoothReliability", "TemperatureMap",
+    "Migration", "NetBenefit", "Pareto", "Reliability", "RhoGrid", "RiskCoverage", "SmoothReliability", "TemperatureMap",
     "alpha_curve", "amplitudes", "class_heat", "confidence_map", "fine_bins", "histogram", "learning_curve",
-    "migration", "pareto", "reliability", "rho_grid", "risk_coverage", "smooth_reliability", "temperature_map",
+    "migration", "net_benefit", "pareto", "reliability", "rho_grid", "risk_coverage", "smooth_reliability", "temperature_map",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from rhocal.reporting.plots.style import BLUE, COLORS, GRAY, LINES, MARKS, new_a
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.reporting.curves import ClassHeat, LearningCurve, Pareto, RiskCoverage
+    from rhocal.reporting.curves import ClassHeat, LearningCurve, NetBenefit, Pareto, RiskCoverage
 
 
 def risk_coverage(methods: Mapping[str, RiskCoverage], *, ax: Any = None) -> Any:
@@ -23,6 +23,22 @@ def risk_coverage(methods: Mapping[str, RiskCoverage], *, ax: Any = None) -> Any
     ax.set(xlim=(0, 1), xlabel="coverage: share answered, most confident first", ylabel="risk: error rate among them")
     ax.set_ylim(bottom=0)
     ax.legend(title="method (AURC)", fontsize=8, frameon=False)
+    return ax
+
+
+def net_benefit(methods: Mapping[str, NetBenefit], *, ax: Any = None) -> Any:
+    """The net benefit of decisions over thresholds of probability, one line with its band for each method."""
+    ax = without_frame(new_axes(ax))
+    for k, (name, curve) in enumerate(methods.items()):
+        (line,) = ax.plot(curve.threshold, curve.benefit, label=plain(name), linewidth=1.8, **style(k))
+        ax.fill_between(curve.threshold, curve.low, curve.high, color=line.get_color(), alpha=0.15, linewidth=0)
+    everyone = next(iter(methods.values()))
+    ax.plot(everyone.threshold, everyone.all_positive, color="0.5", linewidth=1.2, linestyle="--", label="all positive")
+    ax.axhline(0, color="0.5", linewidth=1.2, linestyle=":", label="none positive")
+    top = max(float(np.nanmax(curve.high)) for curve in methods.values())
+    ax.set(xlim=(0, 1), ylim=(-0.25 * top, 1.1 * top))
+    ax.set(xlabel="threshold on the probability of the positive class", ylabel="net benefit, true positives a sample")
+    ax.legend(fontsize=8, frameon=False)
     return ax
 
 
