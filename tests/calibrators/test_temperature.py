@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
+import rhocal
 from helpers import real, synthetic
 from rhocal import TemperatureScaling
 from rhocal.errors import BoundaryWarning
@@ -99,6 +100,7 @@ def test_all_right_stops_at_the_rule_of_succession(objective):
     assert "n + 1" in cal.solution_.at_bound
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.SuspiciousInputWarning")
 def test_worse_than_chance_becomes_uniform():
     logits, _ = synthetic(100, 4)
     with pytest.warns(BoundaryWarning, match="no better than chance"):
@@ -116,3 +118,48 @@ def test_single_sample():
     with pytest.warns(BoundaryWarning):
         cal = TemperatureScaling().fit([[2.0, 1.0]], [0])
     assert 0 < cal.temperature_ < np.inf
+
+
+def separable(n=200, m=4):
+    """Logits of which every prediction is right."""
+    logits, _ = synthetic(n, m)
+    return logits, logits.argmax(1)
+
+
+def test_a_wrong_sample_without_weight_does_not_count():
+    """Folds held out have weight 0: with errors there, and none elsewhere, the scale was unbounded."""
+    logits, labels = separable()
+    more = np.append(labels, (labels[0] + 1) % 4), np.append(np.ones(200), 0.0)
+    for method in ("temperature", "rho-norm", "field"):
+        with pytest.warns(BoundaryWarning):
+            alone = rhocal.calibrator(method).fit(logits, labels)
+        with pytest.warns(BoundaryWarning):
+            beside = rhocal.calibrator(method).fit(np.vstack([logits, logits[:1]]), *more)
+        np.testing.assert_allclose(beside.predict_proba(logits), alone.predict_proba(logits), atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "nll"}, {"rho": "learn"}])
+def test_rho_norm_of_no_error_is_temperature_scaling(options):
+    logits, labels = separable()
+    with pytest.warns(BoundaryWarning):
+        cal = rhocal.calibrator("rho-norm", **options).fit(logits, labels)
+    assert cal.gamma_ == 0
+    with pytest.warns(BoundaryWarning):
+        assert np.isclose(cal.beta_, TemperatureScaling().fit(logits, labels).temperature_)
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_auto_does_not_choose_by_confidence_alone(m):
+    """Without an error the most confident method has the lowest NLL, held out too."""
+    logits, labels = separable(600, m)
+    with pytest.warns(BoundaryWarning, match="no calibration sample is wrong"):
+        cal = rhocal.calibrator("auto").fit(logits, labels)
+    assert cal.chosen_.name == "temperature"
+    assert np.isclose(cal.predict_proba(logits).max(1).mean(), 601 / 602)
+    assert any("no calibration sample is wrong" in row.get("skipped", "") for row in cal.solution_.trials)
+
+
+def test_others_warn_if_they_are_more_confident_than_no_error_supports():
+    logits, labels = separable()
+    with pytest.warns(BoundaryWarning, match=r"vector: .* is above \(n \+ 1\) / \(n \+ 2\)"):
+        rhocal.calibrator("vector").fit(logits, labels)

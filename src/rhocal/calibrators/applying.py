@@ -80,6 +80,7 @@ def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Ar
     """
     if data.n_classes != len(calibrator.classes_):
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
+    data = data.in_order_of(calibrator.classes_)[0]
     probs = calibrator.map_.probs(data)
     predicted = calibrator.classes_[calibrator.map_.predicted(data)]
     arrays = {

@@ -16,8 +16,9 @@ from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape
-from rhocal.data.columns import check_frame, frame_columns
+from rhocal.data.columns import check_frame, frame_columns, shown
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
+from rhocal.data.scores import is_single_column
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, not_fitted
@@ -354,7 +355,22 @@ class Calibrator(ABC):
             check_frame(columns, classes, self.columns_)
         if columns is not None:
             spec = replace(spec, classes=classes, columns=columns)
-        return Predictions.from_arrays(logits, groups=groups, spec=spec)
+        if self.positive_ is not None and is_single_column(logits, class_axis):
+            spec = replace(spec, classes=classes, positive=self.positive_)
+        return Predictions.from_arrays(logits, groups=groups, spec=spec).in_order_of(classes)[0]
+
+
+def calibrated_logits(calibrator: Calibrator, data: Predictions) -> Floats:
+    """Calibrated logits of validated data, whose classes may stand in another order than those of the fit."""
+    ordered, order = data.in_order_of(calibrator.classes_)
+    if order is None:
+        return calibrator.map_.logits(data)
+    if data.positive is not None and calibrator.positive_ not in {None, data.positive}:
+        raise InputError(
+            f"positive={data.positive!r} is stated, but the calibrator was fitted on {shown(calibrator.classes_.tolist())} "
+            f"with {calibrator.positive_!r} as the positive class; state that of the fit"
+        )
+    return calibrator.map_.logits(ordered)[:, np.argsort(order)]
 
 
 def fit_validated(

@@ -34,7 +34,7 @@ def record_changes(calibrator: Calibrator, data: Predictions) -> None:
             f"{calibrator.label} {change.sentence}",
             DecisionWarning,
             argument="keep_decision",
-            remedy="keep all of them, with method auto or one that never changes them, such as cascade-top",
+            remedy="keep all of them (auto has that option), or fit a method that never changes one, such as cascade-top",
         )
 
 

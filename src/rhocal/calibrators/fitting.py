@@ -23,6 +23,7 @@ from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.data.labels import positive_column
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import sampling_threshold
+from rhocal.data.scores import suspect_labels
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning, SubsampleWarning, warn
@@ -57,10 +58,24 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     fits.fit(calibrator.name, calibrator)
     if fits.summary.rows is not None and fits.summary.rows.labels is not None and calibrator.fits_on == "rows":
         record_changes(calibrator, fits.summary.rows)
+    _suspect(fits.summary)
     calibrator.columns_ = source.spec.columns
     positive, classes = source.spec.positive, calibrator.classes_
     calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()
     return fits
+
+
+def _suspect(summary: BlockSummary) -> None:
+    """Warn if the scores of the calibration set are worse than chance."""
+    profile = next(iter(summary.profiles.values()), None)
+    if profile is not None:
+        suspect_labels(float(profile.weights @ profile.correct), profile.total_weight, profile.n_classes)
+    elif summary.rows is not None and summary.rows.labels is not None:
+        rows = summary.rows
+        weights = np.ones(rows.n_samples) if rows.weights is None else rows.weights
+        suspect_labels(
+            float(weights @ (rows.seen.column == rows.labels)) / rows.total_weight, rows.total_weight, rows.n_classes
+        )
 
 
 class Fits:

@@ -18,8 +18,8 @@ from rhocal.calibrators.base import ScaleCalibrator, fit_validated
 from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
-from rhocal.calibrators.scale.scale_search import LAST_STEP
-from rhocal.errors import GuardWarning, InputError, RhocalWarning, warn
+from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
+from rhocal.errors import BoundaryWarning, GuardWarning, InputError, RhocalWarning, warn
 from rhocal.numerics.special import dot, log_softmax
 from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
@@ -197,6 +197,7 @@ def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: V
 
 def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
     """Compare a fitted calibrator with the references, and fall back or warn if it is worse; see ``solution_.held_out``."""
+    _warn_without_errors(calibrator, data)
     scores = calibrator.solution_.held_out or _scores(calibrator, data)
     if scores is None:
         return
@@ -209,6 +210,23 @@ def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
     elif is_clearly_worse(scores):
         warn(f"{name}: {scores.sentence(name)}. Use method auto, or {scores.reference}", GuardWarning)
     calibrator.solution_ = replace(calibrator.solution_, held_out=scores)
+
+
+def _warn_without_errors(calibrator: Calibrator, data: Predictions | Profile) -> None:
+    """Warn if no sample is wrong and the fit, which has no bound of its own, is more confident than that supports."""
+    if isinstance(data, Profile) or calibrator.solution_.at_bound or isinstance(calibrator, ScaleCalibrator):
+        return
+    profile = Profile.from_predictions(data)
+    if not is_errorless(profile):
+        return
+    confidence = float(profile.weights @ calibrator.map_.probs(data).max(axis=1))
+    supported = (profile.total_weight + 1) / (profile.total_weight + 2)
+    if confidence > supported:
+        warn(
+            f"{calibrator.label}: no calibration sample is wrong, and the mean confidence, {confidence:.6f}, is above "
+            f"(n + 1) / (n + 2) = {supported:.6f}. Use temperature, which stops there",
+            BoundaryWarning,
+        )
 
 
 def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScores | None:

@@ -61,7 +61,7 @@ def apply_(
     check_output(output, [source, artifact])
     calibrator = load(artifact)
     execution = ExecutionOptions(stream)
-    spec = input_spec(kind or calibrator.kind_, calibrator.classes_, class_axis=class_axis)
+    spec = input_spec(kind or calibrator.kind_, calibrator.classes_, None, class_axis, calibrator.positive_)
     arrays = arrays.of_calibrator(calibrator, source)
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
     with execution.progress("applying", scores) as blocks:

@@ -33,7 +33,7 @@ def load_calibrators(paths: Sequence[Path]) -> dict[str, Calibrator]:
 
 def _check_classes(first: Calibrator, first_path: Path, other: Calibrator, path: Path) -> None:
     """Raise an error for calibrators of different classes: one file of scores cannot belong to both."""
-    if list(first.classes_) != list(other.classes_):
+    if [str(name) for name in sorted(first.classes_)] != [str(name) for name in sorted(other.classes_)]:
         raise InputError(
             f"-c: {path.name} and {first_path.name} were fitted on different classes ({_classes(other)} and "
             f"{_classes(first)}); evaluate each with its own file"

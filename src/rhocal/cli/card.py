@@ -44,7 +44,7 @@ def card(
     if source is None:
         typer.echo(model_card(cal, facts), nl=False)
         return
-    spec = input_spec(cal.kind_, cal.classes_, ignore_index, class_axis)
+    spec = input_spec(cal.kind_, cal.classes_, ignore_index, class_axis, cal.positive_)
     data = IN_MEMORY.open(source, arrays.of_calibrator(cal, source), spec, "test").predictions
     views = data, apply_calibrator(cal, data)
     before, after = (infer(Samples.from_predictions(view), seed=seed) for view in views)

@@ -246,7 +246,7 @@ def held_out(
     if artifact is not None:
         cal = load(artifact)
         arrays = arrays.of_calibrator(cal, path)
-        stated = spec.spec(cal.classes_, [cal])
+        stated = spec.spec([cal])
         certifying = execution.open(path, arrays, stated, "test")
         if not has_splits(path, arrays.names()):
             return cal, certifying, None, f"{path}, which must not have fitted {artifact}"

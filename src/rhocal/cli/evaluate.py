@@ -108,10 +108,9 @@ def evaluate(
     check_tolerance(tolerance, "--tolerance")
     loaded = load_calibrators(artifacts or [])
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
-    group_column = None if groups == PREDICTED else groups
+    stated = spec.spec(loaded.values())
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
-    stated = spec.spec(next((calibrator.classes_ for calibrator in loaded.values()), None), loaded.values())
-    data = execution.open(source, arrays, stated, "test", group_column)
+    data = execution.open(source, arrays, stated, "test", None if groups == PREDICTED else groups)
     if (groups or clusters) is not None and not data.resident:
         execution.refuse({"--groups": groups is not None, "--clusters": clusters is not None})
     design = SamplingDesign(weight_kind)
@@ -144,7 +143,7 @@ def evaluate(
     }
     left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
-    positive = data.predictions.positive if data.resident else spec.positive
+    positive = data.predictions.positive if data.resident else stated.positive
     if as_json:
         rows = {} if data.resident else {"n_rows": data.n_rows}
         print_json(

@@ -120,7 +120,10 @@ def monitor(
     cal = None if artifact is None else load(artifact)
     before = watched.alarm
     kind = kind or ("logits" if cal is None else cal.kind_)
-    spec = input_spec(kind, None if cal is None else cal.classes_, positive=positive)
+    if cal is None:
+        spec = input_spec(kind, positive=positive)
+    else:
+        spec = input_spec(kind, cal.classes_, positive=cal.positive_ if positive is None else positive)
     batches = (
         lines(watched, arrays, spec, clusters, resume=resume)
         if source == STANDARD_INPUT
@@ -163,6 +166,7 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
 
     from rhocal.data.blocks import missing_labels
     from rhocal.data.sources import Source
+    from rhocal.evaluation.measure import apply_calibrator
     from rhocal.metrics import Scored
 
     block, spec = batch.block, batch.spec
@@ -185,7 +189,7 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
                 remedy="name the label of each column, in order",
             )
         if cal is not None:
-            data = replace(data, scores=cal.map_.logits(data), kind="logits")
+            data = apply_calibrator(cal, data)
         samples = Scored.from_predictions(data)
         watched.add(samples.confidence, samples.correct, data.groups)
     watched.positions[batch.source] = batch.position

@@ -174,17 +174,23 @@ class SpecOptions:
     class_axis: ClassAxis = -1
     positive: PositiveOption = None
 
-    def spec(self, classes: Any = None, calibrators: Iterable[Calibrator] = ()) -> InputSpec:
-        """The same as the library takes it. Unless stated, the kind is that of the scores that calibrators were fitted on."""
-        kinds = sorted({calibrator.kind_ for calibrator in calibrators})
+    def spec(self, calibrators: Iterable[Calibrator] = ()) -> InputSpec:
+        """The same as the library takes it. Unless stated, kind and positive class are those of the calibrators' fits.
+
+        The classes are those of the first calibrator.
+        """
+        known = list(calibrators)
+        kinds = sorted({calibrator.kind_ for calibrator in known})
         if self.kind is None and len(kinds) > 1:
             raise InputError(
                 f"-c: the calibrators were fitted on {' and on '.join(kinds)}",
                 argument="kind",
                 remedy="state which of them the file holds",
             )
-        kind = self.kind or next(iter(kinds), "logits")
-        return input_spec(kind, classes, self.ignore_index, self.class_axis, self.positive)
+        kind, classes, positive = self.kind or next(iter(kinds), "logits"), None, self.positive
+        if known:
+            classes, positive = known[0].classes_, known[0].positive_ if positive is None else positive
+        return input_spec(kind, classes, self.ignore_index, self.class_axis, positive)
 
 
 @dataclass(frozen=True)
@@ -335,7 +341,7 @@ def _show_columns(path: Path, columns: tuple[str, ...], unused: tuple[str, ...])
     """Print which columns were inferred to hold classes."""
     from rhocal.data.columns import shown
 
-    others = f"; other columns: {shown(unused)}" if unused else ""
+    others = f"; other columns: {shown(name or '(no name)' for name in unused)}" if unused else ""
     typer.echo(f"{path}: classes in columns {shown(columns)}{others}", err=True)
 
 
@@ -402,7 +408,7 @@ def input_spec(
     classes: Any = None,
     ignore_index: int | None = None,
     class_axis: int = -1,
-    positive: str | None = None,
+    positive: Any = None,
 ) -> InputSpec:
     """What is stated about the scores, as the library takes it."""
     from rhocal.data.spec import InputSpec

@@ -42,9 +42,10 @@ class Request:
     def views(self) -> dict[str, Any]:
         """Logits by name: uncalibrated, and with each calibrator."""
         from rhocal.evaluation.evaluate import UNCALIBRATED
+        from rhocal.evaluation.measure import apply_calibrator
 
         calibrators = load_calibrators(self.artifacts)
-        calibrated = {name: cal.transform(self.data.logits, kind="logits") for name, cal in calibrators.items()}
+        calibrated = {name: apply_calibrator(cal, self.data).logits for name, cal in calibrators.items()}
         return {UNCALIBRATED: self.data.logits, **calibrated}
 
     def last(self) -> tuple[Any, Any]:
@@ -151,7 +152,9 @@ def _confidence_map(r: Request) -> Any:
 
 
 def _migration(r: Request) -> Any:
-    calibrated = r.calibrator().transform(r.data.logits, kind="logits")
+    from rhocal.evaluation.measure import apply_calibrator
+
+    calibrated = apply_calibrator(r.calibrator(), r.data).logits
     return r.plots.migration(r.curves.migration(r.data.logits, calibrated, n_bins=r.n_bins, kind="logits"))
 
 
@@ -185,7 +188,7 @@ def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path]) 
     """A file of scores, read as the calibrators that are drawn take it."""
     calibrators = load_calibrators(artifacts)
     first = next(iter(calibrators.values()), None)
-    stated = spec.spec(None if first is None else first.classes_, calibrators.values())
+    stated = spec.spec(calibrators.values())
     return IN_MEMORY.open(path, arrays.of_calibrator(first, path), stated, "test")
 
 

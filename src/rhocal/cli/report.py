@@ -65,7 +65,7 @@ def report(
     first = next(iter(cals.values()), None)
     arrays = arrays.of_calibrator(first, source)
     contents = arrays.contents(source)
-    stated = spec.spec(None if contents.classes is not None or first is None else first.classes_, cals.values())
+    stated = spec.spec(cals.values())
     test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
     has_calibration = contents.has_splits and contents.has_labels("calibration")
     document = build_document(

@@ -29,15 +29,16 @@ def shift(
     from dataclasses import replace
 
     from rhocal.calibrators.artifact import load
+    from rhocal.evaluation.measure import apply_calibrator
     from rhocal.evaluation.shift import shift as shifted
     from rhocal.reporting import tables
 
     cal = None if artifact is None else load(artifact)
-    stated = spec.spec(None if cal is None else cal.classes_, [] if cal is None else [cal])
+    stated = spec.spec([] if cal is None else [cal])
     before = IN_MEMORY.open(calibration, arrays.of_calibrator(cal, calibration), stated, "calibration").predictions
     alone = replace(arrays, labels=None).of_calibrator(cal, production)
     after = IN_MEMORY.open(production, alone, stated, "test", needs_labels=False).predictions
-    pair = [data.logits if cal is None else cal.map_.logits(data) for data in (before, after)]
+    pair = [apply_calibrator(cal, data).logits for data in (before, after)]
     result = shifted(pair[0], before.labels, pair[1], seed=seed)
     if as_json:
         print_json(result.to_dict())

@@ -124,6 +124,17 @@ def without_prefix(columns: Sequence[str]) -> list[str]:
     return list(columns)
 
 
+def class_order(have: Sequence[Any], wanted: Sequence[Any]) -> NDArray[np.intp] | None:
+    """The columns of the wanted classes; None if they stand in that order, or if one side only counts its columns."""
+    ours, theirs = ([name_key(name) for name in names] for names in (have, wanted))
+    counted = [str(k) for k in range(len(have))]
+    if ours == theirs or len(ours) != len(theirs) or counted in (ours, theirs):
+        return None
+    if set(ours) != set(theirs):
+        raise InputError(f"the classes are {shown(have)}, but the calibrator was fitted with {shown(wanted)}")
+    return np.array([ours.index(name) for name in theirs], np.intp)
+
+
 def first_number(columns: Sequence[str]) -> int | None:
     """The first number of names that count on without a gap, from 0 or 1 and in any order; None for other names."""
     numbers = sorted(int(name) if name.isdecimal() else -1 for name in without_prefix(columns))
@@ -142,7 +153,7 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
     Classes that only count have no names of their own: then the columns of the data frame of the fit are compared.
     """
     counts = [name_key(value) for value in classes.tolist()] == [str(k) for k in range(len(classes))]
-    if first_number(columns) is not None or (counts and fitted is None):
+    if len(columns) == 1 or first_number(columns) is not None or (counts and fitted is None):
         return
     known = {name_key(name) for name in (fitted if counts and fitted is not None else classes.tolist())}
     if not any({name_key(name) for name in names} == known for names in (list(columns), without_prefix(columns))):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, check_tensor, scan_scores
-from rhocal.data.columns import frame_columns, match_columns
+from rhocal.data.columns import class_order, frame_columns, match_columns, shown
 from rhocal.data.label_columns import label_values
 from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
@@ -56,7 +56,36 @@ def _check_size(size: float) -> None:
 def _are_numbers(labels: Any, names: NDArray[Any]) -> bool:
     """Whether labels are column numbers of named columns."""
     values = label_values(labels, None)
-    return names.dtype.kind in "US" and values is not None and values.dtype.kind in "iu"
+    return values is not None and _count_columns(values, names)
+
+
+def _count_columns(labels: NDArray[Any], names: NDArray[Any]) -> bool:
+    """Whether labels are whole numbers, and names texts."""
+    return names.dtype.kind in "US" and labels.dtype.kind in "iu"
+
+
+def _in_class_order(
+    table: Scores, names: NDArray[Any] | None, labels: Any, spec: InputSpec, columns: tuple[str, ...] | None
+) -> tuple[Scores, NDArray[Any] | None, NDArray[np.intp] | None]:
+    """The table with named columns in the order of the classes, the classes, and where columns that labels count now stand.
+
+    It is an error if columns move and labels may count either columns or classes.
+    """
+    if columns is None or len(columns) != table.shape[1] or not isinstance(table, np.ndarray):
+        return table, names, None
+    values = label_values(labels, spec.ignore_index)
+    order, names = match_columns(columns, names, values, is_frame=spec.columns is None)
+    if order is None:
+        return table, names, None
+    table = np.ascontiguousarray(table[:, order])
+    if names is None or values is None or not _count_columns(values, names):
+        return table, names, None
+    if not spec.labels_count_columns:
+        raise InputError(
+            f"labels are whole numbers, and the columns ({shown(columns)}) stand in another order than the classes "
+            f"({shown(names.tolist())}): unclear which of them labels count; give labels by name"
+        )
+    return table, names, np.argsort(order).astype(np.intp)
 
 
 @dataclass(frozen=True)
@@ -130,11 +159,7 @@ class Predictions:
         weights, groups = check_tensor(weights, "sample_weight"), check_tensor(groups, "groups")
         table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
-        column_names = spec.columns or frame_columns(scores)
-        if column_names is not None and len(column_names) == table.shape[1] and isinstance(table, np.ndarray):
-            values = label_values(labels, spec.ignore_index)
-            order, names = match_columns(column_names, names, values, is_frame=spec.columns is None)
-            table = table if order is None else np.ascontiguousarray(table[:, order])
+        table, names, place = _in_class_order(table, names, labels, spec, spec.columns or frame_columns(scores))
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
@@ -142,6 +167,7 @@ class Predictions:
         columns, rows, n_ignored = None, None, 0
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
+            columns = columns if place is None else place[columns]
         positive = None
         if spec.positive is not None:
             known = np.arange(table.shape[1]) if names is None else names
@@ -316,6 +342,15 @@ class Predictions:
         if "span" in self.__dict__:
             part.__dict__["span"] = self.span
         return part._with_scan(self.seen.take(rows)) if "seen" in self.__dict__ else part  # noqa: SLF001 - our own
+
+    def in_order_of(self, classes: NDArray[Any]) -> tuple[Self, NDArray[np.intp] | None]:
+        """The same with its columns in the order of these classes, and that order; None where they stand in it already."""
+        order = class_order(self.classes.tolist(), classes.tolist())
+        if order is None:
+            return self, None
+        labels = None if self.labels is None else np.argsort(order).astype(np.intp)[self.labels]
+        scores = np.ascontiguousarray(in_memory(self.scores)[:, order])
+        return replace(self, scores=scores, labels=labels, classes=self.classes[order]), order
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:

@@ -29,6 +29,13 @@ SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 
 """How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
 
 
+MAX_SHARE_OF_CHANCE = 0.5
+"""Of the accuracy by chance: a classifier that is right less often is taken for one whose columns are mixed up."""
+
+MIN_RIGHT_BY_CHANCE = 25
+"""Samples that chance gets right, below which few right ones are no evidence: five standard deviations above none."""
+
+
 def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
     """Scores of shape (n_samples, n_classes), in memory or on their device, and the name of the type they were stored in."""
     device_scores = None if isinstance(scores, np.ndarray) else on_device(scores, spec.class_axis)
@@ -158,6 +165,19 @@ def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan
         probs = np.exp(np.minimum(table, 1)) if isinstance(table, np.ndarray) else table.exp()
         _check_probs(probs, scan_scores(probs), tolerance, f"exp({name})")
     return seen
+
+
+def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None:
+    """Warn if predictions are right far less often than by chance: columns and labels do not belong together then."""
+    if n_classes * accuracy < MAX_SHARE_OF_CHANCE and total_weight >= MIN_RIGHT_BY_CHANCE * n_classes:
+        of_two = "; a single column of scores may be that of the other class" if n_classes == 2 else ""
+        warn(
+            f"labels: {accuracy:.1%} of the predictions are right, where chance gives {1 / n_classes:.1%}. Labels and columns "
+            f"may not belong together{of_two}",
+            SuspiciousInputWarning,
+            argument="classes",
+            remedy="name the label of each column, in order",
+        )
 
 
 def finite_masks(table: Scores) -> Scores:

@@ -289,6 +289,7 @@ def as_source(
                 classes = text_classes(source.blocks)
         elif columns is None and source.spec.classes is not None:  # a file that names its columns: put in order
             columns = tuple(str(name) for name in source.spec.classes)
+            spec = replace(spec, labels_count_columns=True)
         return replace(source, spec=replace(spec, classes=classes, columns=columns), needs_labels=needs_labels)
     if is_dask(scores):
         from rhocal.dask import dask_source  # noqa: PLC0415 - Dask is there if its arrays are

@@ -31,6 +31,9 @@ class InputSpec:
     None: not stated, and a single column belongs to the second class."""
     columns: tuple[str, ...] | None = None
     """The names of the columns in a table, which are matched with the classes; None: their position decides."""
+    labels_count_columns: bool = False
+    """Whether labels that are whole numbers count ``columns``, as in a file that names its columns itself; else it is unclear
+    what they count where classes put the columns in another order."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -105,7 +105,18 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
         block=block.number,
         name=spec.kind,
     )
-    return data if needs_labels else replace(data, stored_labels=block.labels)
+    return data if needs_labels else replace(data, stored_labels=_copied_labels(block.labels, spec))
+
+
+def _copied_labels(labels: Any, spec: InputSpec) -> Any:
+    """Labels for the output; the names of columns that labels count, where the output has them in another order."""
+    if labels is None or not spec.labels_count_columns or spec.columns is None or spec.classes is None:
+        return labels
+    values = np.asarray(labels)
+    is_moved = [str(name) for name in spec.classes] != list(spec.columns)
+    if not is_moved or values.dtype.kind not in "iu" or not ((values >= 0) & (values < len(spec.columns))).all():
+        return labels
+    return np.array(spec.columns)[values]
 
 
 def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.base import calibrated_logits
 from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
@@ -180,13 +181,7 @@ def apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Predic
     """Predictions after a calibrator; None leaves them uncalibrated."""
     if calibrator is None:
         return data
-    if data.positive is not None and list(data.classes) != list(calibrator.classes_):
-        one, other = (", ".join(map(str, classes)) for classes in (data.classes, calibrator.classes_))
-        raise InputError(
-            f"positive={data.positive!r} puts the classes in the order {one}, but the calibrator was fitted on {other}; state "
-            "the positive class of the fit"
-        )
-    return replace(data, scores=calibrator.map_.logits(data), kind="logits")
+    return replace(data, scores=calibrated_logits(calibrator, data), kind="logits")
 
 
 def check_metrics(names: Iterable[str], *, must_add: bool = True) -> None:

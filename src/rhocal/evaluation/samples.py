@@ -10,6 +10,7 @@ import numpy as np
 
 from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.data.sampling import sampling_keys
+from rhocal.data.scores import suspect_labels
 from rhocal.errors import InputError
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS, Scored
@@ -74,6 +75,15 @@ def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics:
     ``metrics`` are those that will be evaluated. If the source is not resident, eight numbers of a sample are kept, and
     only ``STREAMED_METRICS`` can be evaluated.
     """
+    samples = _score(source, calibrators, metrics)
+    for name, calibrator in calibrators.items():
+        if calibrator is None:
+            scored = samples[name].scored
+            suspect_labels(scored.accuracy, float(scored.weights.sum()), samples[name].n_classes)
+    return samples
+
+
+def _score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics: Iterable[str]) -> dict[str, Samples]:
     check_streamed(metrics, source)
     if source.resident:
         data = source.predictions

@@ -18,14 +18,15 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.scale.scale_search import is_errorless
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
 from rhocal.errors import InputError
 from rhocal.optimize import Solution
+from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.profile.profile import Profile
 
 BINARY = (
     "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field", "cascade",
@@ -37,6 +38,9 @@ MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "
 
 EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", "cascade")
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
+
+
+NO_ERRORS = "no calibration sample is wrong, so that the more confident of two methods always looks better"
 
 
 KEPT = "cascade-top"
@@ -98,6 +102,10 @@ class AutoCalibrator(Calibrator):
                 "such as temperature, field or cascade-top"
             )
         tried = tried or methods
+        if is_errorless(Profile.from_predictions(data)):
+            first = next(iter(tried))
+            skipped |= dict.fromkeys((name for name in tried if name != first), NO_ERRORS)
+            tried = {first: tried[first]}
         known = {} if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
         tried = {name: cal for name, cal in tried.items() if not skipped[name]} or tried
         race = Race(data, tried, self.n_folds, deadline - time.monotonic(), known)

@@ -47,7 +47,7 @@ class FixedNorm:
 
     def __init__(self, search: ScaleSearch, rho: float, norm: Vector, mean: float) -> None:
         self.search, self.rho, self.norm, self.mean = search, rho, norm, mean
-        self.bounds = [search.bounds, (0.0, 1.0)]
+        self.bounds = [search.bounds, share_bounds(search)]
 
     @cached_property
     def relative(self) -> Vector:
@@ -75,6 +75,11 @@ class FixedNorm:
         return [np.array([log_scale, share]) for share in COLD_SHARES]
 
 
+def share_bounds(search: ScaleSearch) -> tuple[float, float]:
+    """Between which values the share of β lies; where no sample is wrong it is temperature scaling."""
+    return (1.0, 1.0) if search.is_errorless else (0.0, 1.0)
+
+
 def fixed_norms(search: ScaleSearch, rhos: Sequence[float], *, center: bool) -> list[FixedNorm]:
     """The scales for each of several ρ."""
     norms = search.profile.norms(rhos, center=center)
@@ -87,7 +92,7 @@ class LearnedNorm:
 
     def __init__(self, search: ScaleSearch, rhos: Sequence[float], *, center: bool) -> None:
         self.search, self.center = search, center
-        self.bounds = [search.bounds, (0.0, 1.0), (min(rhos), max(rhos))]
+        self.bounds = [search.bounds, share_bounds(search), (min(rhos), max(rhos))]
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""

@@ -64,6 +64,9 @@ class ScaleSearch:
     """A table already built, for parts of a fit."""
     whole: ScaleSearch | None = None
     """What this is a part of."""
+    is_errorless: bool = False
+    """Whether no sample is wrong. Then every family ends at the upper bound of a single scale: the likelihood cannot tell how
+    scales differ between samples."""
 
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
@@ -78,7 +81,7 @@ class ScaleSearch:
                 subsample = profile.take(drawn_rows(profile, n_few))
                 start = float(optimize.newton(nll_by_scale(subsample), start, *bounds, last_step=0.1).x[0])
                 n_before = n_few
-        return cls(profile, start, bounds, kappa)
+        return cls(profile, start, bounds, kappa, is_errorless=is_errorless(profile))
 
     @cached_property
     def nll(self) -> optimize.Minimum:
@@ -202,6 +205,11 @@ def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
     return np.minimum(np.searchsorted(reached, (np.arange(n) + 0.5) * (reached[-1] / n)), len(weights) - 1)
 
 
+def is_errorless(profile: Profile) -> bool:
+    """Whether no sample is wrong; those without weight do not count."""
+    return profile.spread > 0 and not (profile.label_gap[profile.weights > 0] < 0).any()
+
+
 def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]:
     """Between which log scales a fit may search.
 
@@ -210,7 +218,7 @@ def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]
     """
     unit = -log_spread
     low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
-    if (profile.label_gap >= 0).all() and profile.spread > 0:
+    if is_errorless(profile):
         confidence = (profile.total_weight + 1) / (profile.total_weight + 2)
 
         def gap(log_scale: float) -> tuple[float, float]:

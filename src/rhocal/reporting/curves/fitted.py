@@ -83,7 +83,7 @@ def temperature_map_from_predictions(
     sample = LogitFeatures(NUMPY, data.logits)
     norm, margin = sample.norm(2.0, center=True)[:, 0], sample.margin()[:, 0]
     rows = _evenly_spaced(norm, margin, n_points)
-    scale = cal.scale(data.logits[rows], kind="logits")
+    scale = cal.map_.scales(data.take(rows))
     return TemperatureMap(norm[rows], margin[rows], 1 / scale)
 
 
@@ -92,9 +92,7 @@ def confidence_map(
 ) -> ConfidenceMap:
     """Calibrated against raw confidence, and whether decisions are kept; ``kind`` as in the fit unless given."""
     data = Predictions.from_arrays(logits, groups=groups, spec=InputSpec(kind or cal.kind_))
-    return confidence_map_from_logits(
-        data.logits, cal.transform(data.logits, kind="logits", groups=data.groups), n_points
-    )
+    return confidence_map_from_logits(data.logits, cal.map_.logits(data), n_points)
 
 
 def confidence_map_from_logits(before: Floats, after: Floats, n_points: int = N_POINTS) -> ConfidenceMap:

@@ -1,0 +1,125 @@
+"""Scores whose classes stand in another order than those of the fit, or in a single column."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import synthetic
+from rhocal.cli import app
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError, SuspiciousInputWarning
+
+NAMES = np.array(["walrus", "ant", "mole"])
+ORDER = np.array([2, 0, 1])
+Z, Y = synthetic(400, 3)
+Z = Z + np.array([0.0, 1.5, 0.0])
+
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A calibrator with biases for classes, and the same samples in another order of the columns, with numbers as labels."""
+    np.savez(tmp_path / "fit.npz", logits=Z, labels=NAMES[Y], classes=NAMES)
+    np.savez(tmp_path / "other.npz", logits=Z[:, ORDER], labels=np.argsort(ORDER)[Y], classes=NAMES[ORDER])
+    invoke("fit", tmp_path / "fit.npz", "-m", "svs", "-o", tmp_path / "cal.safetensors")
+    return tmp_path
+
+
+def test_labels_count_the_columns_of_their_file(files):
+    cal = files / "cal.safetensors"
+    values = [
+        json.loads(invoke("evaluate", files / name, "-c", cal, "--metrics", "nll", "--json"))["values"]
+        for name in ("fit.npz", "other.npz")
+    ]
+    for model in ("uncalibrated", "svs"):
+        assert values[0][model] == pytest.approx(values[1][model])
+    invoke("report", files / "other.npz", "-c", cal, "-o", files / "r.html", "--json-output", files / "r.json")
+    rows = json.loads((files / "r.json").read_text(encoding="utf-8"))["classes"]["rows"]
+    assert {row["class"]: row["n_labels"] for row in rows} == {
+        name: int((NAMES[Y] == name).sum()) for name in NAMES.tolist()
+    }
+
+
+def test_an_output_has_labels_by_name_where_its_columns_moved(files):
+    cal = rhocal.load(files / "cal.safetensors")
+    invoke("apply", files / "cal.safetensors", files / "other.npz", "-o", files / "out.csv")
+    table = pd.read_csv(files / "out.csv")
+    assert table["labels"].tolist() == NAMES[Y].tolist()
+    np.testing.assert_allclose(table[[f"probs_{name}" for name in NAMES]], cal.predict_proba(Z), rtol=1e-6)
+
+
+def test_calibrators_of_tables_in_different_order(files):
+    """They are evaluated together: each has the columns in its own order."""
+    table = pd.DataFrame(Z[:, ORDER], columns=NAMES[ORDER]).assign(labels=NAMES[Y])
+    table.to_csv(files / "t.csv", index=False)
+    invoke("fit", files / "t.csv", "-m", "svs", "-o", files / "other.safetensors")
+    several = ("-c", files / "cal.safetensors", "-c", files / "other.safetensors")
+    values = json.loads(invoke("evaluate", files / "t.csv", *several, "--metrics", "nll", "--json"))["values"]
+    assert values["svs (cal)"]["nll"] == pytest.approx(values["svs (other)"]["nll"], rel=1e-5)
+
+
+def test_numbers_as_labels_of_a_frame_whose_columns_move():
+    frame = pd.DataFrame(Z[:, ORDER], columns=NAMES[ORDER])
+    with pytest.raises(InputError, match="unclear which of them labels count; give labels by name"):
+        Predictions.from_arrays(frame, Y, spec=InputSpec(classes=NAMES))
+
+
+@pytest.fixture
+def binary():
+    rng = np.random.default_rng(0)
+    margin = 3 * rng.normal(size=400) + 1
+    is_spam = rng.random(400) < 1 / (1 + np.exp(-(margin - 1) / 2))
+    return margin, np.where(is_spam, "spam", "ham")
+
+
+@pytest.mark.parametrize("method", ["temperature", "svs", "beta"])
+def test_a_single_column_is_that_of_the_positive_class(binary, method):
+    """Also for a calibrator of two columns whose first is the positive class."""
+    margin, labels = binary
+    two = pd.DataFrame({"spam": margin / 2, "ham": -margin / 2})
+    cal = rhocal.calibrator(method).fit(two, labels, positive="spam")
+    assert cal.classes_.tolist() == ["spam", "ham"]
+    for single in (margin, margin[:, None], pd.Series(margin)):
+        np.testing.assert_allclose(cal.predict_proba(single), cal.predict_proba(two), atol=1e-12)
+        assert (cal.predict(single) == cal.predict(two)).all()
+
+
+def test_tables_of_a_single_column(binary, tmp_path):
+    """Fitted, evaluated and applied; with a calibrator of two columns too."""
+    margin, labels = binary
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    pd.DataFrame({"score": margin, "labels": labels}).to_csv(one, index=False)
+    pd.DataFrame({"spam": margin / 2, "ham": -margin / 2, "labels": labels}).to_csv(two, index=False)
+    nll = set()
+    for fitted in (one, two):
+        cal = tmp_path / f"{fitted.stem}.safetensors"
+        invoke("fit", fitted, "-m", "svs", "--positive", "spam", "-o", cal)
+        for measured in (one, two):
+            document = json.loads(invoke("evaluate", measured, "-c", cal, "--metrics", "nll", "--json"))
+            nll.add(round(document["values"]["svs"]["nll"], 6))
+            assert document["positive"] == "spam"
+        invoke("apply", cal, one, "-o", tmp_path / "out.csv")
+        out = pd.read_csv(tmp_path / "out.csv")
+        assert np.corrcoef(out["probs_spam"], margin)[0, 1] > 0.5
+    assert len(nll) == 1
+
+
+def test_predictions_below_chance_are_suspected():
+    """Columns in another order than the sorted labels, and scores of the other class."""
+    with pytest.warns(SuspiciousInputWarning, match="where chance gives 33.3%"):
+        rhocal.evaluate(Z[:, ORDER] * 5, Y, kind="logits")
+    margin = np.where(Y == 0, -2.0, 2.0)
+    with pytest.warns(SuspiciousInputWarning, match="may be that of the other class"):
+        rhocal.calibrator("temperature").fit(margin, (Y > 0).astype(int), positive=0)
