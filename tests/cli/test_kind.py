@@ -11,7 +11,7 @@ from rhocal.cli import app
 from rhocal.cli.boundary import message
 from rhocal.cli.options import Arrays, SpecOptions
 from rhocal.cli.plot import _open
-from rhocal.errors import InputError, SuspiciousInputWarning
+from rhocal.errors import FileError, InputError, SuspiciousInputWarning
 
 LABELS = ["--labels-name", "fraud"]
 STATED = ["--columns", "score", "--kind", "probs"]
@@ -102,3 +102,29 @@ def test_margins_are_not_suspected(recwarn):
     assert not [w for w in recwarn if isinstance(w.message, SuspiciousInputWarning)]
     with pytest.raises(InputError, match="kind is one of"):
         cal.predict_proba(margin, kind="prob")
+
+
+def test_a_table_without_labels_names_its_other_columns(folder):
+    done = CliRunner().invoke(app, ["evaluate", str(folder / "scores.csv"), *STATED])
+    assert isinstance(done.exception, FileError)
+    text = message(done.exception, app)
+    assert text.endswith("other columns of the table: id, fraud. Use --labels-name to name the column that holds them")
+
+
+def test_power_reads_the_columns_of_a_table(folder):
+    text = invoke("power", folder / "scores.csv", *STATED, "--excess", "0.05", "--json")
+    assert json.loads(text)["needed"][0]["n_samples"] > 0
+
+
+def test_a_calibrator_alone_is_no_whole_model(folder):
+    pytest.importorskip("onnxruntime")
+    assert "whole model" not in invoke("export", folder / "cal.safetensors", "-o", folder / "cal.onnx")
+
+
+def test_a_monitor_names_options_not_arguments(folder):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (folder / "stream").mkdir()
+    table = pa.table({"id": [1, 2], "score": [0.2, 0.4], "more": [0.5, 0.1], "fraud": [0, 1]})
+    pq.write_table(table, folder / "stream" / "a.parquet")
+    done = CliRunner().invoke(app, ["monitor", str(folder / "stream"), "-s", str(folder / "state.json")])
+    assert message(done.exception, app).endswith("Use --columns to name those of the classes")

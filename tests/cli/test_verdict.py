@@ -43,7 +43,7 @@ def test_a_rare_event_is_named_not_a_lack_of_confidence(tmp_path):
 
 def test_a_gate_for_pipelines(prior_shift, tmp_path):
     text = run("evaluate", prior_shift, "--kind", "probs", "--max-ece", "0.05", code=1).stdout
-    assert "--max-ece 0.05: refuted by uncalibrated" in text
+    assert "--max-ece 0.05: failed: the error of uncalibrated is shown to be above it" in text
     found = json.loads(run("evaluate", prior_shift, "--kind", "probs", "--max-ece", "0.05", "--json", code=1).stdout)
     assert (found["max_ece"], found["passed"]) == (0.05, False)
     rng = np.random.default_rng(2)
@@ -51,10 +51,10 @@ def test_a_gate_for_pipelines(prior_shift, tmp_path):
     np.savez(tmp_path / "fine.npz", logits=np.stack([1 - p, p], axis=1), labels=(rng.random(5000) < p).astype(int))
     fine = tmp_path / "fine.npz"
     assert (
-        "--max-ece 0.05: shown for uncalibrated" in run("evaluate", fine, "--kind", "probs", "--max-ece", "0.05").stdout
+        "--max-ece 0.05: passed: the error of uncalibrated is shown to be within it" in run("evaluate", fine, "--kind", "probs", "--max-ece", "0.05").stdout
     )
     text = run("evaluate", fine, "--kind", "probs", "--max-ece", "0.005").stdout
-    assert "--max-ece 0.005: not refuted by uncalibrated, but not shown either: too few samples" in text
+    assert "--max-ece 0.005: passed, but not shown: too few samples to tell" in text
     found = json.loads(run("evaluate", fine, "--kind", "probs", "--tolerance", "0.05", "--json").stdout)
     assert found["evaluation"]["uncalibrated"]["state"] == "within"
     assert "--tolerance must lie between 0 and 1" in run("evaluate", fine, "--tolerance", "2", code=2).stderr

@@ -84,8 +84,8 @@ def compare(
 ) -> None:
     """Compare methods: fit each on a calibration set and measure it on a test set.
 
-    Unless methods are named, these are identity, temperature, rho-norm, field, svs and svs:field, and if all files have two
-    classes quadratic, beta, centered-isotonic and venn-abers too; `--methods all` compares all.
+    Unless methods are named, these are identity, temperature, rho-norm, field, svs, svs:field and cascade, and if all files
+    have two classes quadratic, beta, centered-isotonic and venn-abers too; `--methods all` compares all.
 
     The two splits of a file are used if it has them; other files are cut into random halves, once for each seed. A
     report is about one file and its last split. Files that are read block by block are read twice, whatever the number of

@@ -182,9 +182,9 @@ def _refuted(evaluations: Mapping[str, Evaluation]) -> bool:
 def _gate_text(evaluations: Mapping[str, Evaluation]) -> str:
     name, last = list(evaluations.items())[-1]
     return {
-        "beyond": f"refuted by {name}",
-        "within": f"shown for {name}",
-        "undecided": f"not refuted by {name}, but not shown either: too few samples",
+        "beyond": f"failed: the error of {name} is shown to be above it",
+        "within": f"passed: the error of {name} is shown to be within it",
+        "undecided": f"passed, but not shown: too few samples to tell whether the error of {name} is within it",
     }[last.state]
 
 

@@ -58,6 +58,6 @@ def export(
         typer.echo(f"output {done.label} is decided from the calibrated {done.output}")
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(
-        f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores; "
-        f"whole model {whole}"
+        f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores"
+        + ("" if model is None else f"; whole model {whole}")
     )

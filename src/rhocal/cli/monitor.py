@@ -220,6 +220,8 @@ def files(
             try:
                 yield from new_batches(watched, path, present, arrays.of_calibrator(cal, path), spec, clusters)
             except (FileError, FileNotFoundError) as error:
+                if every is None and isinstance(error, FileError):
+                    raise
                 if every is None:
                     raise FileError(str(error)) from error
                 if path.name not in waiting:

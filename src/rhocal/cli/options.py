@@ -259,6 +259,8 @@ class ExecutionOptions:
         source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
         if source.spec.columns is not None and arrays.columns is None:
             _show_columns(path, source.spec.columns, source.log.unused_columns)
+        if needs_labels and resident:
+            _check_labels(path, source)
         spec = arrays.stated(spec, source.spec)
         if groups is not None:
             source = _with_groups(source, groups, group_file)
@@ -343,6 +345,19 @@ def _show_columns(path: Path, columns: tuple[str, ...], unused: tuple[str, ...])
 
     others = f"; other columns: {shown(name or '(no name)' for name in unused)}" if unused else ""
     typer.echo(f"{path}: classes in columns {shown(columns)}{others}", err=True)
+
+
+def _check_labels(path: Path, source: Source) -> None:
+    """Raise an error for a table without labels that names the columns that may hold them."""
+    from rhocal.data.columns import shown
+
+    (block,) = source.blocks
+    if block.read().labels is None and source.log.unused_columns:
+        raise FileError(
+            f"{path}: labels are missing; other columns of the table: {shown(source.log.unused_columns)}",
+            argument="labels_name",
+            remedy="name the column that holds them",
+        )
 
 
 def _with_groups(source: Source, groups: str, group_file: Path | None) -> Source:

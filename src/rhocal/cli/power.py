@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.options import IN_MEMORY, Arrays, Json, KindOption, LogitsName, input_spec, print_json
+from rhocal.cli.options import IN_MEMORY, Arrays, Json, KindOption, grouped, input_spec, print_json
 from rhocal.errors import InputError
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.power import EXCESSES, POWER
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 
+@grouped
 def power(
     source: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="A file of logits, for its confidences.", show_default=False)
@@ -35,10 +36,14 @@ def power(
         ),
     ] = 1.0,
     kind: KindOption = "logits",
-    logits_name: LogitsName = "logits",
+    *,
+    arrays: Arrays,
     as_json: Json = False,
 ) -> None:
-    """Print the sample size at which a given over-confidence is distinguished from perfect calibration."""
+    """Print the sample size at which a given over-confidence is distinguished from perfect calibration.
+
+    The error is that of the confidence in the predicted class, not that of a rare class.
+    """
     from rich.table import Table
 
     from rhocal.metrics.inference import samples_needed, typical_confidences
@@ -51,7 +56,7 @@ def power(
     except ValueError as error:
         raise InputError(f"--excess takes numbers separated by commas; got {excess!r}") from error
     if source is not None:
-        confidence, what = _confidences(source, kind, logits_name), f"the confidences of {source}"
+        confidence, what = _confidences(source, kind, arrays), f"the confidences of {source}"
     else:
         assert accuracy is not None
         confidence, what = typical_confidences(accuracy), f"typical confidences of a model with accuracy {accuracy:g}"
@@ -64,14 +69,13 @@ def power(
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
         table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
     tables.console().print(table)
-    typer.echo(f"to see it with a chance of {chance:.0%}, with false alarms in {level:.0%} of perfect models")
+    typer.echo(f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of perfect models")
 
 
-def _confidences(source: Path, kind: str, logits_name: str) -> Vector:
+def _confidences(source: Path, kind: str, arrays: Arrays) -> Vector:
     import numpy as np
 
     from rhocal.numerics.special import softmax
 
-    arrays = Arrays(logits_name=logits_name)
     data = IN_MEMORY.open(source, arrays, input_spec(kind), "test", needs_labels=False).predictions
     return np.asarray(softmax(data.logits.astype(np.float64)).max(axis=1))

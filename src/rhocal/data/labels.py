@@ -80,7 +80,9 @@ def class_names(classes: Any, m: int) -> NDArray[Any]:
         names = names.astype(str)
     if names.ndim != 1 or len(names) != m:
         got = f"{len(names)} names" if names.ndim == 1 else f"shape {names.shape}"
-        raise InputError(f"classes must name the {m} columns; got {got}")
+        raise InputError(
+            f"classes must name the {m} columns; got {got}. Unless stated, they are those of the calibrator"
+        )
     try:
         unique, counts = np.unique(names, return_counts=True)
     except TypeError as error:

@@ -211,7 +211,7 @@ def positive_text(positive: PositiveFigures) -> str:
     of = positive.prevalence
     return (
         f"{of.name}, mean probability {of.mean_probability:.4f}, prevalence {of.prevalence:.4f}, O/E "
-        f"{estimate_text(of.observed_expected, 2)}, ECE {estimate_text(positive.ece, 4)}, Cox intercept "
+        f"{estimate_text(of.observed_expected, 2)}, debiased ECE {estimate_text(positive.ece, 4)}, Cox intercept "
         f"{estimate_text(positive.intercept, 2)}, slope {estimate_text(positive.slope, 2)}"
     )
 

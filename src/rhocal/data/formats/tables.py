@@ -148,7 +148,7 @@ def _all_numbers(
     """All columns of numbers, if nothing speaks against it."""
     others = [name for name in numeric if is_other(name)]
     if others:
-        raise _ambiguous(path, kinds, names, f"{shown(others)} may be no classes")
+        raise _ambiguous(path, kinds, names, f"{shown(others)} may hold something else")
     whole = [name for name in numeric if kinds[name] == WHOLE]
     if whole and any(kinds[name] == FRACTIONS for name in numeric):
         raise _ambiguous(path, kinds, names, f"{shown(whole)} hold whole numbers and the others fractions")
