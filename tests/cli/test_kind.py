@@ -88,9 +88,11 @@ def test_calibrators_of_two_kinds_need_a_statement(folder):
 
 
 def test_a_single_column_of_probabilities_is_suspected(folder):
-    with pytest.warns(SuspiciousInputWarning, match="a single column, all between 0 and 1"):
-        invoke("evaluate", folder / "scores.csv", *LABELS, "--columns", "score")
     p = np.linspace(0, 1, 50)
+    rows = [f"{score:.6f},{int(score > 0.4)}" for score in p]
+    (folder / "common.csv").write_text("\n".join(["score,fraud", *rows]) + "\n")
+    with pytest.warns(SuspiciousInputWarning, match="a single column, all between 0 and 1"):
+        invoke("evaluate", folder / "common.csv", *LABELS, "--columns", "score")
     with pytest.warns(SuspiciousInputWarning, match="kind='probs'"):
         rhocal.TemperatureScaling().fit(p, (p > 0.4).astype(int))
 

@@ -51,7 +51,8 @@ def test_a_gate_for_pipelines(prior_shift, tmp_path):
     np.savez(tmp_path / "fine.npz", logits=np.stack([1 - p, p], axis=1), labels=(rng.random(5000) < p).astype(int))
     fine = tmp_path / "fine.npz"
     assert (
-        "--max-ece 0.05: passed: the error of uncalibrated is shown to be within it" in run("evaluate", fine, "--kind", "probs", "--max-ece", "0.05").stdout
+        "--max-ece 0.05: passed: the error of uncalibrated is shown to be within it"
+        in run("evaluate", fine, "--kind", "probs", "--max-ece", "0.05").stdout
     )
     text = run("evaluate", fine, "--kind", "probs", "--max-ece", "0.005").stdout
     assert "--max-ece 0.005: passed, but not shown: too few samples to tell" in text
