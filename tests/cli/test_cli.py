@@ -325,7 +325,7 @@ def test_evaluate_by_group(folder):
     assert sum(group["n_samples"] for group in kept) == int((labels != 0).sum())
     run("fit", folder / "two.npz", "-m", "temperature", "-o", folder / "g.safetensors")
     text = run("evaluate", folder / "two.npz", "-c", folder / "g.safetensors", "--groups", "predicted").stdout
-    assert text.count("bee") == 4  # of the table of groups and that of classes, before and after
+    assert text.count("│ bee") == 4  # rows of the table of groups and that of classes, before and after
     done = run("evaluate", "one.npz", "--groups", "site", code=2, cwd=folder)
     assert "no array or column 'site'" in done.stderr
 

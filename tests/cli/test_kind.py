@@ -130,3 +130,15 @@ def test_a_monitor_names_options_not_arguments(folder):
     pq.write_table(table, folder / "stream" / "a.parquet")
     done = CliRunner().invoke(app, ["monitor", str(folder / "stream"), "-s", str(folder / "state.json")])
     assert message(done.exception, app).endswith("Use --columns to name those of the classes")
+
+
+def test_groups_in_which_a_class_is_wrong_have_a_sentence(folder):
+    rng = np.random.default_rng(3)
+    p = np.where(rng.random(3000) < 0.5, 0.8, 0.2)  # as often right as it is confident, but class 1 is there in 1 of 4
+    y = rng.random(3000) < np.where(p > 0.5, 0.55, 0.0)
+    site = np.where(np.arange(3000) % 2, "north", "south")
+    rows = [f"{score},{int(label)},{name}" for score, label, name in zip(p, y, site, strict=True)]
+    (folder / "sites.csv").write_text("\n".join(["score,fraud,site", *rows]) + "\n")
+    text = " ".join(invoke("evaluate", folder / "sites.csv", *LABELS, *STATED, "--groups", "site").split())
+    assert "north: class 1 is predicted too often" in text
+    assert "south: class 1 is predicted too often" in text

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 PREDICTED = "predicted"
 
+MAX_GROUP_VERDICTS = 5
+"""Groups whose verdict is printed below their table; the JSON has all."""
+
 MAX_KEPT_ROWS = 20_000_000
 """Rows of which eight numbers are kept (1.3 GB), so that values come with intervals and tests."""
 
@@ -228,6 +231,7 @@ def _show(
     evaluations: Mapping[str, Evaluation], differences: Mapping[str, Mapping[str, Difference]], title: str
 ) -> None:
     from rhocal.evaluation.evaluation import positive_text
+    from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
     from rhocal.reporting import tables
 
     screen = tables.console()
@@ -245,6 +249,9 @@ def _show(
         screen.print()
         if evaluation.groups:
             screen.print(tables.groups(evaluation.groups, f"{name}, worst group first"))
+            detected = [group for group in evaluation.groups if group.p_value <= SIGNIFICANCE_LEVEL]
+            for group in detected[:MAX_GROUP_VERDICTS]:  # the ECE of the table may be low where a class is wrong
+                screen.print(f"{group.group}: {group.verdict}")
     for name, by_metric in differences.items():
         parts = ", ".join(str(difference) for difference in by_metric.values())
         screen.print(f"{name} against {next(iter(evaluations))!r}, on the same samples: {parts}")
