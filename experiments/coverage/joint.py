@@ -41,7 +41,8 @@ def null_rows(model: Model, trials: int) -> list[dict[str, Any]]:
     rejected: dict[str, list[bool]] = {}
     for k in range(trials):
         p, y, _ = model.sample(rng)
-        scored = Scored.from_arrays(p, y, None, "probs")
+        weights, design = model.design(rng, p)
+        scored = design.apply(Scored.from_arrays(p, y, weights, "probs"))
         found = statistics(joint_null(scored, N_DRAWS, k))
         values = {name: test.p_value for name, test in outcomes(scored, found).items()}
         for name, value in (values | {"combined": combine(found).p_value}).items():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.metrics.inference.design import SamplingDesign
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,12 +25,29 @@ class Model:
     name: str
     n: int
     draw: Callable[[np.random.Generator, int], tuple[Vector, Vector]]
+    cluster_size: int = 1
+    """Samples of a cluster, whose labels are correlated by about .2."""
+    weight_spread: float = 0.0
+    """Standard deviation of the logarithm of importance weights; they are larger where the model is less sure."""
 
     def sample(self, rng: np.random.Generator, n: int | None = None) -> tuple[Vector, Any, Vector]:
         """Predicted probabilities, labels, and the true probabilities."""
         p, q = self.draw(rng, n or self.n)
-        labels = (np.cumsum(q, axis=1) < rng.random((len(q), 1))).sum(axis=1)
+        uniform = rng.random(len(q))
+        if self.cluster_size > 1:  # a sample shares the draw of its cluster, or has one of its own
+            shared = np.repeat(rng.random(-(-len(q) // self.cluster_size)), self.cluster_size)[: len(q)]
+            uniform = np.where(rng.random(len(q)) < np.sqrt(CORRELATION), shared, uniform)
+        labels = (np.cumsum(q, axis=1) < uniform[:, None]).sum(axis=1)
         return p, np.minimum(labels, q.shape[1] - 1), q
+
+    def design(self, rng: np.random.Generator, p: Vector) -> tuple[Vector | None, SamplingDesign]:
+        """Weights of the samples, if they have any, and what is known about their selection."""
+        if self.weight_spread:
+            weights = np.exp(self.weight_spread * rng.standard_normal(len(p)) - p.max(axis=1))
+            return weights, SamplingDesign("importance")
+        if self.cluster_size > 1:
+            return None, SamplingDesign(clusters=np.arange(len(p)) // self.cluster_size)
+        return None, SamplingDesign()
 
 
 def softmax(z: Vector) -> Vector:
@@ -41,12 +60,15 @@ def two(p: Vector) -> Vector:
     return np.stack([1 - p, p], axis=1)
 
 
-def perfect(name: str, n: int, probabilities: Callable[[np.random.Generator, int], Vector]) -> Model:
+CORRELATION = 0.2
+
+
+def perfect(name: str, n: int, probabilities: Callable[[np.random.Generator, int], Vector], **design: Any) -> Model:
     def draw(rng: np.random.Generator, size: int) -> tuple[Vector, Vector]:
         p = probabilities(rng, size)
         return p, p
 
-    return Model(name, n, draw)
+    return Model(name, n, draw, **design)
 
 
 def masked(rng: np.random.Generator, n: int) -> Vector:
@@ -93,6 +115,10 @@ ASIDE = [
     perfect("300 classes, confident", 400, lambda r, n: softmax(r.normal(0, 8, (n, 300)))),
     perfect("1,000 classes, flat", 250, lambda r, n: softmax(r.normal(0, 0.5, (n, 1000)))),
     perfect("ten classes, 3,000 samples", 3000, lambda r, n: softmax(r.normal(0, 2, (n, 10)))),
+    perfect("two classes, importance weights", 600, lambda r, n: two(r.random(n)), weight_spread=1.0),
+    perfect("ten classes, importance weights", 600, lambda r, n: softmax(r.normal(0, 2, (n, 10))), weight_spread=1.0),
+    perfect("two classes, ten samples a cluster", 1000, lambda r, n: two(r.random(n)), cluster_size=10),
+    perfect("five classes, ten samples a cluster", 1000, lambda r, n: softmax(r.normal(0, 2, (n, 5))), cluster_size=10),
 ]
 
 

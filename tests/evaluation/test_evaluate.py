@@ -223,3 +223,18 @@ def test_a_comparison_shows_the_floor(tmp_path):
     assert "ece_floor" not in first
     assert np.isclose(second["ece_floor"], rows[0].ece_floor, rtol=1e-5)
     assert first["note"] == second["note"] == ""
+
+
+def test_two_samples_decide_nothing_and_no_number_is_made_up():
+    """The estimate of two samples is noise: it tells nothing about how many would decide."""
+    probs = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.5, 0.2, 0.2]])
+    for labels in ([1, 0], [0, 1]):
+        found = rhocal.evaluate(probs, labels, classes=[0, 1, 2, 3], metrics=["ece"])
+        assert found.state == "undecided"
+        assert found.n_needed is None or found.n_needed >= 1000
+
+
+def test_no_ratio_to_a_class_that_is_not_expected():
+    found = rhocal.evaluate(np.tile([1.0, 0.0], (40, 1)), [1] + [0] * 39, metrics=["ece"])
+    assert np.isnan(found.positive.prevalence.observed_expected.value)
+    assert "O/E –" in str(found)

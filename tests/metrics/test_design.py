@@ -8,7 +8,7 @@ import pytest
 
 import rhocal
 from helpers import run, synthetic
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import inference
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.scored import Scored
@@ -170,3 +170,45 @@ def test_the_command_line(tmp_path):
     plain = json.loads(run("power", "--accuracy", "0.8", "--excess", "0.05", "--json").stdout)["needed"][0]
     wide = run("power", "--accuracy", "0.8", "--excess", "0.05", "--design-effect", "2", "--json").stdout
     assert json.loads(wide)["needed"][0]["n_samples"] == 2 * plain["n_samples"]
+
+
+def test_fractions_are_not_taken_as_counts_in_silence():
+    rng = np.random.default_rng(0)
+    probs, labels = binary(*perfect(rng, 200))
+    w = rng.lognormal(0, 1, 200)
+    with pytest.warns(SuspiciousInputWarning, match=r"some weights are not whole numbers.*weight_kind="):
+        rhocal.evaluate(probs, labels, sample_weight=w, metrics=["ece"])
+    rhocal.evaluate(probs, labels, sample_weight=w, weight_kind="frequency", metrics=["ece"])  # stated: no warning
+    rhocal.evaluate(probs, labels, sample_weight=np.round(w), metrics=["ece"])
+    with pytest.raises(InputError, match=r"the weights sum to 1e-06, which is less than one sample.*importance"):
+        rhocal.evaluate(probs, labels, sample_weight=w * (1e-6 / w.sum()))
+    scaled = rhocal.evaluate(probs, labels, sample_weight=w * 1e-6, weight_kind="importance", metrics=["ece"])
+    assert scaled.n_effective == pytest.approx(w.sum() ** 2 / (w @ w))
+
+
+def test_few_clusters_do_not_rule_out_errors():
+    """The noise of two clusters is hardly known; an ECE far below its floor is no proof of a small error."""
+    rng = np.random.default_rng(3)
+    probs, labels = binary(*perfect(rng, 1000))
+    found = rhocal.evaluate(probs, labels, clusters=np.arange(1000) % 2, metrics=["ece"])
+    assert found["ece"].floor > 5 * found["ece"].value
+    assert found["ece"].high > found["ece"].floor / 4
+    assert found.state == "undecided"
+
+
+def test_the_report_counts_clusters(tmp_path):
+    rng = np.random.default_rng(1)
+    c, u, clusters = clustered(rng, 60, correlation=0.6)
+    probs, labels = binary(c, u)
+    np.savez(tmp_path / "z.npz", logits=probs, labels=labels, patient=clusters)
+    page, written = tmp_path / "r.html", tmp_path / "r.json"
+    options = ["--kind", "probs", "--clusters", "patient", "--tolerance", "0.05"]
+    run("report", tmp_path / "z.npz", "-o", page, "--json-output", written, *options)
+    document = json.loads(written.read_text(encoding="utf-8"))
+    found = rhocal.evaluate(probs, labels, clusters=clusters, tolerance=0.05)
+    assert document["data"]["n_effective"] == pytest.approx(found.n_effective)
+    assert document["verdict"]["before"] == found.verdict
+    assert document["methods"][0]["tolerance"] == 0.05
+    assert f"(effective sample size {found.n_effective:,.0f})" in page.read_text(encoding="utf-8")
+    refused = run("evaluate", tmp_path / "z.npz", *options, "--stream", code=2).stderr
+    assert "--clusters needs the file in memory" in refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,13 @@ import typer
 from rhocal.cli.artifacts import load_calibrators
 from rhocal.cli.options import (
     Arrays,
+    ClustersOption,
     ExecutionOptions,
     Json,
     SourceFile,
     SpecOptions,
+    ToleranceOption,
+    WeightKindOption,
     grouped,
     print_json,
     skipped,
@@ -52,33 +56,25 @@ def evaluate(
             "--groups", help="Evaluate by group: an array or column of the file, another file, or `predicted`."
         ),
     ] = None,
-    clusters: Annotated[
-        str | None,
-        typer.Option(
-            "--clusters",
-            help="Samples that depend on each other (patient, session): an array or column of the file, or another file. "
-            "Without it samples are assumed to be independent.",
-        ),
-    ] = None,
-    weight_kind: Annotated[
-        str,
-        typer.Option(
-            "--weight-kind",
-            help="What --weights are: frequency (counts of samples) or importance (they correct a selection).",
-        ),
-    ] = "frequency",
+    clusters: ClustersOption = None,
+    weight_kind: WeightKindOption = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="The metrics of the table, separated by commas.", show_default=False)
     ] = None,
-    tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", help="The calibration error that is tolerated: 0.02 for two points."),
-    ] = 0.02,
+    tolerance: ToleranceOption = 0.02,
     max_ece: Annotated[
         float | None,
         typer.Option(
             "--max-ece",
             help="Exit with 1 if the error is shown to be above this: a gate for pipelines. It is the tolerance then.",
+            show_default=False,
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            "--margin",
+            help='Test whether metrics before and after differ by less than this: "equal within" it if so.',
             show_default=False,
         ),
     ] = None,
@@ -99,16 +95,15 @@ def evaluate(
     to be above it.
     """
     from rhocal.errors import InputError
-    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, check_tolerance, infer
+    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
     from rhocal.evaluation.samples import score
     from rhocal.metrics import CORE, inference
     from rhocal.metrics.inference.design import SamplingDesign
 
-    if max_ece is not None:
-        check_tolerance(max_ece, "--max-ece")
-        tolerance = max_ece
-    check_tolerance(tolerance, "--tolerance")
+    tolerance = _tolerance(tolerance, max_ece)
+    if margin is not None and not 0 < margin < math.inf:
+        raise InputError(f"--margin must be positive; got {margin:g}")
     loaded = load_calibrators(artifacts or [])
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
     stated = spec.spec(loaded.values())
@@ -140,7 +135,10 @@ def evaluate(
     }
     differences = {
         name: inference.differences(
-            *design.apply_to_pair(scores[name], scores[UNCALIBRATED]), ["ece", "nll", "brier"], seed=seed
+            *design.apply_to_pair(scores[name], scores[UNCALIBRATED]),
+            ["ece", "nll", "brier"],
+            tolerance=margin,
+            seed=seed,
         )
         for name in loaded
     }
@@ -175,6 +173,17 @@ def evaluate(
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations)}")
         raise typer.Exit(int(_refuted(evaluations)))
+
+
+def _tolerance(tolerance: float, max_ece: float | None) -> float:
+    """The tolerance of the verdict: that of the gate, if there is one."""
+    from rhocal.evaluation.evaluate import check_tolerance
+
+    check_tolerance(tolerance, "--tolerance")
+    if max_ece is None:
+        return tolerance
+    check_tolerance(max_ece, "--max-ece")
+    return max_ece
 
 
 def _refuted(evaluations: Mapping[str, Evaluation]) -> bool:

@@ -109,6 +109,25 @@ GroupsOption = Annotated[
         "--groups", help="The domain of every sample, for multi-domain: an array of the file, or another file."
     ),
 ]
+ClustersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--clusters",
+        help="Samples that depend on each other (patient, session): an array or column of the file, or another file. "
+        "Without it samples are assumed to be independent.",
+    ),
+]
+WeightKindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--weight-kind",
+        help="What --weights are: frequency (counts of samples, the default) or importance (they correct a selection).",
+        show_default=False,
+    ),
+]
+ToleranceOption = Annotated[
+    float, typer.Option("--tolerance", help="The calibration error that is tolerated: 0.02 for two points.")
+]
 KeepDecision = Annotated[
     bool, typer.Option("--keep-decision", help="Use only methods that never change the predicted class.")
 ]

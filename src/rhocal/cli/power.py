@@ -27,8 +27,8 @@ def power(
     excess: Annotated[str, typer.Option(help="True ECEs to look for, separated by commas.")] = ",".join(
         map(str, EXCESSES)
     ),
-    chance: Annotated[float, typer.Option("--power", help="The chance of seeing it.")] = POWER,
-    level: Annotated[float, typer.Option(help="The chance of a false alarm.")] = SIGNIFICANCE_LEVEL,
+    chance: Annotated[float, typer.Option("--power", help="The probability of detecting it.")] = POWER,
+    level: Annotated[float, typer.Option(help="The probability of a false alarm.")] = SIGNIFICANCE_LEVEL,
     design_effect: Annotated[
         float,
         typer.Option(
@@ -69,7 +69,6 @@ def power(
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
         table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
     tables.console().print(table)
-    typer.echo(f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of perfect models")
 
 
 def _confidences(source: Path, kind: str, arrays: Arrays) -> Vector:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
-from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, Json, SpecOptions, grouped
+from rhocal.cli.options import (
+    IN_MEMORY,
+    Arrays,
+    ClustersOption,
+    InputFile,
+    Json,
+    SpecOptions,
+    ToleranceOption,
+    WeightKindOption,
+    grouped,
+)
 from rhocal.errors import FileError, one_line
 
 if TYPE_CHECKING:
@@ -42,6 +53,9 @@ def report(
         ),
     ] = None,
     *,
+    clusters: ClustersOption = None,
+    weight_kind: WeightKindOption = None,
+    tolerance: ToleranceOption = 0.02,
     arrays: Arrays,
     spec: SpecOptions,
     seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
@@ -52,9 +66,12 @@ def report(
     The test split is used if the file has one. The file may also be the JSON of a report; then its
     page is written again.
     """
+    from rhocal.evaluation.evaluate import check_tolerance
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document, to_json
 
     check_report(output)
+    check_tolerance(tolerance, "--tolerance")
     if source.suffix == ".json":
         document = _read_document(source)
         write(document, output, json_output, quiet=as_json)
@@ -67,6 +84,9 @@ def report(
     contents = arrays.contents(source)
     stated = spec.spec(cals.values())
     test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
+    design = SamplingDesign(weight_kind)
+    if clusters is not None:
+        design = replace(design, clusters=IN_MEMORY.open(source, arrays, stated, "test", clusters).predictions.groups)
     has_calibration = contents.has_splits and contents.has_labels("calibration")
     document = build_document(
         test,
@@ -74,6 +94,8 @@ def report(
         origin(title or source.stem, [source, *(artifacts or []), *([arrays.labels] if arrays.labels else [])]),
         calibration=IN_MEMORY.open(source, arrays, stated, "calibration").predictions if has_calibration else None,
         groups=test.groups,
+        design=design,
+        tolerance=tolerance,
         seed=seed,
     )
     write(document, output, json_output, quiet=as_json)

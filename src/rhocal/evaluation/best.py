@@ -19,6 +19,7 @@ from rhocal.data.sampling import sampling_keys
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.paired import differences
+from rhocal.metrics.inference.units import are_counts
 from rhocal.metrics.scored import Scored
 from rhocal.optimize import studentized_range
 
@@ -81,10 +82,14 @@ class SampleNumbers:
 
     @property
     def scored(self) -> Scored:
-        """The samples as metrics read them, in the order of their keys."""
+        """The samples as metrics read them, in the order of their keys.
+
+        Weights that are not whole numbers sum to the effective sample size (``design.py``).
+        """
         order = np.argsort(self.keys, kind="stable")
         fields: dict[str, Any] = {name: values[order].astype(np.float64) for name, values in self.numbers.items()}
-        return Scored(**fields)
+        w = fields["weights"]
+        return Scored(**fields) if are_counts(w) else Scored(**{**fields, "weights": w * (w.sum() / (w @ w))})
 
 
 def _with_smallest_keys(keys: Vector, numbers: Mapping[str, NDArray[Any]]) -> SampleNumbers:

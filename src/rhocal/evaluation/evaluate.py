@@ -67,7 +67,7 @@ def evaluate(
     *,
     groups: Any = None,
     sample_weight: Any = None,
-    weight_kind: str = "frequency",
+    weight_kind: str | None = None,
     clusters: Any = None,
     kind: Kind = "probs",
     classes: Any = None,
@@ -84,7 +84,8 @@ def evaluate(
     ``tolerance`` is the calibration error that is tolerated, .02 for two points; the verdict states whether the error is shown
     to be within it, shown to be beyond it, or whether there are too few samples to tell.
     Samples are assumed to be independent. ``clusters`` names the cluster of each (patient, session) where they are not.
-    ``weight_kind`` is ``frequency`` (a weight of k stands for k samples) or ``importance`` (weights correct a selection).
+    ``weight_kind`` is ``frequency`` (a weight of k stands for k samples) or ``importance`` (weights correct a selection). If it
+    is not stated, weights are frequencies, with a warning if they are not whole numbers.
     ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
     (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
     ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.

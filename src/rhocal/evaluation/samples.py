@@ -54,6 +54,7 @@ class Samples:
 
     def with_design(self, design: SamplingDesign) -> Samples:
         """The samples with weights that sum to the effective sample size."""
+        design.check_weights(self.scored.weights)
         if design.is_simple:
             return self
         scored = design.apply(self.scored)

@@ -16,12 +16,14 @@ from rhocal.evaluation.evaluate import UNCALIBRATED
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.paired import adjust_for_candidates
+from rhocal.metrics.inference.verdict import TOLERANCE
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS
 from rhocal.reporting.curves.fine import MAX_BINS, MIN_BINS, edges
 from rhocal.reporting.sections.cautions import cautions
-from rhocal.reporting.sections.methods import METRICS_SHOWN, describe_method
+from rhocal.reporting.sections.methods import METRICS_SHOWN, Inference, describe_method
 from rhocal.reporting.sections.numbers import round_numbers
 from rhocal.reporting.sections.provenance import CITATIONS
 from rhocal.reporting.sections.slices import slices, worst_classes
@@ -50,13 +52,16 @@ def build_document(
     headline: str | None = None,
     groups: Any = None,
     notes: Mapping[str, str] | None = None,
+    design: SamplingDesign | None = None,
+    tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Evaluate the uncalibrated model and every calibrator on samples with labels.
 
     ``headline`` is the calibrator that the summary is about, by default the first; it should be chosen before looking at these
     samples. ``groups`` are slices that are evaluated one by one, by default the predicted classes. ``calibration`` is the
-    calibration set, if known; ``same_samples`` states that it is these same samples.
+    calibration set, if known; ``same_samples`` states that it is these same samples. ``design`` states what weights are and
+    which samples depend on each other; ``tolerance`` is that of the verdicts.
     """
     if test.labels is None:
         raise InputError("labels are missing; a report needs one label for each sample")
@@ -65,7 +70,9 @@ def build_document(
     before = Scored.from_predictions(test)
     n_replicates = max(N_REPLICATES, REPLICATES_PER_METHOD * len(chosen))
     all_methods: dict[str, Calibrator | None] = {UNCALIBRATED: None, **chosen}
-    methods = [describe_method(name, cal, test, before, n_replicates, seed) for name, cal in all_methods.items()]
+    design = SamplingDesign() if design is None else design
+    how = Inference(design, tolerance, n_replicates, seed)
+    methods = [describe_method(name, cal, test, before, how) for name, cal in all_methods.items()]
     adjusted = adjust_for_candidates({method.name: method.differences for method in methods[1:]})
     views = {UNCALIBRATED: test} | ({} if main is None else {main: apply_calibrator(chosen[main], test)})
     first, last = methods[0].evaluation, next((m for m in methods if m.name == main), methods[0]).evaluation
@@ -82,12 +89,12 @@ def build_document(
             "level_before": level(first),
             "level": level(last, same_samples=same_samples and main is not None),
         },
-        "data": _describe_data(test, calibration),
+        "data": _describe_data(test, calibration) | {"n_effective": first.n_effective},
         "metrics": {name: {"title": METRICS[name].title, "better": METRICS[name].better} for name in METRICS_SHOWN},
         "bins": {"min": MIN_BINS, "max": MAX_BINS, "default": N_BINS, "edges": edges().tolist()},
         "methods": [method.entry(adjusted.get(method.name)) for method in methods],
         "classes": worst_classes(views),
-        "slices": slices(views, groups, seed=seed),
+        "slices": slices(views, groups, how),
         "warnings": cautions(test, calibration, methods, same_samples=same_samples, notes=notes or {}),
         "reproduce": {
             "commands": list(provenance.commands),

@@ -21,6 +21,8 @@ MAX_STEPS = 50
 MAX_LOGIT = 30.0
 MAX_COEFFICIENT = 50.0
 """A slope or intercept beyond this is that of classes that a threshold separates: there is no estimate."""
+MIN_EXPECTED = 1e-9
+"""Mean probability up to which a class is not expected at all, and no ratio to it is printed."""
 Z = NormalDist().inv_cdf(TAILS[1])
 
 
@@ -65,7 +67,7 @@ def class_figures(gap: ClassGap, name: Any) -> ClassFigures:
     expected = gap.expected
     ratio = (
         Estimate(gap.observed / expected, max(0.0, (expected + gap.low) / expected), (expected + gap.high) / expected)
-        if expected > 0
+        if expected > MIN_EXPECTED
         else Estimate(math.nan, math.nan, math.nan)
     )
     return ClassFigures(str(name), gap.n_labels, expected, gap.observed, ratio, gap.p_value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import bin_totals
 from rhocal.numerics.special import student_quantile
@@ -41,11 +41,12 @@ QUANTILE = 0.975
 class SamplingDesign:
     """What weights mean, and the cluster of each sample."""
 
-    weight_kind: str = "frequency"
+    weight_kind: str | None = "frequency"
+    """None: not stated; weights are counts, and a warning is given where they are not whole."""
     clusters: Any = None
 
     def __post_init__(self) -> None:
-        if self.weight_kind not in WEIGHT_KINDS:
+        if self.weight_kind is not None and self.weight_kind not in WEIGHT_KINDS:
             raise InputError(
                 f"weight_kind is one of {', '.join(WEIGHT_KINDS)}; got {self.weight_kind!r}", argument="weight_kind"
             )
@@ -53,7 +54,27 @@ class SamplingDesign:
     @property
     def is_simple(self) -> bool:
         """Whether samples are independent and weights are counts, so that nothing is to be done."""
-        return self.weight_kind == "frequency" and self.clusters is None
+        return self.weight_kind != "importance" and self.clusters is None
+
+    def check_weights(self, weights: Vector) -> None:
+        """Raise an error for counts that add up to less than a sample; warn of fractions whose kind is not stated."""
+        if self.weight_kind == "importance":
+            return
+        total = float(weights.sum())
+        if total < 1:
+            raise InputError(
+                f"the weights sum to {total:.3g}, which is less than one sample",
+                argument="weight_kind='importance'",
+                remedy="use weights that correct a selection",
+            )
+        if self.weight_kind is None and bool((weights != np.round(weights)).any()):
+            warn(
+                f"some weights are not whole numbers; they count as shares of samples, {total:,.6g} in all. Floors, intervals "
+                "and tests are wrong if the weights correct a selection",
+                SuspiciousInputWarning,
+                argument="weight_kind",
+                remedy="state which they are, 'frequency' or 'importance'",
+            )
 
     def apply(self, scored: Scored) -> Scored:
         """The samples with weights that sum to the effective sample size."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 N_CANDIDATES = 48
 MAX_DEVIATIONS = 7.0
 """Standard deviations of T within which candidates lie."""
+MAX_BELOW = 2.0
+"""Standard deviations of T at θ = 0 by which it counts as below 0."""
 PRIOR_SAMPLES = 2.0
 """Samples of variance c (1 − c) that are added to each bin, so that a bin of few samples, all right, is not taken as exact."""
 
@@ -127,7 +129,7 @@ def undetected_error(scored: Scored, bins: NDArray[np.intp], n_bins: int, level:
 def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
     """Keep every candidate that the observed sums do not reject."""
     reach = MAX_DEVIATIONS * float(np.sqrt((deviations**2).sum()))
-    middle = statistic(sums, deviations)
+    middle = bounded_statistic(sums, deviations)
     low, high = max(0.0, middle - reach), min(1.0, max(middle, 0.0) + reach)
     candidates = np.linspace(low, max(low, high), N_CANDIDATES)
     chance, upper, lower = tail_probabilities(sums, deviations, candidates, level)
@@ -137,6 +139,16 @@ def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
         _crossing(candidates, normal_quantile(chance)),
         "inverted",
     )
+
+
+def bounded_statistic(sums: Vector, deviations: Vector) -> float:
+    """The statistic T, but not further below 0 than by chance.
+
+    Where the noise of the bins is overstated (few clusters, weights), a T that is far too small would rule out every error: an
+    upper limit that no sample of a perfect model gives.
+    """
+    least = -MAX_BELOW * float(np.sqrt(absolute_mean.variance(np.zeros(1))[0] * (deviations**2).sum()))
+    return max(statistic(sums, deviations), least)
 
 
 def statistic(sums: Vector, deviations: Vector) -> float:
@@ -158,7 +170,7 @@ def tail_probabilities(sums: Vector, deviations: Vector, totals: Vector, level: 
         mean[:, -1], bias[:, -1], squared[:, -1], variance[:, -1] = absolute_mean.TABLE[-1], 0, 0, 1
     extra = np.maximum(squared - bias**2, 0) @ s**2
     deviation = np.sqrt(variance @ s**2)
-    scores = (statistic(sums, deviations) - totals - bias @ s) / np.sqrt(deviation**2 + extra)
+    scores = (bounded_statistic(sums, deviations) - totals - bias @ s) / np.sqrt(deviation**2 + extra)
     distance = totals / deviation
     tails = ((1 - level) * np.interp(distance, DISTANCE, share) for share in (UPPER, LOWER))
     return absolute_mean.probability_below(scores, mean, s), *tails

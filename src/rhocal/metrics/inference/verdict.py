@@ -107,7 +107,7 @@ def verdict(
     worst = max(gaps, key=lambda gap: abs(gap.gap), default=None)
     state = _state(error, gaps, tolerance)
     detected = p_value <= SIGNIFICANCE_LEVEL
-    needed = samples_that_decide(found, error, worst, tolerance) if state == "undecided" else None
+    needed = samples_that_decide(found, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
     text = _describe(found, gaps) if detected else ""
     return Verdict(
         _sentence(found, text, state, error, tolerance, needed),
@@ -150,10 +150,17 @@ def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> State
     return "undecided"
 
 
-def samples_that_decide(found: Evidence, error: Interval, worst: ClassGap | None, tolerance: float) -> int | None:
-    """About how many samples would decide: intervals shrink with the root of their number."""
+def samples_that_decide(
+    found: Evidence, error: Interval, worst: ClassGap | None, tolerance: float, *, is_detected: bool = True
+) -> int | None:
+    """About how many samples would decide: intervals shrink with the root of their number.
+
+    Where no error is detected there may be none: then at least as many as show a perfect model to be within the tolerance.
+    """
     n = float(found.scored.weights.sum())
     factor = _factor(error.low, error.estimate, error.high, tolerance)
+    if not is_detected:
+        factor = max(factor, (max(error.high, found.ece.high) / tolerance) ** 2)
     if worst is not None:
         size, reach = abs(worst.gap), (worst.high - worst.low) / 2
         undecided = not (size + reach <= tolerance or size - reach > tolerance)

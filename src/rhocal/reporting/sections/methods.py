@@ -24,12 +24,23 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.evaluation.evaluation import Evaluation
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.metrics.inference.paired import Difference
     from rhocal.metrics.scored import Scored
 
 METRICS_SHOWN = ("ece", "adaptive_ece", "nll", "brier", "accuracy")
 MAX_NUMBERS = 12
 """Arrays of up to this many numbers are listed; larger ones are described by shape and range."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How samples were drawn, what error is tolerated, and the draws behind intervals."""
+
+    design: SamplingDesign
+    tolerance: float
+    n_replicates: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -51,12 +62,13 @@ class MethodSection:
 
 
 def describe_method(
-    name: str, cal: Calibrator | None, data: Predictions, before: Scored, n_replicates: int, seed: int
+    name: str, cal: Calibrator | None, data: Predictions, before: Scored, how: Inference
 ) -> MethodSection:
-    """Everything the report shows of one method (None: uncalibrated); differences to ``before`` from so many resamples."""
+    """Everything the report shows of one method (None: uncalibrated), with differences to ``before``."""
     after = apply_calibrator(cal, data)
-    samples = Samples.from_predictions(after)
-    scored, evaluation = samples.scored, infer(samples, METRICS_SHOWN, seed=seed)
+    whole = Samples.from_predictions(after)
+    samples = whole.with_design(how.design)
+    scored, evaluation = samples.scored, infer(samples, METRICS_SHOWN, tolerance=how.tolerance, seed=how.seed)
     bins = fine_bins(scored)
     risk = risk_coverage_from_scored(scored)
     fields: dict[str, Any] = {
@@ -81,7 +93,8 @@ def describe_method(
     }
     to_uncalibrated: dict[str, Difference] = {}
     if cal is not None:
-        to_uncalibrated = differences(scored, before, METRICS_SHOWN, n_replicates=n_replicates, seed=seed)
+        pair = how.design.apply_to_pair(whole.scored, before)
+        to_uncalibrated = differences(*pair, METRICS_SHOWN, n_replicates=how.n_replicates, seed=how.seed)
         pairs = confidence_map_from_logits(data.logits, after.logits)
         points = {"raw": for_plot(pairs.raw), "calibrated": for_plot(pairs.calibrated)}
         fields["map"] = points | {"share_kept": pairs.share_kept}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
+    from rhocal.reporting.sections.methods import Inference
 
 MAX_CLASSES = 12
 MAX_SLICES = 40
@@ -40,7 +41,7 @@ def worst_classes(views: Mapping[str, Predictions]) -> dict[str, Any]:
     return {"n_classes": last.n_classes, "rows": rows}
 
 
-def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[str, Any]:
+def slices(views: Mapping[str, Predictions], groups: Any, how: Inference) -> dict[str, Any]:
     """Every slice before and after; the p-values are corrected for the number of slices (Holm)."""
     before = next(iter(views.values()))
     kind = "predicted class" if groups is None else "group"
@@ -48,7 +49,8 @@ def slices(views: Mapping[str, Predictions], groups: Any, *, seed: int) -> dict[
     codes, n_different = _largest(names.astype(str))
     lines: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
-        for group in by_group(Scored.from_predictions(data), codes, N_REPLICATES, seed):
+        scored = how.design.apply(Scored.from_predictions(data))
+        for group in by_group(scored, codes, N_REPLICATES, how.seed, how.tolerance):
             line = lines.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "methods": {}})
             line["methods"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),
