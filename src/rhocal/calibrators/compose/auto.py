@@ -12,6 +12,7 @@ from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
 from rhocal.calibrators.cascade.fitting import in_data_order
 from rhocal.calibrators.cascade.kept import KeptCascade
 from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.compose.exchangeability import look_exchangeable
 from rhocal.calibrators.compose.race import KnownOutputs, Race
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
@@ -20,7 +21,7 @@ from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale_search import is_errorless
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
@@ -68,6 +69,7 @@ class AutoCalibrator(Calibrator):
         Of the cross-validation.
     exchangeable
         Whether columns are options without a meaning of their own, as in multiple choice: no map of a single class is tried.
+        None: found by a test (``exchangeability.py``), from 1,000 samples on and with 3 to 10 columns.
     keep_decision
         Try only methods that never change the predicted class.
     time_budget
@@ -85,7 +87,7 @@ class AutoCalibrator(Calibrator):
     methods: Sequence[str] | None = None
     _: KW_ONLY
     n_folds: int = option(N_FOLDS, minimum=2)
-    exchangeable: bool = False
+    exchangeable: bool | None = None
     keep_decision: bool = False
     time_budget: float = option(60.0, above=0)
 
@@ -93,7 +95,11 @@ class AutoCalibrator(Calibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         deadline = time.monotonic() + self.time_budget
-        methods = {name: self._candidate(name) for name in self.methods or self._candidates(data.n_classes)}
+        exchangeable = self._are_exchangeable(data)
+        methods = {
+            name: self._candidate(name, exchangeable=exchangeable)
+            for name in self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
+        }
         skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
         tried = {name: cal for name, cal in methods.items() if not skipped[name]}
         if self.keep_decision and not tried:
@@ -145,15 +151,28 @@ class AutoCalibrator(Calibrator):
         """Whether the predicted class can never change: asked for, or so with the method that was chosen."""
         return self.keep_decision or ("map_" in vars(self) and self.map_.keeps_decision)
 
-    def _candidates(self, n_classes: int) -> Sequence[str]:
-        methods = EXCHANGEABLE if self.exchangeable else BINARY if n_classes == 2 else MULTICLASS
+    def _are_exchangeable(self, data: Predictions) -> bool:
+        """Whether columns are options, as stated or by the test; what the test found is a warning."""
+        if self.exchangeable is not None or self.methods is not None:
+            return bool(self.exchangeable)
+        found = look_exchangeable(data)
+        if found:
+            warn(
+                f"the {data.n_classes} columns look like options without a meaning of their own: no difference between them is "
+                f"detected in {data.total_weight:,.0f} samples. No map of a single column is tried (exchangeable)",
+                SuspiciousInputWarning,
+                argument="exchangeable=False",
+                remedy="try them",
+            )
+        return found
+
+    def _candidates(self, n_classes: int, *, exchangeable: bool = False) -> Sequence[str]:
+        methods = EXCHANGEABLE if exchangeable else BINARY if n_classes == 2 else MULTICLASS
         return (*methods, KEPT) if self.keep_decision else methods
 
-    def _candidate(self, name: str) -> Calibrator:
+    def _candidate(self, name: str, *, exchangeable: bool) -> Calibrator:
         cal = unfitted(name)
-        return (
-            cal.set_params(exchangeable=True) if self.exchangeable and isinstance(cal, Cascade | KeptCascade) else cal
-        )
+        return cal.set_params(exchangeable=True) if exchangeable and isinstance(cal, Cascade | KeptCascade) else cal
 
     def _unfit(self, cal: Calibrator, data: Predictions) -> str:
         """Why a method is not tried; empty if it is."""
