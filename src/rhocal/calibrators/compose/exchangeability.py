@@ -2,7 +2,7 @@
 
 If columns are exchangeable, a sample is as likely as the same sample with its columns, and its label with them, in any other
 order. Of a number for every column, such as its probability or whether it is the label, the sum over samples then has a known
-mean and covariance: those of a random order in every row. Columns of classes (cat, dog) fail, since classes differ in frequency,
+mean and covariance: those of a random order in every row. Columns of classes (cat, dog) fail: classes differ in frequency,
 in their scores or in how right the scores are.
 """
 
