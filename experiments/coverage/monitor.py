@@ -89,15 +89,17 @@ def false_alarms(trials: int) -> list[dict[str, Any]]:
 def delays(trials: int) -> list[dict[str, Any]]:
     rows = []
     for name, beta in (("accuracy .78", MIDDLE), ("accuracy .93", SURE)):
-        rng, clean = np.random.default_rng(0), Monitor()
-        for _ in range(10):
-            c = confidences(rng, N_CLEAN // 10, beta)
-            clean.add(c, correct(rng, c))
-        for what, before in (
-            (f"a drift of .05 after {N_CLEAN:,}", clean),
-            ("a drift of .05 from the first", Monitor()),
-        ):
-            rows.append(_delay(what, name, before, beta, trials, lambda c: c - 0.05))
+        for options, tolerance in (("", 0.0), ("tolerance .02", 0.02)):
+            rng, clean = np.random.default_rng(0), Monitor(tolerance=tolerance)
+            for _ in range(10):
+                c = confidences(rng, N_CLEAN // 10, beta)
+                clean.add(c, correct(rng, c))
+            for what, before in (
+                (f"a drift of .05 after {N_CLEAN:,}", clean),
+                ("a drift of .05 from the first", Monitor(tolerance=tolerance)),
+            ):
+                row = _delay(what, name, before, beta, trials, lambda c: c - 0.05)
+                rows.append(row | {"options": options})
     rows.append(
         _delay("a tilt of ECE .05 from the first", "accuracy .78", Monitor(), MIDDLE, trials,
                lambda c: c - 0.05 * np.sign(c - 0.83))

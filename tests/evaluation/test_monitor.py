@@ -18,10 +18,14 @@ from helpers import run, synthetic
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.bets import (
     DIRECTION_SHARES,
+    GAPS,
+    MIN_ERROR,
+    N_BETS,
     STAKES,
     Margin,
     advance,
     directions,
+    gap_gains,
     log_factors,
     unit_gains,
     waiting,
@@ -50,20 +54,39 @@ def test_false_alarms_are_rare_over_the_whole_stream():
 def test_the_wealth_of_a_fair_game_has_mean_one():
     """Of every bet, and of all together; with a margin it is below 1."""
     confidence, correct = (part.ravel() for part in streams(40_000, 1, seed=1))
-    gains = unit_gains(confidence, correct, np.zeros(len(confidence)), 0.7, np.arange(len(confidence)))
-    np.testing.assert_allclose(np.exp(log_factors(*gains)).mean(axis=1), 1, atol=0.02)
-    with_margin = unit_gains(confidence, correct, np.full(len(confidence), 0.05), 0.7, np.arange(len(confidence)))
-    assert (np.exp(log_factors(*with_margin)).mean(axis=1) < 1).all()
+    each = np.arange(len(confidence))
+
+    def factors(margin):
+        price = np.full(len(confidence), margin)
+        gains = unit_gains(confidence, correct, price, 0.7, each)
+        return np.exp(log_factors(*gains, gap_gains(confidence, correct, price, each)))
+
+    fair = factors(0.0)
+    assert fair.shape == (N_BETS, len(confidence))
+    assert (np.abs(fair.mean(axis=1) - 1) < 4.5 * fair.std(axis=1) / np.sqrt(len(confidence))).all()
+    assert (factors(0.05).mean(axis=1) < 1).all()
+    assert fair.min() >= 0.1 - 1e-12  # no sample ruins a bet
+
+
+def test_the_bet_on_a_gap_is_a_ratio_of_likelihoods():
+    """An accuracy of .9 − .02 − .08 against .9 − .02, and an error or none."""
+    for correct, ratio in ((0.0, (0.12 + 0.08) / 0.12), (1.0, 0.80 / 0.88)):
+        gains = gap_gains(np.array([0.9]), np.array([correct]), np.array([0.02]), np.array([0]))
+        assert 1 + gains[1, GAPS.index(0.08), 0] == pytest.approx(ratio)
+    sure = gap_gains(np.array([1.0]), np.array([0.0]), np.array([0.0]), np.array([0]))
+    assert 1 + sure[1, GAPS.index(0.08), 0] == pytest.approx(1 + 0.08 / MIN_ERROR)  # no more than of an error in 1,000
 
 
 def test_by_hand():
     """Two wrong samples at .8, by the recursion of the docstring, one sample after the other."""
     monitor = Monitor()
-    wealth, shares = np.zeros(len(DIRECTION_SHARES) * 2 * len(STAKES)), np.repeat(DIRECTION_SHARES, 2 * len(STAKES))
+    wealth, shares = np.zeros(N_BETS), np.repeat(DIRECTION_SHARES, 2 * len(STAKES))
     f = directions(np.array([0.8]), 0.75)[:, 0]
     assert f[:2] == pytest.approx([1, 0.5])
-    signs = np.tile(np.repeat([1, -1], len(STAKES)), len(DIRECTION_SHARES))
-    factors = 1 + np.tile(STAKES, 2 * len(DIRECTION_SHARES)) * signs * np.repeat(f, 2 * len(STAKES)) * -0.8
+    signs = np.tile(np.repeat([1, -1], len(STAKES)), len(f))
+    factors = 1 + np.tile(STAKES, 2 * len(f)) * signs * np.repeat(f, 2 * len(STAKES)) * -0.8
+    up, down = [1 - min(gap / 0.2, 0.9) for gap in GAPS], [1 + gap / 0.2 for gap in GAPS]
+    factors = np.concatenate([factors, up, down])
     highest = 1.0
     for n in (1, 2):
         entering = float(waiting(np.array([n - 1]))[0] - waiting(np.array([n]))[0])
@@ -76,8 +99,8 @@ def test_by_hand():
 
 def test_losing_streaks_stay_finite():
     """The largest stake loses 256 times in a row, and again."""
-    factors = np.full((96, 256), np.log(0.1))
-    wealth = np.full(96, -np.inf)
+    factors = np.full((N_BETS, 256), np.log(0.1))
+    wealth = np.full(N_BETS, -np.inf)
     for k in range(20):
         wealth, total = advance(wealth, factors, 256 * k)
         assert np.isfinite(wealth).all()
@@ -169,6 +192,27 @@ def test_states_of_the_first_schema_are_read(tmp_path):
     found = Monitor.load(tmp_path / "s.json")
     assert (found.n, found.p_value) == (500, 1.0)
     assert found.values()["all"] == monitor.values()["all"]
+
+
+def test_states_without_bets_on_gaps_go_on(tmp_path):
+    monitor = Monitor()
+    monitor.add(*(part[0] for part in streams(1, 500, seed=4)))
+    monitor.save(tmp_path / "s.json")
+    state = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    (tmp_path / "s.json").write_text(json.dumps(state | {"log_wealth": state["log_wealth"][:96]}), encoding="utf-8")
+    found = Monitor.load(tmp_path / "s.json")
+    assert found.log_wealth == [*monitor.log_wealth[:96], *[-np.inf] * (N_BETS - 96)]
+    assert (found.n_units, found.p_value) == (500, monitor.p_value)
+
+
+def test_a_small_drift_is_seen_soon():
+    """Five points at every confidence, after 100,000 clean samples: half of what constant stakes take (1,300 here)."""
+    rng = np.random.default_rng(0)
+    confidence = np.minimum(0.1 + 0.9 * rng.beta(2.2, 0.7, 104_000), 1 - 1e-6)
+    right = confidence - 0.05 * (np.arange(104_000) >= 100_000)
+    monitor = Monitor()
+    monitor.add(confidence, (rng.random(104_000) < right).astype(float))
+    assert 100_000 < monitor.alarm_at < 101_000
 
 
 def test_drift_is_seen_even_if_it_comes_late():

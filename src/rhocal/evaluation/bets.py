@@ -4,6 +4,10 @@ A bet is a direction f(confidence) between −1 and 1, a sign and a stake λ: it
 1 + λ·(±f·(correct − confidence) − |f|·margin). If no gap exceeds the margin, the expected factor is at most 1. Directions are
 all samples, every bin of confidence, and the tilt (opposite signs below and above the mean confidence).
 
+Other bets are on a gap of a size that is the same at every confidence. Their factor is a ratio of likelihoods: of an accuracy
+that is so much lower (or higher) than the margin allows, and of the one that it just allows. It learns most where
+confidence is high, where errors are hardly expected; a constant stake learns most where gaps are in proportion to variance.
+
 A drift may begin at any sample. So wealth is also shared out over starts: a share w_j enters every bet at sample j, and wealth
 follows W_j = (W_{j−1} + w_j)·factor, the recursion of Shiryaev and Roberts with a sum of shares of 1 (Shin, Ramdas &
 Rinaldo 2024: e-detectors). All wealth together, with the shares that wait, has mean at most 1, and by Ville's inequality it
@@ -29,10 +33,17 @@ if TYPE_CHECKING:
 
 STAKES = (0.06, 0.2, 0.5, 0.9)
 """All smaller than 1: no single sample can ruin a bet."""
-DIRECTION_SHARES = (0.5, 0.2, *(0.3 / N_BINS,) * N_BINS)
-"""Shares of wealth: all samples, the tilt, each bin."""
-N_DIRECTIONS = len(DIRECTION_SHARES)
-N_BETS = N_DIRECTIONS * 2 * len(STAKES)
+GAPS = (0.01, 0.03, 0.08, 0.2)
+"""Sizes of gaps that are bet on."""
+DIRECTION_SHARES = (0.25, 0.15, *(0.3 / N_BINS,) * N_BINS, 0.3)
+"""Shares of wealth: all samples, the tilt, each bin, gaps of a size."""
+N_DIRECTIONS = len(DIRECTION_SHARES) - 1
+"""Directions with constant stakes."""
+N_BETS = (N_DIRECTIONS + 1) * 2 * len(STAKES)
+MAX_LOSS = 0.9
+"""Of a bet on a gap, at one sample."""
+MIN_ERROR = 1e-3
+"""The least error rate that bets on gaps take for expected: one error at a confidence of 1 is no proof."""
 TILT_WIDTH = 0.1
 """Distance of the confidence from its mean at which the tilt counts fully."""
 FIRST_CENTER = 0.75
@@ -85,11 +96,28 @@ def unit_gains(
     return np.add.reduceat(gain, starts, axis=1) / sizes, np.add.reduceat(price, starts, axis=1) / sizes
 
 
-def log_factors(gain: Vector, price: Vector) -> Vector:
+def gap_gains(confidence: Vector, correct: Vector, margin: Vector, starts: NDArray[np.intp]) -> Vector:
+    """Stake times gain of the bets on gaps, as means over units: shape (signs, sizes, units)."""
+    gains = np.empty((2, len(GAPS), len(confidence)))
+    sizes = np.array(GAPS)[:, None]
+    for k, (sign, right) in enumerate(((1.0, correct), (-1.0, 1 - correct))):
+        # The chance of what the bet is on, at most: a right decision for the first sign, an error for the second.
+        chance = confidence if sign > 0 else 1 - confidence
+        chance = np.minimum(chance + margin, 1.0)
+        stake = np.minimum(sizes / np.maximum(1 - chance, MIN_ERROR), MAX_LOSS) / np.maximum(chance, MIN_ERROR)
+        gains[k] = stake * (right - chance)
+    if len(starts) == len(confidence):
+        return gains
+    return np.add.reduceat(gains, starts, axis=2) / np.diff(np.append(starts, len(confidence)))
+
+
+def log_factors(gain: Vector, price: Vector, gaps: Vector) -> Vector:
     """Log of the factor of every bet at every unit, shape (n_bets, n_units)."""
+    n_units = gain.shape[1]
     signed = np.stack([gain - price, -gain - price], axis=1)  # (directions, signs, units)
-    factors = 1 + np.array(STAKES)[:, None] * signed[:, :, None]
-    return np.log(np.maximum(factors, 1e-12)).reshape(N_BETS, -1)
+    staked = np.array(STAKES)[:, None] * signed[:, :, None]
+    factors = 1 + np.concatenate([staked.reshape(-1, n_units), gaps.reshape(-1, n_units)])
+    return np.log(np.maximum(factors, 1e-12))
 
 
 def waiting(n: NDArray[np.int64]) -> Vector:

@@ -19,7 +19,16 @@ import numpy as np
 
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError, one_line
-from rhocal.evaluation.bets import FIRST_CENTER, N_BETS, UNITS_AT_ONCE, Margin, advance, log_factors, unit_gains
+from rhocal.evaluation.bets import (
+    FIRST_CENTER,
+    N_BETS,
+    UNITS_AT_ONCE,
+    Margin,
+    advance,
+    gap_gains,
+    log_factors,
+    unit_gains,
+)
 from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 SCHEMA = 2
 RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
 """Fields of states that earlier versions wrote."""
+N_BETS_WITHOUT_GAPS = 96
+"""Bets of states that earlier versions wrote."""
 N_WINDOW_PARTS = 10
 """A rolling window is forgotten in so many steps."""
 
@@ -141,7 +152,10 @@ class Monitor:
 
     def _bet(self, confidence: Vector, correct: Vector, starts: NDArray[np.intp], first: int) -> None:
         margin = Margin(self.tolerance, self.n_calibration)(confidence)
-        factors = log_factors(*unit_gains(confidence, correct, margin, self.center, starts))
+        factors = log_factors(
+            *unit_gains(confidence, correct, margin, self.center, starts),
+            gap_gains(confidence, correct, margin, starts),
+        )
         wealth, total = advance(np.array(self.log_wealth), factors, self.n_units)
         self.max_log_wealth = max(self.max_log_wealth, float(total.max()))
         over = np.flatnonzero(total >= -math.log(self.alpha))
@@ -214,6 +228,10 @@ class Monitor:
                 state = {name: value for name, value in state.items() if name not in {"log_wealth", "max_log_wealth"}}
             else:
                 state["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in state["log_wealth"]]
+                if (
+                    len(state["log_wealth"]) == N_BETS_WITHOUT_GAPS
+                ):  # the bets on gaps begin now, with the shares that wait
+                    state["log_wealth"] += [-math.inf] * (N_BETS - N_BETS_WITHOUT_GAPS)
             monitor = cls(**state)
             _check_state(monitor)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
