@@ -13,7 +13,7 @@ DATA ?= ../shared/data
 TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage comparison paper chains cascade
+.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage decide comparison paper chains cascade
 .PHONY: quality keep tabular bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
@@ -30,6 +30,7 @@ help:
 	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for calibration sets of 100 to 10,000 samples"
 	@echo "make coverage  how often intervals contain the true value, and whether p-values are uniform"
+	@echo "make decide    how often a certified risk is exceeded, and thresholds beside MAPIE's"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (resumes after an interruption)"
 	@echo "make paper     every table and figure of the paper, the published numbers beside ours (resumes after an interruption)"
 	@echo "make cascade   what each part of a cascade contributes"
@@ -119,6 +120,10 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/intervals.py
 	$(BIN)/python experiments/coverage/joint.py
 	$(BIN)/python experiments/coverage/monitor.py
+
+decide: $(VENV)/.installed-dev
+	$(BIN)/python experiments/decide/simulate.py
+	$(BIN)/python experiments/decide/mapie_table.py
 
 comparison: $(VENV)/.installed-dev
 	$(BIN)/rhocal compare $(LOGITS)/*.npz --methods all --seeds 5 --resume --jobs 2 -o experiments/comparison/rows.csv

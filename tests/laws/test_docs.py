@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from helpers import ROOT
 from rhocal.calibrators import CALIBRATORS
+from rhocal.cli import app
 from rhocal.objectives import OBJECTIVES
 
 DOCS = ROOT / "docs"
@@ -43,3 +45,28 @@ def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / Path(target)).exists(), f"{path.name} links to {target}"
+
+
+NUMBER = r"\d[\d,]*\.?\d*"
+
+
+def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    """Snippets of docs/decisions.md in order: Python as it stands, commands, and the text that a snippet prints."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "decisions.md").read_text(encoding="utf-8")
+    names, n_texts = {}, 0
+    for language, code in re.findall(r"^```(python|console|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(compile(code, "decisions.md", "exec"), names)  # noqa: S102 - our own page
+            printed = capsys.readouterr().out
+        elif language == "console":
+            for line in code.splitlines():
+                done = CliRunner().invoke(app, line.split()[1:])
+                assert done.exit_code == 0, f"{line}: {done.output} {done.exception}"
+        else:
+            assert re.sub(NUMBER, "#", printed) == re.sub(NUMBER, "#", code)
+            shown, found = ([float(n.replace(",", "")) for n in re.findall(NUMBER, part)] for part in (code, printed))
+            assert found == pytest.approx(shown, rel=0.02)
+            n_texts += 1
+    assert n_texts == 3
+    assert (tmp_path / "decided.npz").is_file()

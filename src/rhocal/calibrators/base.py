@@ -182,14 +182,18 @@ class Calibrator(ABC):
 
         Of scores with more than two axes the samples are in order of the others.
         """
+        policy = self._policy()
+        probs = self.map_.probs(self._border(logits, kind, class_axis, groups))
+        return policy.decide(probs, self.classes_)
+
+    def _policy(self) -> Policy:
         policy = self._fitted().policy_
         if policy is None:
             raise InputError(
                 f"this {type(self).__name__} has no policy; set policy_ to that of rhocal.decide(calibrator, logits, labels)"
             )
         policy.check(len(self.classes_))
-        probs = self.map_.probs(self._border(logits, kind, class_axis, groups))
-        return policy.decide(probs, self.classes_)
+        return policy
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
@@ -230,14 +234,22 @@ class Calibrator(ABC):
 
         return apply, map_.arrays
 
-    def to_torch(self, *, output: Output = "logits", class_axis: int = -1) -> Any:
-        """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out."""
-        from rhocal.torch import CalibratorModule  # noqa: PLC0415 - torch is there when it is asked for
+    def to_torch(self, *, output: Output = "logits", class_axis: int = -1, decide: bool = False) -> Any:
+        """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out.
 
+        With ``decide`` the module gives three tensors: these, the column that the policy decides, and whether it is automated.
+        """
+        from rhocal.torch import CalibratorModule, DecisionModule  # noqa: PLC0415 - torch is there when it is asked for
+
+        if decide:
+            return DecisionModule(exported_map(self), self._policy(), output=output, class_axis=class_axis)
         return CalibratorModule(exported_map(self), output=output, class_axis=class_axis)
 
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
-        """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out."""
+        """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out.
+
+        With a policy it also gives ``decided``, the class that is decided, and ``action``: 1 to automate, 0 otherwise.
+        """
         from rhocal.onnx import save_model  # noqa: PLC0415 - onnx is there when it is asked for
 
         save_model(self, path, output=output, opset=opset)

@@ -110,6 +110,18 @@ class Policy:
             numbers["review"] = self.costs[:, n_classes:]
         return numbers
 
+    def margin(self, probs: Floats) -> Vector:
+        """How far, at least, a probability must change (of costs: in units of their range) before a decision does."""
+        p = np.asarray(probs, np.float64)
+        if self.costs is not None:
+            expected = np.sort(p @ self.costs, axis=1)
+            return np.asarray(expected[:, 1] - expected[:, 0]) / float(np.ptp(self.costs))
+        if self.positive is not None:
+            return np.abs(p[:, self.positive] - self.thresholds[0])
+        top = np.sort(p, axis=1)
+        reach = np.abs(p - self.thresholds)[np.arange(len(p)), p.argmax(axis=1)]
+        return np.minimum(reach, top[:, -1] - top[:, -2])
+
     def decide(self, probs: Floats, classes: NDArray[Any]) -> Decisions:
         """The decisions for probabilities (n_samples × n_classes)."""
         p = np.asarray(probs, np.float64)

@@ -54,6 +54,8 @@ def export(
     typer.echo(
         f"saved {output}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
     )
+    if done.has_decisions:
+        typer.echo("outputs decided and action hold the decisions of the policy (1: automate)")
     if done.label:
         typer.echo(f"output {done.label} is decided from the calibrated {done.output}")
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"

@@ -21,10 +21,12 @@ from rhocal.onnx.classifiers import (
     upgraded,
     without_zip_maps,
 )
-from rhocal.onnx.graph import PREFIX, GraphSpec, emit
+from rhocal.onnx.graph import PREFIX, DecisionOutputs, GraphSpec, emit
 from rhocal.onnx.ops import ELEMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rhocal.calibrators import Calibrator
 
 OLDEST_OPSET = 13
@@ -87,7 +89,10 @@ def attach(
     new.CopyFrom(model)
     graph = new.graph
     rename(graph, place.name, before)
-    builder = emit(map_, place.source, place.name, place.spec, prefix)
+    decisions = decision_outputs(cal, {value.name for value in graph.output})
+    builder = emit(map_, place.source, place.name, place.spec, prefix, decisions)
+    if decisions is not None:
+        graph.output.extend(decisions.values([None] * max(len(shape_of(value) or (0, 0)) - (not place.spec.flat), 0)))
     if place.label is not None:
         label = next(value for value in graph.output if value.name == place.label.value.name)
         rename(graph, label.name, f"{prefix}{label.name}_before")
@@ -99,6 +104,14 @@ def attach(
     props = {prop.key: prop.value for prop in new.metadata_props}
     helper.set_model_props(new, {**props, **about(cal)})
     return new, place
+
+
+def decision_outputs(cal: Calibrator, taken: Collection[str] = ()) -> DecisionOutputs | None:
+    """The outputs of a calibrator's policy, if it has one, under names that are free."""
+    if cal.policy_ is None:
+        return None
+    names = [name if name not in taken else f"{PREFIX}{name}" for name in ("decided", "action")]
+    return DecisionOutputs(cal.policy_, cal.classes_, *names)
 
 
 def check_model(model: Any, *, full_check: bool = False) -> None:

@@ -115,13 +115,13 @@ def emit_label(builder: Builder, label: Label, scores: str, spec: GraphSpec, sco
         index = builder.node("ArgMax", decided, kind="i", axis=axis, keepdims=int(rank == score_rank))
     if spec.one_score and not spec.flat and rank == 1:
         index = builder.node("Squeeze", index, builder.number([-1], "i"), kind="i")
-    _name_classes(builder, index, label)
+    name_classes(builder, index, label)
 
 
-def _name_classes(builder: Builder, index: Node, label: Label) -> None:
+def name_classes(builder: Builder, index: Node, label: Label) -> None:
     """Write the class of each column number."""
     target, element = label.value.name, label.value.type.tensor_type.elem_type
-    names = f"{builder.prefix}label_classes"
+    names = f"{builder.prefix}{target}_classes"
     values = label.classes.astype(object if element == TensorProto.STRING else np.int64)
     if element == TensorProto.STRING:
         names_of_classes: Any = [str(one).encode() for one in values]  # the stubs of ONNX know numbers only
@@ -131,11 +131,13 @@ def _name_classes(builder: Builder, index: Node, label: Label) -> None:
     builder.initializers.append(tensor)
     label_values = target if element != TensorProto.INT32 else f"{target}_wide"
     builder.nodes.append(
-        helper.make_node("Gather", [names, index.name], [label_values], name=f"{builder.prefix}label_node")
+        helper.make_node("Gather", [names, index.name], [label_values], name=f"{builder.prefix}{target}_node")
     )
     if label_values != target:
         builder.nodes.append(
-            helper.make_node("Cast", [label_values], [target], name=f"{builder.prefix}label_cast", to=TensorProto.INT32)
+            helper.make_node(
+                "Cast", [label_values], [target], name=f"{builder.prefix}{target}_cast", to=TensorProto.INT32
+            )
         )
     # Converters write lengths that are not true ([1] for a batch): only the number of axes is kept.
     for dim in label.value.type.tensor_type.shape.dim:

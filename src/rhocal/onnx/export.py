@@ -16,7 +16,7 @@ from rhocal.calibrators.base import exported_map, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
-from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model
+from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model, decision_outputs
 from rhocal.onnx.graph import OPSET, GraphSpec, standalone
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Exported:
     """Largest difference in probability between the calibrator's graph in onnxruntime and the calibrator."""
     whole_model: float | None
     """The same for the whole model on random inputs; None if inputs could not be generated."""
+    has_decisions: bool = False
+    """Whether outputs ``decided`` and ``action`` hold the decisions of the policy."""
     label: str = ""
     """The output that holds the predicted class, which is decided from calibrated scores now, or nothing."""
 
@@ -56,11 +58,11 @@ def save_model(
         raise InputError(f"opset must be {OLDEST_OPSET} or newer; got {opset}")
     spec = GraphSpec(output, opset=opset or OPSET)
     names = cal.kind_, "calibrated_probs" if gives_probs else "calibrated_logits"
-    model = standalone(exported_map(cal), spec, names=names, about=about(cal))
+    model = standalone(exported_map(cal), spec, names=names, about=about(cal), decisions=decision_outputs(cal))
     check_model(model, full_check=True)
     worst = proof.prove(cal, model, spec)
     _write(model, path)
-    return Exported(names[1], output, "", spec.opset, worst, None)
+    return Exported(names[1], output, "", spec.opset, worst, None, cal.policy_ is not None)
 
 
 def export(
@@ -81,12 +83,14 @@ def export(
     original = read_model(model)
     new, place = attach(original, cal, scores, write=write, class_axis=class_axis)
     check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
-    alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={})
+    decisions = decision_outputs(cal)
+    alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={}, decisions=decisions)
     worst = proof.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
     _write(new, path)
     label = "" if place.label is None else place.label.value.name
-    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, label)
+    decides = cal.policy_ is not None
+    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, decides, label)
 
 
 def read_model(path: str | PathLike[str]) -> Any:

@@ -10,10 +10,15 @@ from onnx import TensorProto, helper
 
 from rhocal._version import __version__
 from rhocal.calibrators.map import calibrate, two_columns
+from rhocal.calibrators.policy import decide_rows
+from rhocal.onnx.classifiers import Label, name_classes
 from rhocal.onnx.ops import Builder, Node, OnnxOps
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rhocal.calibrators.map import Map
+    from rhocal.calibrators.policy import Policy
 
 OPSET = 17
 """Of models of our own: old enough for every runtime in use."""
@@ -40,8 +45,49 @@ class GraphSpec:
     flat: bool = False
 
 
-def emit(map_: Map, source: str, target: str, spec: GraphSpec, prefix: str = PREFIX) -> Builder:
-    """Nodes from the tensor ``source`` (scores) to the tensor ``target``."""
+@dataclass(frozen=True, eq=False)
+class DecisionOutputs:
+    """The policy of a graph, and the names of its outputs."""
+
+    policy: Policy
+    classes: NDArray[Any]
+    decided: str = "decided"
+    action: str = "action"
+
+    def values(self, shape: list[Any]) -> list[Any]:
+        """Descriptions of the outputs; ``shape`` is without the axis of the classes."""
+        element = TensorProto.STRING if self.classes.dtype.kind not in "iub" else TensorProto.INT64
+        return [
+            helper.make_tensor_value_info(self.decided, element, shape),
+            helper.make_tensor_value_info(self.action, TensorProto.INT64, shape),
+        ]
+
+
+def emit_decisions(builder: Builder, ops: OnnxOps, probs: Node, outputs: DecisionOutputs) -> None:
+    """Nodes that decide from probabilities with the classes on the last axis."""
+    numbers = {**outputs.policy.arrays, "order": np.arange(len(outputs.classes), dtype=np.float64)}
+    held = {name: builder.constant(f"policy_{name}", value) for name, value in numbers.items()}
+    numbers_out = decide_rows(ops, outputs.policy, held, probs)
+    column, automated = (
+        builder.node("Cast", builder.node("Squeeze", one, builder.number([-1], "i")), kind="i", to=TensorProto.INT64)
+        for one in numbers_out
+    )
+    decided = outputs.values([])[0]
+    name_classes(builder, column, Label(decided, outputs.classes))
+    builder.nodes.append(
+        helper.make_node("Identity", [automated.name], [outputs.action], name=f"{builder.prefix}action_node")
+    )
+
+
+def emit(
+    map_: Map,
+    source: str,
+    target: str,
+    spec: GraphSpec,
+    prefix: str = PREFIX,
+    decisions: DecisionOutputs | None = None,
+) -> Builder:
+    """Nodes from the tensor ``source`` (scores) to the tensor ``target``, and to decisions if there is a policy."""
     double = map_.is_wide or spec.element == TensorProto.DOUBLE
     builder = Builder(prefix, spec.opset, np.float64 if double else np.float32)
     ops = OnnxOps(builder, map_.n_classes)
@@ -55,6 +101,8 @@ def emit(map_: Map, source: str, target: str, spec: GraphSpec, prefix: str = PRE
         x = two_columns(ops, map_.kind, x)
     held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
     out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs")
+    if decisions is not None:
+        emit_decisions(builder, ops, out if spec.output == "probs" else ops.softmax(out), decisions)
     if spec.output == "log_probs":
         out = ops.log_softmax(out)
     if spec.one_score:
@@ -70,15 +118,25 @@ def emit(map_: Map, source: str, target: str, spec: GraphSpec, prefix: str = PRE
     return builder
 
 
-def standalone(map_: Map, spec: GraphSpec, *, names: tuple[str, str], about: dict[str, str]) -> Any:
-    """A model that is nothing but the calibrator."""
-    builder = emit(map_, names[0], names[1], spec)
+def standalone(
+    map_: Map,
+    spec: GraphSpec,
+    *,
+    names: tuple[str, str],
+    about: dict[str, str],
+    decisions: DecisionOutputs | None = None,
+) -> Any:
+    """A model that is nothing but the calibrator, and its policy if it has one."""
+    builder = emit(map_, names[0], names[1], spec, decisions=decisions)
     width = 1 if spec.one_score else map_.n_classes
     shape: list[Any] = ["n_samples"] if spec.flat else ["n_samples", width]
     if spec.perm:
         shape = [f"axis_{k}" for k in range(len(spec.perm))]
         shape[spec.perm[-1]] = width
     values = [helper.make_tensor_value_info(name, spec.element, shape) for name in names]
+    if decisions is not None:
+        axis = len(shape) if spec.flat else (spec.perm[-1] if spec.perm else len(shape) - 1)
+        values += decisions.values([name for k, name in enumerate(shape) if k != axis])
     graph = helper.make_graph(builder.nodes, "calibrator", values[:1], values[1:], builder.initializers)
     model = helper.make_model(
         graph,

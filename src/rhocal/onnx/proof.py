@@ -78,11 +78,30 @@ def prove(cal: Calibrator, model: Any, spec: GraphSpec) -> float:
     elif spec.perm:
         inverse = np.argsort(spec.perm)
         fed = fed.reshape(len(fed), *[1] * (len(spec.perm) - 2), m).transpose(inverse)
-    got = session(model).run(None, {model.graph.input[0].name: fed})[0].astype(np.float64)
+    outputs = session(model).run(None, {model.graph.input[0].name: fed})
+    got = outputs[0].astype(np.float64)
+    if cal.policy_ is not None:
+        both = np.concatenate([1 - want, want], axis=1) if spec.one_score else want
+        check_decisions(cal, both, spec, *outputs[1:])
     if spec.perm:
         got = got.transpose(spec.perm)
     got = as_probs(got.reshape(want.shape), spec)
     return checked(got, want, spec, "random and extreme scores")
+
+
+def check_decisions(
+    cal: Calibrator, probs: NDArray[Any], spec: GraphSpec, decided: NDArray[Any], action: NDArray[Any]
+) -> None:
+    """Raise an error if a decision that rounding cannot change differs from that of the calibrator."""
+    assert cal.policy_ is not None
+    want = cal.policy_.decide(probs, cal.classes_)
+    clear = cal.policy_.margin(probs) > TOLERANCE[spec.element]
+    same = (decided.reshape(-1) == want.label) & (action.reshape(-1) == want.automated)
+    if not same[clear].all():
+        raise ParityError(
+            f"nothing was written: {int((~same[clear]).sum())} decisions of the exported graph differ from those of the "
+            "calibrator; please report this with the calibrator"
+        )
 
 
 def as_probs(out: NDArray[np.float64], spec: GraphSpec) -> NDArray[np.float64]:

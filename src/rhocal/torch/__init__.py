@@ -10,6 +10,7 @@ except ImportError as error:
     raise MissingExtraError("torch", "torch", "rhocal.torch") from error
 
 from rhocal.torch.collect import Calibrated, calibrate, collect
+from rhocal.torch.decisions import DecisionModule
 from rhocal.torch.losses import CalibrationLoss
 from rhocal.torch.module import CalibratorModule
 
@@ -17,6 +18,7 @@ __all__ = [
     "Calibrated",
     "CalibrationLoss",
     "CalibratorModule",
+    "DecisionModule",
     "calibrate",
     "collect",
 ]

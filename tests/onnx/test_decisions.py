@@ -1,0 +1,94 @@
+"""A policy in torch and ONNX: the decisions of the calibrator, as extra outputs."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.policy import NEVER, Policy
+from rhocal.onnx import export, save_model
+
+Z, Y = synthetic(400, 3, dtype=np.float32)
+NAMES = np.array(["a", "b", "c"])
+COSTS = np.array([[0, 1, 4, 0.5], [2, 0, 1, 0.4], [4, 1, 0.0, 0.6]])
+POLICIES = {
+    "confidence": Policy("confidence", np.array([0.6])),
+    "per-class": Policy("per-class", np.array([0.5, 0.7, NEVER])),
+    "cost": Policy("cost", costs=COSTS),
+    "cost without review": Policy("cost", costs=COSTS[:, :3]),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+def session(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def clear(cal, logits):
+    """Samples whose decision does not depend on the last digits."""
+    return cal.policy_.margin(cal.predict_proba(logits)) > 1e-5
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("method", ["field", "isotonic"])
+def test_decisions_of_torch_and_onnx(name, method, tmp_path):
+    cal = rhocal.calibrator(method).fit(Z, NAMES[Y], classes=NAMES)
+    cal.policy_ = POLICIES[name]
+    want, sure = cal.decide(Z), clear(cal, Z)
+    assert sure.mean() > 0.9
+    out, column, automated = cal.to_torch(output="probs", decide=True)(torch.from_numpy(Z))
+    np.testing.assert_allclose(out.numpy(), cal.predict_proba(Z), atol=1e-5)
+    assert (column.numpy() == want.column)[sure].all()
+    assert (automated.numpy() == want.automated)[sure].all()
+    done = save_model(cal, tmp_path / "cal.onnx", output="logits" if method == "field" else "probs")
+    assert done.has_decisions
+    decided, action = session(tmp_path / "cal.onnx").run(["decided", "action"], {"logits": Z})
+    assert (decided == want.label)[sure].all()
+    assert (action == want.automated)[sure].all()
+
+
+def test_modules_with_other_axes_programs_and_positive_classes(tmp_path):
+    cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
+    cal.policy_ = Policy("positive", np.array([0.3]), positive=0)
+    want = cal.decide(Z[:, :2])
+    module = cal.to_torch(decide=True, class_axis=1)
+    images = torch.from_numpy(Z[:, :2].reshape(4, 10, 10, 2).transpose(0, 3, 1, 2).copy())
+    _, column, automated = module(images)
+    assert column.shape == (4, 10, 10)
+    assert (column.numpy().reshape(-1) == want.column)[clear(cal, Z[:, :2])].all()
+    assert automated.all()
+    single = torch.from_numpy(Z[:, 1] - Z[:, 0])
+    assert (module(single)[1].numpy() == want.column)[clear(cal, Z[:, :2])].all()
+    tensor = torch.from_numpy(Z[:, :2])
+    program = torch.export.export(cal.to_torch(decide=True), (tensor,)).module()
+    assert torch.equal(program(tensor)[1], cal.to_torch(decide=True)(tensor)[1])
+    assert cal.to_torch(decide=True).double().state_dict()["policy_thresholds"].item() == 0.3
+    save_model(cal, tmp_path / "cal.onnx")
+    decided = session(tmp_path / "cal.onnx").run(["decided"], {"logits": Z[:, :2]})[0]
+    assert decided.dtype == np.int64
+    assert (decided == want.label)[clear(cal, Z[:, :2])].all()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_model_gets_the_outputs_of_the_policy(tmp_path, taken):
+    largest = helper.make_node("ReduceMax", ["x"], ["action"], axes=[-1])
+    nodes = [helper.make_node("Softmax", ["x"], ["probs"], axis=-1), largest]
+    outputs = [("probs", ["n", 3]), ("action", ["n", 1])][: 1 + taken]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    graph = helper.make_graph(nodes[: 1 + taken], "net", [x], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    cal = rhocal.TemperatureScaling().fit(Z, Y)
+    cal.policy_ = POLICIES["confidence"]
+    export(cal, tmp_path / "net.onnx", tmp_path / "out.onnx", scores="probs")
+    names = ["decided", "rhocal_action" if taken else "action"]
+    decided, action = session(tmp_path / "out.onnx").run(names, {"x": Z})
+    want, sure = cal.decide(Z), clear(cal, Z)
+    assert (decided == want.label)[sure].all()
+    assert (action == want.automated)[sure].all()
+    assert {value.name for value in session(tmp_path / "out.onnx").get_outputs()} == {*names, *(n for n, _ in outputs)}
