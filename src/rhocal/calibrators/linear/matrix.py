@@ -12,7 +12,7 @@ from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.odir import Odir, Part
 from rhocal.calibrators.map import unchanged
 from rhocal.calibrators.options import Fitted, option
-from rhocal.calibrators.solutions import solution_at
+from rhocal.calibrators.solutions import solution_at, warn_if_few
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
@@ -75,6 +75,7 @@ class MatrixScaling(LinearCalibrator):
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "sms or svs", linear.MAX_SEARCHED_CLASSES)
         profile = Profile.from_predictions(data)
+        warn_if_few(self.label, profile.total_weight / profile.n_classes, "sms, whose ridge grows with the classes")
         scale = linear.nll_scale(profile)
         if self.inputs == "logits":
             x = linear.class_logits(data)
