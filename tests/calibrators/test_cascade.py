@@ -12,7 +12,8 @@ from rhocal.calibrators.cascade.candidates import MAX_KERNEL_CLASSES, MAX_MATRIX
 from rhocal.calibrators.cascade.cascade import MIN_SAMPLES
 from rhocal.calibrators.cascade.evidence import SharedProblem
 from rhocal.calibrators.cascade.samples import Samples
-from rhocal.calibrators.cascade.small_samples import FEW_SAMPLES
+from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED
+from rhocal.calibrators.folds import effective_weight
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, RhocalWarning
@@ -20,13 +21,16 @@ from rhocal.profile.profile import Profile
 
 
 def biased(n=2100, m=4, *, seed=0, dtype=np.float64):
-    """Over-confident logits whose classes are confused in one direction: a matrix, a kernel and biases gain."""
+    """Over-confident logits, the large ones more so, whose classes are confused in one direction: every part gains."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n, m)) * 1.5
     p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     mixing = np.eye(m) + 0.3 * np.roll(np.eye(m), 1, axis=0)
-    return (2.5 * truth @ mixing + np.linspace(-1, 1, m)).astype(dtype), labels
+    logits = 2.5 * truth @ mixing + np.linspace(-1, 1, m)
+    size = np.ptp(logits, axis=1, keepdims=True)
+    logits *= 1 + 0.8 * (size > np.median(size))
+    return logits.astype(dtype), labels
 
 
 def fitted(logits, labels, weight=None, **options):
@@ -119,6 +123,11 @@ def test_the_evidence_has_a_row_for_each_stage_and_step():
 def test_few_samples_are_fitted_by_a_chain(n):
     cal = fitted(*biased(n))
     assert [member.label for member in cal.fallback_] == (["sms:field"] if n < MIN_SAMPLES else [])
+
+
+def test_a_chain_of_few_samples_must_be_clearly_better():
+    cal = fitted(*synthetic(200, 4))
+    assert [member.label for member in cal.fallback_] == ["svs"]
 
 
 def test_noise_takes_no_steps():
@@ -231,16 +240,24 @@ def test_an_artifact_with_missing_parts_is_refused(tmp_path):
         cal.save(tmp_path / "broken.safetensors")
 
 
-@pytest.mark.parametrize("n", [FEW_SAMPLES - 1, FEW_SAMPLES])
-def test_a_simpler_method_is_used_where_it_is_better_on_few_samples(n):
+@pytest.mark.parametrize("n", [800, 3000])
+def test_a_simpler_method_is_used_where_a_cascade_hardly_gains(n):
     """Logits that only need a temperature: every further number costs."""
-    logits, labels = synthetic(n, 4)
-    cal = fitted(logits, labels)
+    cal = fitted(*synthetic(n, 4))
     names = [member.label for member in cal.fallback_]
-    assert names in ([["temperature"], ["svs"]] if n < FEW_SAMPLES else [[]])
-    if names:
-        assert cal.solution_.trials[-1]["fallback"] == names[0]
-        assert cal.solution_.held_out.method == "cascade"
+    assert names == ["temperature"]
+    assert cal.solution_.trials[-1]["fallback"] == names[0]
+    assert cal.solution_.held_out.method == "cascade"
+
+
+def test_a_small_gain_is_taken_where_the_simpler_method_is_not_calibrated():
+    """A scale that depends on the confidence gains little NLL, and ECE."""
+    logits, labels = synthetic(8000, 4)
+    bent = logits * (1 + 0.25 * (np.ptp(logits, axis=1, keepdims=True) > 6))
+    cal, temperature = fitted(bent, labels), rhocal.TemperatureScaling().fit(bent, labels)
+    assert not cal.fallback_
+    gain = 1 - nll(cal.predict_proba(bent), labels) / nll(temperature.predict_proba(bent), labels)
+    assert 0 < gain < MIN_SHARE_GAINED
 
 
 def test_the_optimism_of_shared_stages_is_added():
@@ -272,3 +289,30 @@ def test_only_the_kinds_of_steps_that_are_named_are_taken(kinds):
     cal = fitted(*biased(2100), steps=kinds)
     assert set(steps(cal)) <= set(kinds)
     assert steps(cal)
+
+
+@pytest.mark.parametrize("family", [rhocal.Cascade, rhocal.KeptCascade])
+def test_a_few_samples_with_most_of_the_weight_are_few_samples(family):
+    """With weights of a wide spread, steps fit the noise of a few samples, and folds hold one of them each."""
+    logits, labels = biased(2500, 4)
+    test, test_labels = biased(4000, 4, seed=1)
+    weights = np.exp(3 * np.random.default_rng(3).normal(size=len(labels)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        cal = family().fit(logits, labels, weights)
+    temperature = rhocal.TemperatureScaling().fit(logits, labels, weights)
+    losses = [nll(method.predict_proba(test), test_labels) for method in (cal, temperature)]
+    assert losses[0] < 1.02 * losses[1]
+
+
+def test_the_effective_weight_is_that_of_samples_of_equal_weight():
+    logits, labels = biased(600, 4)
+
+    def effective(weights=None, times=1):
+        data = Predictions.from_arrays(np.repeat(logits, times, 0), np.repeat(labels, times, 0), weights=weights)
+        return effective_weight(ScaleSearch.from_profile(Profile.from_predictions(data)))
+
+    assert effective() == pytest.approx(600)
+    assert effective(np.full(600, 3.0)) == pytest.approx(effective(times=3)) == pytest.approx(1800)
+    assert effective(np.full(600, 100.0)) == pytest.approx(600)
+    assert effective(np.append(np.full(599, 1e-6), 1e6)) == pytest.approx(1)

@@ -51,6 +51,7 @@ ENTRIES = {
     "dot": lambda: [numbers(N), numbers(N)],
     "widen": lambda: [numbers(N).astype(np.float16), 0, N, np.empty(N, np.float32)],
     "pool": lambda: [numbers(N, M), 0, N, numbers(N, M), np.empty((N, M), np.intp)],
+    "class_sums": lambda: [numbers(N, M), 0, N, numbers(N), numbers(M), numbers(M), 0.0, numbers(5, M), numbers(2, M)],
 }  # fmt: skip
 WRITTEN = {
     "scan": {"column", "top", "total"},
@@ -60,6 +61,7 @@ WRITTEN = {
     "gaps": {"sums", "confidence"},
     "interpolate": {"c"},
     "pool": {"values", "sizes"},
+    "class_sums": {"scratch", "out"},
     **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen")},
 }
 # Axes whose length no other array depends on.
@@ -130,7 +132,7 @@ def test_number_of_arguments(name):
 @arrays
 def test_wrong_type(name, k):
     valid = {ENTRIES[name]()[k].dtype}
-    if parameters(name)[k] in {"z", "probs"}:
+    if parameters(name)[k] in {"z", "probs", "x"}:
         valid |= {np.dtype(np.float32), np.dtype(np.float64)}
     for code in "bBhHiIlLefdFD?":
         dtype = np.dtype(code)

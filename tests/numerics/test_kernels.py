@@ -340,3 +340,22 @@ def test_a_library_of_other_sources_is_not_called(interface):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.count("interface") == 1
     assert "pip install" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [*SHAPES, (100, 700)], ids=str)
+def test_class_sums_are_those_of_numpy(shape, dtype):
+    x, near = logits(shape, dtype), tolerance(dtype)
+    rng = np.random.default_rng(1)
+    weights, slope, bias = rng.uniform(0, 1, shape[0]), rng.uniform(0.5, 1.5, shape[1]), rng.normal(size=shape[1])
+    weights[-1] = 0
+    wide = x.astype(np.float64)
+    u = wide * slope + bias
+    top = u.max(axis=1, keepdims=True)
+    total = np.exp(u - top).sum(axis=1, keepdims=True)
+    p = np.exp(u - top) / total
+    for is_curvature, q, factor in ((False, p, wide), (True, p * (1 - p), wide**2)):
+        value, sums = kernels.class_sums(x, weights, slope, bias, is_curvature=is_curvature)
+        assert value == pytest.approx(float(weights @ (top + np.log(total))[:, 0]), rel=near["rtol"])
+        for ours, other in zip(sums, (weights @ q, weights @ (q * factor)), strict=True):
+            np.testing.assert_allclose(ours, other, rtol=near["rtol"], atol=near["atol"] * np.abs(other).max())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.fitted_values import Constraint
+    from rhocal.calibrators.folds import Folds
     from rhocal.calibrators.policy import Decisions, Policy
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
@@ -310,6 +311,10 @@ class Calibrator(ABC):
     @abstractmethod
     def _map(self, *args: Any, **fitted: Any) -> Map:
         """The map of fitted numbers, which have the names of the ``Fitted`` attributes without the underscore at the end."""
+
+    def _held_out_logits(self, data: Predictions, folds: Folds) -> Floats | None:
+        """Calibrated logits of every sample by fits without its fold, where these share work with the fit; None elsewhere."""
+        return None
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         """The map of ``_new_map`` that does what a reference does, fitted on the same data; for guarded families."""

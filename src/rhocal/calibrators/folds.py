@@ -133,15 +133,36 @@ def confidence_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
 
 def rank_codes(keys: list[Vector], weights: Vector, n_folds: int) -> NDArray[np.intp]:
     """The fold of every sample: its rank by some keys, the first key first, counted round."""
+    order, ranks = ordered_ranks(keys, weights)
+    codes = np.zeros(len(weights), np.intp)
+    codes[order] = ranks % n_folds
+    return codes
+
+
+def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Samples with weight in the order of some keys, and their ranks; equal ones share a rank while they are few."""
     order = np.lexsort(keys[::-1])
     order = order[weights[order] > 0]
-    codes = np.zeros(len(weights), np.intp)
-    if len(order):
-        is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
-        n_copies = np.bincount(np.cumsum(is_first) - 1)
-        takes_rank = is_first | np.repeat(n_copies > MAX_COPIES_TOGETHER, n_copies)
-        codes[order] = (np.cumsum(takes_rank) - 1) % n_folds
-    return codes
+    if not len(order):
+        return order, order
+    is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
+    n_copies = np.bincount(np.cumsum(is_first) - 1)
+    takes_rank = is_first | np.repeat(n_copies > MAX_COPIES_TOGETHER, n_copies)
+    return order, np.cumsum(takes_rank) - 1
+
+
+def effective_weight(search: ScaleSearch) -> float:
+    """How many samples of weight 1 say as much: (Σw)² / Σw² (Kish). A few samples that have nearly all weight are few samples.
+
+    Forests give the same scores to several samples, which
+    differ from one sample of their weight in nothing; therefore a weight
+    of at most ``MAX_COPIES_TOGETHER`` counts as so many samples.
+    """
+    profile = search.profile
+    order, ranks = ordered_ranks(sort_keys(search), profile.weights)
+    counts = np.bincount(ranks, profile.total_weight * profile.weights[order], minlength=1)
+    squares = np.where(counts <= MAX_COPIES_TOGETHER, counts, counts**2)
+    return float(counts.sum() ** 2 / max(float(squares.sum()), 1e-300))
 
 
 def sort_keys(search: ScaleSearch) -> list[Vector]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.base import ScaleCalibrator, fit_validated
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator, fit_validated
 from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.base import Calibrator
+    from rhocal.calibrators.map import Map
     from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats, Vector
@@ -69,6 +69,10 @@ class SampleScores:
         """Of the logits of a profile times a scale for each sample."""
         values = of_scale(profile, profile, scale, {"log_label", "sum_squares"}).values
         return cls(-values["log_label"], values["sum_squares"] - 2 * np.exp(values["log_label"]) + 1)
+
+    def take(self, rows: NDArray[np.intp]) -> SampleScores:
+        """Those of some samples."""
+        return SampleScores(self.nll[rows], self.brier[rows])
 
     @classmethod
     def concat(cls, parts: Sequence[SampleScores]) -> SampleScores:
@@ -139,7 +143,8 @@ def score_rows(
     for fold in folds:
         logits = {method: known[fold.outside] for method, known in outputs.items()}
         for method, (calibrator, rows) in methods.items():
-            fitted = fit_without_warnings(calibrator, rows.take(fold.inside))
+            start = vars(calibrator).get("map_") if isinstance(calibrator, Calibrator) else None
+            fitted = fit_without_warnings(calibrator, rows.take(fold.inside), start)
             logits[method] = fitted.map_.logits(rows.take(fold.outside))
         for method, part in logits.items():
             parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
@@ -247,8 +252,8 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
         return None
 
 
-def fit_without_warnings(method: str | Calibrator, data: Predictions | Profile) -> Calibrator:
-    """Fit a method without its warnings: the fit on all samples gives its own."""
+def fit_without_warnings(method: str | Calibrator, data: Predictions | Profile, start: Map | None = None) -> Calibrator:
+    """Fit a method without its warnings: the fit on all samples gives its own. ``start`` is a map to begin with."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        return fit_validated(unfitted(method), data, kind="logits")
+        return fit_validated(unfitted(method), data, kind="logits", start=start)

@@ -83,3 +83,15 @@ def draws(
     /,
 ) -> bool: ...
 def pool(values: _Vector, start: int, stop: int, keys: _Vector, sizes: NDArray[np.intp], /) -> None: ...
+def class_sums(
+    x: _Logits,
+    start: int,
+    stop: int,
+    weights: _Vector,
+    slope: _Vector,
+    bias: _Vector,
+    is_curvature: float,
+    scratch: _Logits,
+    out: _Vector,
+    /,
+) -> float: ...

@@ -48,6 +48,7 @@ enum {
     MANY_COLUMNS = 1000000, /* up to here the cube of the number of columns is far from the ends of single precision */
     MAX_SUMS = 15,          /* sums over a row that one pass can take */
     N_NORMS = 9,            /* norms that one pass takes */
+    ROWS_IN_A_SUM = 32,     /* rows whose columns are added up in the type of the logits before their sum is added in double */
     LANES = 16,             /* samples that are worked on at a time */
 };
 

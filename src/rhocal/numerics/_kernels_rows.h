@@ -17,5 +17,6 @@
 #include "_kernels_norms.h"
 #include "_kernels_curves.h"
 #include "_kernels_softmax.h"
+#include "_kernels_class_sums.h"
 
 #undef EACH_LANE

@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 3
+INTERFACE = 4
 """The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
 
 
@@ -69,6 +69,9 @@ STEPS_WITH_EXP, STEPS_WITH_SUMS = 2, 4
 
 STEPS_OF_A_DRAW = 8
 """Steps of drawing one label."""
+
+CLASS_SUMS_RANGES = 8
+"""Ranges of rows whose sums over columns are added up: not the number of threads, which must not change a result."""
 
 GRID = tuple(1 + k / 4 for k in range(9))
 """The ρ whose norms come in one pass."""
@@ -171,6 +174,27 @@ def softmax(z: Floats, scale: Vector, out: Floats | None = None) -> Floats | Non
     out = np.empty_like(z) if out is None else out
     _on_rows(STEPS_WITH_EXP * z.size, len(z), _kernels.softmax, z, scale, out)
     return out
+
+
+def class_sums(
+    x: Floats, weights: Vector, slope: Vector, bias: Vector, *, is_curvature: bool = False
+) -> tuple[float, Vector] | None:
+    """Σ w·logsumexp(slope∘x + bias), and the sums of w·p and of w·p∘x over the rows (2 × n_columns), p their softmax.
+
+    With ``is_curvature`` the sums are those of w·p(1 − p) and of w·p(1 − p)∘x². Rows of weight 0 are not read.
+    """
+    if not supports_matrix(x):
+        return None
+    n, m = x.shape
+    n_ranges = min(n, CLASS_SUMS_RANGES if STEPS_WITH_SUMS * x.size >= MIN_SHARED_STEPS else 1)
+
+    def work(k: int) -> tuple[float, Vector]:
+        out = np.zeros((2, m))
+        numbers = (weights, slope, bias, float(is_curvature), np.empty((5, m), x.dtype), out)
+        return _kernels.class_sums(x, n * k // n_ranges, n * (k + 1) // n_ranges, *numbers), out
+
+    parts = in_threads(work, range(n_ranges))
+    return sum(value for value, _ in parts), _added([out for _, out in parts])
 
 
 def pool(values: Vector, keys: Vector) -> Vector | None:

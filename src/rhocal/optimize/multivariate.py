@@ -53,10 +53,11 @@ def lbfgs(
     from scipy.optimize import minimize  # noqa: PLC0415
 
     with single_threaded_blas():
-        unit = max(abs(fun(start)[0]), 1e-300)  # tolerances below are relative to the value at the start
+        at_start = fun(start)
+        unit = max(abs(at_start[0]), 1e-300)  # tolerances below are relative to the value at the start
 
         def relative(x: Vector) -> tuple[float, Vector]:
-            value, gradient = fun(x)
+            value, gradient = at_start if np.array_equal(x, start) else fun(x)
             return value / unit, gradient / unit
 
         result = minimize(
@@ -73,7 +74,7 @@ def lbfgs(
         if (result.x[i] <= low and gradient[i] > 0) or (result.x[i] >= high and gradient[i] < 0):
             gradient[i] = 0
     converged = bool(result.success) or float(np.abs(gradient).max()) < 1e-5
-    return Minimum(result.x, float(result.fun) * unit, converged, result.nfev + 1)
+    return Minimum(result.x, float(result.fun) * unit, converged, result.nfev)
 
 
 def quasi_newton(

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, fit_validated
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
 from rhocal.calibrators.cascade.scores import base_scores
 from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
-from rhocal.calibrators.cascade.small_samples import simpler_method
+from rhocal.calibrators.cascade.simpler import few_samples_method, simpler_method, with_effective_weight
 from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
-from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, fit_without_warnings, held_out_scores
-from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.map import Map, part
 from rhocal.calibrators.options import Fitted, option, validate_options
 from rhocal.calibrators.scale.scale_search import ScaleSearch
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.ops import Ops, Parameters, Value
 
 MIN_SAMPLES = 500
-"""With fewer samples the steps are noise, and a chain is fitted instead."""
+"""With fewer samples the steps are noise, and something simpler is fitted."""
 
 X_FEATURES = ("x_mean", "x_sd")
 DIRECTION_FEATURES = ("direction_mean", "direction_sd")
@@ -78,15 +76,17 @@ class Cascade(Calibrator):
     """Shared stages for all classes alike, and cross-fitted steps for single classes in between. It may change the decision.
 
     x = log((1 − ε)·softmax(βz) + ε/m) → shared stage → + b + s∘x + A·d + tail∘(B·d) + C·kernel(x) → shared stage. The steps are
-    taken greedily, while they gain on samples held out. Below 500 samples ``sms:field`` is fitted instead, as for a calibration
-    set on which all logits are equal; below 2,000 temperature scaling or ``svs``, where their held-out NLL is lower.
+    taken greedily, while they gain on samples held out. Temperature scaling or ``svs`` is used instead where its held-out NLL
+    is lower, or where it is calibrated and a cascade gains less than 1 % of NLL. Below 500 samples, and where all logits are
+    equal, it is ``svs``, or ``sms:field`` if that is better by more than one standard error.
 
     Parameters
     ----------
     exchangeable
         Whether columns are options without a meaning of their own, as in multiple choice: shared stages alone are fitted.
     min_samples
-        Weight of the samples below which ``sms:field`` is fitted instead.
+        Weight of the samples below which no cascade is fitted. Where a few samples have most of the weight, the effective
+        number of samples counts.
     steps
         The kinds of steps that are tried: ``bias``, ``slope``, ``matrix``, ``tail``, ``kernel``.
 
@@ -143,6 +143,7 @@ class Cascade(Calibrator):
 
     def _fit_and_keep(self, data: Predictions) -> tuple[Map, Solution, CascadeFit | None]:
         """The map, the evidence, and the fit with its held-out logits; None where something else is used."""
+        data = with_effective_weight(data)
         profile = Profile.from_predictions(data)
         if profile.total_weight < self.min_samples or profile.spread == 0:
             return *self._fit_fallback(data), None
@@ -151,20 +152,17 @@ class Cascade(Calibrator):
         if not fit.is_consistent:
             return *self._fit_fallback(data), None
         solution = cascade_solution(fit)
-        simpler = simpler_method(fit, data, profile, exchangeable=self.exchangeable)
+        simpler = simpler_method(fit, data, exchangeable=self.exchangeable)
         if simpler is None:
             held_out = compare_with_references(self.label, fit.held_out_losses(), fit, profile)
             return self._new_map(**fitted_numbers(fit)), replace(solution, held_out=held_out), fit
-        name, losses = simpler
-        chosen = fit_without_warnings(name, data)
-        held_out = compare_with_references(self.label, losses, fit, profile)
-        trials = (*fit.trials, {"fallback": name, "nll": held_out.nll[self.label]})
-        return self._fallback_map(chosen, data), replace(solution, trials=trials, held_out=held_out), None
+        held_out = compare_with_references(self.label, simpler.scores.take(fit.folds.order), fit, profile)
+        trials = (*fit.trials, {"fallback": simpler.calibrator.label, "nll": held_out.nll[self.label]})
+        return self._fallback_map(simpler.calibrator, data), replace(solution, trials=trials, held_out=held_out), None
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
-        """A chain for few samples; for exchangeable columns a scale."""
-        name = "field" if self.exchangeable else "sms:field" if data.n_classes <= MAX_SEARCHED_CLASSES else "svs:field"
-        chosen = fit_validated(unfitted(name), data, kind="logits")
+        """A simpler method or a chain for few samples; for exchangeable columns a scale."""
+        chosen = fit_without_warnings("field", data) if self.exchangeable else few_samples_method(data)
         return self._fallback_map(chosen, data), chosen.solution_
 
     @property

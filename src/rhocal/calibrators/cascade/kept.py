@@ -19,6 +19,7 @@ from rhocal.calibrators.cascade.cascade import (
 from rhocal.calibrators.cascade.confidence import SHARES, KeptConfidence
 from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
 from rhocal.calibrators.cascade.keeping import Keeps, keep, project
+from rhocal.calibrators.cascade.simpler import with_effective_weight
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import SampleScores, is_worse
@@ -63,7 +64,8 @@ class KeptCascade(Calibrator):
     exchangeable
         Whether columns are options without a meaning of their own, as in multiple choice: shared stages alone are fitted.
     min_samples
-        Weight of the samples below which ``field`` is fitted instead.
+        Weight of the samples below which ``field`` is fitted instead. Where a few samples have most of the weight, the
+        effective number of samples counts.
 
     Attributes
     ----------
@@ -92,6 +94,7 @@ class KeptCascade(Calibrator):
     constraints = (("values_ do not decrease", lambda fitted: bool((np.diff(fitted["values"]) >= 0).all())),)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        data = with_effective_weight(data)
         profile = Profile.from_predictions(data)
         if profile.total_weight < self.min_samples or profile.spread == 0:
             reference = fit_validated(unfitted("field"), data, kind="logits")

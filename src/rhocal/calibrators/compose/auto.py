@@ -138,7 +138,7 @@ class AutoCalibrator(Calibrator):
             if isinstance(cal, Cascade):
                 fit = fit_held_out(cal, data)
                 if fit is None:
-                    skipped[name] = f"{cal.fallback_[0].label} is better on few samples"
+                    skipped[name] = f"{cal.fallback_[0].label} is used instead: a cascade gains too little"
                 else:
                     known[name] = KnownOutputs(in_data_order(fit, data).astype(data.logits.dtype), fit.optimism)
         if known and self.methods is None:

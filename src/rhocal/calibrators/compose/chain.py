@@ -6,17 +6,18 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.base import Calibrator, fit_validated
-from rhocal.calibrators.compose.cross_fit import CrossFit
+from rhocal.calibrators.compose.cross_fit import held_out_logits
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import IDENTITY, score_rows, scored_folds
 from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.optimize import Solution
+from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
-    from rhocal.profile.profile import Profile
 
 
 @dataclass(eq=False, repr=False)
@@ -52,15 +53,15 @@ class Chain(Calibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         first = fit_validated(unfitted(self.first), data, kind="logits")
-        parts = CrossFit.from_predictions(self.first, data, self.n_folds, first)
-        outputs = parts.outputs(data) if parts.models else first.map_.logits(data)
+        folds = Folds.from_profile(Profile.from_predictions(data), self.n_folds)
+        outputs = held_out_logits(first, data, folds) if folds else first.map_.logits(data)
         between = replace(data, kind="logits", scores=outputs, mask_gap=None)
         second = fit_validated(unfitted(self.second), between, kind="logits")
         one, two = first.solution_, second.solution_
         held_out = None
-        if parts.models:
+        if folds:
             methods = {self.label: (self.second, between)}
-            held_out = score_rows(self.label, data, scored_folds(parts.folds), methods=methods)
+            held_out = score_rows(self.label, data, scored_folds(folds), methods=methods)
         return self._new_map(first=first, second=second), Solution(
             f"{one.objective}, then {two.objective}",
             two.value,

@@ -33,7 +33,13 @@ class CrossFit:
         cls, method: str | Calibrator, data: Predictions, n_folds: int, start: Calibrator | None = None
     ) -> CrossFit:
         """Fit a method without each fold, from the calibrator given; without one, from the first fold's on."""
-        folds = Folds.from_profile(Profile.from_predictions(data), n_folds)
+        return cls.from_folds(method, data, Folds.from_profile(Profile.from_predictions(data), n_folds), start)
+
+    @classmethod
+    def from_folds(
+        cls, method: str | Calibrator, data: Predictions, folds: Folds, start: Calibrator | None = None
+    ) -> CrossFit:
+        """The same on folds that are given."""
 
         def fit(method: str | Calibrator, fold: Fold, start: Calibrator | None) -> Calibrator:
             return fit_inside(method, data, fold, start)
@@ -50,6 +56,14 @@ class CrossFit:
         for fold, model in zip(self.folds, self.models, strict=True):
             outputs[fold.outside] = model.map_.logits(data.take(fold.outside))
         return outputs
+
+
+def held_out_logits(calibrator: Calibrator, data: Predictions, folds: Folds) -> Floats:
+    """Calibrated logits of every sample by fits of a fitted calibrator's method without its fold."""
+    outputs = calibrator._held_out_logits(data, folds)  # noqa: SLF001 - our own
+    if outputs is not None:
+        return outputs
+    return CrossFit.from_folds(calibrator, data, folds, calibrator).outputs(data)
 
 
 def fit_inside(method: str | Calibrator, data: Predictions, fold: Fold, start: Calibrator | None = None) -> Calibrator:

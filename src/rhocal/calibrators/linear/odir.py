@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
-    from rhocal.numerics.special import Vector
+    from rhocal.numerics.special import Floats, Vector
     from rhocal.objectives import Objective
 
 STRENGTHS = (1e5, 1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 1e-2, 1e-3)
@@ -34,7 +34,7 @@ INTERCEPT = 0.1
 DIAGONAL = 0.5
 """ODIR leaves the diagonal free. This, divided by the number of samples, keeps a class that never occurs finite."""
 
-ROUGH = {"tolerance": 1e-7, "max_steps": 50}
+ROUGH: dict[str, Any] = {"tolerance": 1e-7, "max_steps": 50}
 """When a fit inside cross-validation stops; the next strength goes on from there."""
 
 Strengths = tuple[float, float]
@@ -45,7 +45,7 @@ Strengths = tuple[float, float]
 class Part:
     """Samples to fit on or to measure on: what the map is linear in, and what is known of them."""
 
-    x: Vector
+    x: Floats
     data: Predictions
     profile: Profile
 

@@ -16,15 +16,15 @@ from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at
-from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.objectives import Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
+    from rhocal.calibrators.folds import Folds
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
-    from rhocal.numerics.special import Vector
+    from rhocal.numerics.special import Floats, Vector
     from rhocal.optimize import Solution
 
 
@@ -65,6 +65,14 @@ class StructuredScaling(LinearCalibrator):
     mix_ = Fitted[float](minimum=SMALLEST_POSITIVE, maximum=1)
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        problem, (scale, mix) = self._problem(data)
+        minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
+        weight, bias = problem.weight_and_bias(minimum.x)
+        solution = solution_at(minimum, problem.target, "structured scaling")
+        return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
+
+    def _problem(self, data: Predictions) -> tuple[LinearProblem, tuple[float, float]]:
+        """What is minimized, and the scale and ε of its features."""
         profile = Profile.from_predictions(data)
         scale, mix = linear.nll_scale(profile), 1 / (profile.total_weight + 1)
         each = data.n_classes / profile.total_weight
@@ -73,12 +81,23 @@ class StructuredScaling(LinearCalibrator):
             linear.check_size(data.n_classes, "sms", "svs", linear.max_classes_in_memory())
             off_diagonal = each * (data.n_classes - 1) * self.ridge_off_diagonal
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
-        x = features(NUMPY, smoothing(scale, mix, data.n_classes, self.mask_gap_), data.logits.astype(np.float64))
-        problem = LinearProblem(x, data, profile, objective(self.objective), ridge, self.kappa)
-        minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
-        weight, bias = problem.weight_and_bias(minimum.x)
-        solution = solution_at(minimum, problem.target, "structured scaling")
-        return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
+        target = objective(self.objective)
+        mask_gap = np.inf if data.masked is None else self.mask_gap_
+        dtype = np.float32 if off_diagonal is None and linear.is_single(data, target) else np.float64
+        x = linear.block_features(features, smoothing(scale, mix, data.n_classes, mask_gap), data, dtype)
+        return LinearProblem(x, data, profile, target, ridge, self.kappa), (scale, mix)
+
+    def _held_out_logits(self, data: Predictions, folds: Folds) -> Floats | None:
+        if self.ridge_off_diagonal is not None or not linear.is_single(data, objective(self.objective)):
+            return None
+        problem, _ = self._problem(data)
+        start, unit = problem.start_from(self.map_), problem.unit
+        outputs = np.empty(data.logits.shape, data.logits.dtype)
+        for fold in folds:
+            weight, bias = problem.weight_and_bias(problem.without(fold).minimum(start, unit=unit).x)
+            rows = fold.outside
+            outputs[rows] = problem.x[rows] * weight + bias
+        return outputs
 
     def _map(self, *, weight: Vector, bias: Vector, scale: float, mix: float) -> Map:
         return linear.linear_map(features, weight, bias, **smoothing(scale, mix, len(bias), self.mask_gap_))

@@ -83,18 +83,28 @@ class VectorScaling(LinearCalibrator):
         warn_if_few(self.name, profile.total_weight / profile.n_classes, "svs, whose ridge grows with the classes")
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
-        x = scale * class_logits(data)
-        problem = LinearProblem(x, data, profile, objective(self.objective), Ridge(strength, strength), self.kappa)
-        first = self._first(scale, profile.n_classes)
+        target = objective(self.objective)
+        x = class_logits(data, target)
+        x *= x.dtype.type(scale)
+        problem = LinearProblem(x, data, profile, target, Ridge(strength, strength), self.kappa)
+        near = None if start is None or x.dtype != np.float32 else self._near(problem, start, scale)
+        first = None if self.start == "temperature" else self._first(scale, profile.n_classes)
         if self.solver == "sgd":
             steps = {name: getattr(self, name) for name in ("n_steps", "learning_rate", "random_state")}
-            minimum = problem.descend(first, **steps)
+            minimum = problem.descend(self._first(scale, profile.n_classes), **steps)
         else:
-            minimum = problem.minimum(first)
+            minimum = problem.minimum(first if near is None else near)
         weight, bias = problem.weight_and_bias(minimum.x)
         return self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2), solution_at(
             minimum, problem.target, "vector scaling"
         )
+
+    def _near(self, problem: LinearProblem, start: Map, scale: float) -> Vector | None:
+        """The parameters of another map; NLL has one minimum, wherever the descent begins."""
+        first = problem.start_from(start)
+        if first is not None:
+            first[:, 0] = (1 + first[:, 0]) / scale - 1
+        return first
 
     def _first(self, scale: float, n_classes: int) -> Vector:
         """The start as rows (Δ_j, b_j), with a_j = scale·(1 + Δ_j)."""
