@@ -11,6 +11,7 @@ from helpers import run, synthetic
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import inference
 from rhocal.metrics.inference.design import SamplingDesign
+from rhocal.metrics.inference.joint_null import joint_null
 from rhocal.metrics.scored import Scored
 
 
@@ -183,7 +184,27 @@ def test_fractions_are_not_taken_as_counts_in_silence():
     with pytest.raises(InputError, match=r"the weights sum to 1e-06, which is less than one sample.*importance"):
         rhocal.evaluate(probs, labels, sample_weight=w * (1e-6 / w.sum()))
     scaled = rhocal.evaluate(probs, labels, sample_weight=w * 1e-6, weight_kind="importance", metrics=["ece"])
-    assert scaled.n_effective == pytest.approx(w.sum() ** 2 / (w @ w))
+    assert scaled.n_effective <= w.sum() ** 2 / (w @ w) * (1 + 1e-9)
+
+
+def test_the_effective_sample_size_counts_the_samples_that_vary():
+    """Half of the samples are sure and weigh little: the others decide. By hand: Σw²v / Σwv with v = .25 and 0 is 4."""
+    probs = np.repeat([[0.5, 0.5], [1.0, 0.0]], 50, axis=0)
+    scored = Scored.from_arrays(probs, np.zeros(100, int), np.repeat([4.0, 1.0], 50), "probs")
+    assert SamplingDesign("importance").apply(scored).weights.sum() == pytest.approx(250 / 4, rel=1e-6)
+
+
+def test_the_null_of_importance_weights_is_that_of_weighted_labels():
+    """Draws add the weight itself: their sums have the variance Σw²c(1 − c), not that of shares of samples."""
+    rng = np.random.default_rng(0)
+    p, w = rng.random(400), rng.lognormal(0, 1.2, 400)
+    scored = Scored.from_arrays(np.column_stack([1 - p, p]), (rng.random(400) < p).astype(int), w, "probs")
+    scored = SamplingDesign("importance").apply(scored)
+    null = joint_null(scored, 2000, 0)
+    own = scored.weights
+    for paths, c in ((null.top_paths, scored.confidence), (null.positive_paths, p)):
+        expected = np.sqrt(own**2 @ (c * (1 - c))) / own.sum()
+        assert paths[1:, -1].std() == pytest.approx(expected, rel=0.05)
 
 
 def test_few_clusters_do_not_rule_out_errors():

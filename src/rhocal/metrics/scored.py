@@ -89,9 +89,12 @@ class Scored:
     rows: Lazy[NDArray[np.intp]] = Lazy(lambda scored: np.arange(scored.n_samples))
     """The rows of the predictions that the samples are; they are selected together with the other fields."""
     data: InitVar[Predictions | None] = None
+    draw_scale: InitVar[Vector | None] = None
+    """What a drawn label of each sample adds to weighted sums, where weights correct a selection; else it follows from them."""
 
-    def __post_init__(self, data: Predictions | None) -> None:
+    def __post_init__(self, data: Predictions | None, draw_scale: Vector | None) -> None:
         self.__dict__["data"] = data
+        self.__dict__["draw_scale"] = draw_scale
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Scored:
@@ -254,4 +257,5 @@ class Scored:
         known = {field.name: self.__dict__[field.name][rows] for field in fields(self) if field.name in self.__dict__}
         if self.has_probs:
             known["rows"] = self.rows[rows]
-        return Scored(data=self.__dict__["data"], **known)
+        scale = self.__dict__["draw_scale"]
+        return Scored(data=self.__dict__["data"], draw_scale=None if scale is None else scale[rows], **known)

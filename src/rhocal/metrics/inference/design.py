@@ -5,7 +5,7 @@ so that they sum to the effective sample size. Metrics are means, so their value
 differences all read how many samples there are from the weights, and widen.
 
 * ``weight_kind="importance"``: weights correct for how samples were selected (survey weights, shifted classes). The effective
-  sample size is (Σw)²/Σw² (Kish 1965), whatever the weights sum to.
+  sample size is (Σw)²/Σw² (Kish 1965), whatever the weights sum to, and less where samples that vary more weigh more.
 * ``clusters``: samples of a cluster (patient, session, document) may depend on each other. The design effect is the variance of
   Σ w·(correct − confidence) with whole clusters as units, over its variance if samples were independent; the largest of the top
   label and of the most frequent classes counts, and at least 1.
@@ -78,24 +78,40 @@ class SamplingDesign:
 
     def apply(self, scored: Scored) -> Scored:
         """The samples with weights that sum to the effective sample size."""
-        return scored if self.is_simple else with_weights(scored, self.effective_weights(scored))
+        return scored if self.is_simple else with_weights(scored, *self.effective_weights(scored))
 
     def apply_to_pair(self, a: Scored, b: Scored) -> tuple[Scored, Scored]:
         """Both views of the same samples with the same weights, those of the smaller effective sample size."""
         if self.is_simple:
             return a, b
-        weights = min((self.effective_weights(view) for view in (a, b)), key=lambda w: float(w.sum()))
-        return with_weights(a, weights), with_weights(b, weights)
+        weights, scale = min((self.effective_weights(view) for view in (a, b)), key=lambda pair: float(pair[0].sum()))
+        return with_weights(a, weights, scale), with_weights(b, weights, scale)
 
-    def effective_weights(self, scored: Scored) -> Vector:
-        """Weights that sum to the effective sample size."""
+    def effective_weights(self, scored: Scored) -> tuple[Vector, Vector | None]:
+        """Weights that sum to the effective sample size, and what drawn labels add to sums, if it does not follow from them.
+
+        A weight that corrects a selection multiplies a label as it is: sums of labels drawn with these weights have the
+        distribution of a perfect model, however much the weights differ.
+        """
+        effect = 1.0 if self.clusters is None else self._design_effect(scored)
+        weights = scored.weights / effect
+        if self.weight_kind != "importance":
+            return weights, None
+        weights = weights / self._weight_effect(scored)
+        return weights, weights * np.sqrt(effect)
+
+    def _weight_effect(self, scored: Scored) -> float:
+        """The variance of weighted sums over that of as many counts: Σw²v / Σwv, the largest of all views.
+
+        Of samples with the same variance v it is Σw²/Σw (Kish). It is more where samples that vary more have larger weights.
+        """
         w = scored.weights
-        scale = 1.0
-        if self.weight_kind == "importance":
-            scale = float(w.sum()) / float(w @ w)
-        if self.clusters is not None:
-            scale /= self._design_effect(scored)
-        return w * scale
+        effects = [float(w @ w) / float(w.sum())]
+        for probability in _probabilities(scored):
+            weighted = w * probability * (1 - probability)
+            if weighted.sum() > 0:
+                effects.append(float(w @ weighted) / float(weighted.sum()))
+        return max(effects)
 
     def _design_effect(self, scored: Scored) -> float:
         codes = cluster_codes(self.clusters, scored.n_samples)
@@ -119,12 +135,21 @@ class SamplingDesign:
 
 def _residuals(scored: Scored) -> Iterator[Vector]:
     """Correct − confidence, and label − probability of the most frequent classes."""
-    yield scored.correct - scored.confidence
+    return (view.correct - view.confidence for view in _views(scored))
+
+
+def _probabilities(scored: Scored) -> Iterator[Vector]:
+    """The confidence, and the probability of the most frequent classes."""
+    return (view.confidence for view in _views(scored))
+
+
+def _views(scored: Scored) -> Iterator[Scored]:
+    """The top label, and each of the most frequent classes."""
+    yield scored
     if scored.has_probs:
         counts = bin_totals(scored.labels, scored.weights, scored.source.n_classes)
         for k in np.argsort(-counts, kind="stable")[:MAX_CLASSES]:
-            one = scored.one_class(int(k))
-            yield one.correct - one.confidence
+            yield scored.one_class(int(k))
 
 
 def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
@@ -142,8 +167,8 @@ def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
     return np.unique(names, return_inverse=True)[1].astype(np.intp)
 
 
-def with_weights(scored: Scored, weights: Vector) -> Scored:
-    """The same samples with other weights."""
+def with_weights(scored: Scored, weights: Vector, draw_scale: Vector | None = None) -> Scored:
+    """The same samples with other weights, and with what their drawn labels add to sums."""
     if scored.has_probs:
-        return Scored.from_predictions(replace(scored.source, weights=weights))
-    return replace(scored, weights=weights)
+        return Scored(data=replace(scored.source, weights=weights), draw_scale=draw_scale)
+    return replace(scored, weights=weights, draw_scale=draw_scale)

@@ -147,7 +147,9 @@ def _two_classes(
     view = _Positive.from_rows(data, position, column)
     weights = np.ones(len(chosen)) if top.exact else top.weights[chosen]
     totals = bin_totals(np.searchsorted(position, row), weights, len(position))
-    path = CumulativeDifferences.from_scored(view.scored(totals), exact=top.exact)
+    scale = None if top.scale is None else top.scale[chosen]
+    of_row = None if scale is None else bin_totals(np.searchsorted(position, row), scale, len(position))
+    path = CumulativeDifferences.from_scored(view.scored(totals, of_row), exact=top.exact)
     place_of_row = np.empty(len(position), np.int64)
     place_of_row[path.units] = path.cells  # copies share a cell
     places = place_of_row[np.searchsorted(position, row)]
@@ -157,7 +159,6 @@ def _two_classes(
         there[:, column] = places[part]
         return there
 
-    scale = None if top.scale is None else top.scale[chosen]
     shape = (len(top.ends), len(path.ends) + 1, n_draws)
     counts = draw_counts(data.logits, row, chosen, top.cells[chosen], place, shape, scale=scale, seed=seed)
     drawn = path.paths(counts.drawn[:-1].T)
@@ -180,9 +181,9 @@ class _Positive:
         assert data.labels is not None
         return cls(probabilities(data.logits[rows])[:, column], (data.labels[rows] == column).astype(np.float64))
 
-    def scored(self, weights: Vector) -> Scored:
+    def scored(self, weights: Vector, draw_scale: Vector | None) -> Scored:
         zeros = np.zeros(len(weights))  # what orders samples besides; nothing reads it
-        return Scored(self.probability, self.label, zeros, zeros, weights)
+        return Scored(self.probability, self.label, zeros, zeros, weights, draw_scale=draw_scale)
 
 
 def positive_column(data: Predictions) -> int:

@@ -56,6 +56,8 @@ class CumulativeDifferences:
     n_bins: int
     units: NDArray[np.intp]
     """The row of every sample among those given, which were in another order."""
+    draw_scale: Vector | None = None
+    """What a draw of a sample adds, where it is stated."""
 
     @classmethod
     def from_scored(cls, scored: Scored, n_bins: int = N_BINS, *, exact: bool | None = None) -> CumulativeDifferences:
@@ -70,7 +72,7 @@ class CumulativeDifferences:
             np.concatenate([*edges, _ends(equal_mass(c, N_POINTS, w)), _ends(equal_mass(c, N_KERNEL_CELLS, w))])
         )
         path = np.cumsum(w * (sample.correct - c))[ends - 1] / w.sum()
-        return cls(c, sample.correct, w, exact, ends, path, n_bins, units)
+        return cls(c, sample.correct, w, exact, ends, path, n_bins, units, sample.__dict__["draw_scale"])
 
     @cached_property
     def cells(self) -> NDArray[np.intp]:
@@ -80,7 +82,9 @@ class CumulativeDifferences:
     @cached_property
     def scale(self) -> Vector | None:
         """What a draw of a sample adds. A weight that is no count is that share of a sample, and of its variance."""
-        return None if self.exact else np.sqrt(self.weights)
+        if self.exact:
+            return None
+        return np.sqrt(self.weights) if self.draw_scale is None else self.draw_scale
 
     def in_cells(self, values: Vector) -> Vector:
         """The sums of samples' values between points."""
