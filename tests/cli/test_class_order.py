@@ -123,3 +123,39 @@ def test_predictions_below_chance_are_suspected():
     margin = np.where(Y == 0, -2.0, 2.0)
     with pytest.warns(SuspiciousInputWarning, match="may be that of the other class"):
         rhocal.calibrator("temperature").fit(margin, (Y > 0).astype(int), positive=0)
+
+
+def nll(path, *options):
+    return json.loads(invoke("evaluate", path, "--metrics", "nll", "--json", *options))["values"]["uncalibrated"]["nll"]
+
+
+def test_the_index_of_pandas_is_no_weight_and_no_group(tmp_path):
+    """``to_csv`` writes the index as a column without a name."""
+    table = pd.DataFrame(Z, columns=NAMES).assign(labels=NAMES[Y])
+    single = pd.DataFrame({"score": Z[:, 0], "labels": np.where(Y == 0, "yes", "no")}).sort_values("score")
+    for kind, frame in (("table", table), ("single", single)):
+        for suffix, write in ((".csv", frame.to_csv), (".parquet", frame.to_parquet)):
+            indexed, plain = tmp_path / f"{kind}_index{suffix}", tmp_path / f"{kind}{suffix}"
+            write(indexed, index=True)
+            write(plain, index=False)
+            assert nll(indexed) == pytest.approx(nll(plain), rel=1e-12)
+        invoke("fit", tmp_path / f"{kind}_index.csv", "-m", "temperature", "-o", tmp_path / "cal.safetensors")
+
+
+def test_a_column_called_classes_is_a_column(tmp_path):
+    table = pd.DataFrame(Z, columns=NAMES).assign(labels=NAMES[Y])
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    for suffix, write in ((".csv", pd.DataFrame.to_csv), (".parquet", pd.DataFrame.to_parquet)):
+        write(table.assign(classes=NAMES[(Y + 1) % 3]), tmp_path / f"more{suffix}", index=False)
+        assert nll(tmp_path / f"more{suffix}") == pytest.approx(nll(tmp_path / "plain.csv"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_missing_labels_are_what_the_error_is_about(tmp_path, suffix):
+    table = pd.DataFrame(Z, columns=NAMES).assign(labels=pd.Series(NAMES[Y]).mask(np.arange(400) == 7), weight=1)
+    path = tmp_path / f"table{suffix}"
+    (table.to_csv if suffix == ".csv" else table.to_parquet)(path, index=False)
+    result = CliRunner().invoke(app, ["evaluate", str(path)])
+    assert isinstance(result.exception, InputError)
+    assert "labels hold" in str(result.exception)
+    assert "missing" in str(result.exception)

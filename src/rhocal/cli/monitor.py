@@ -286,8 +286,9 @@ def lines(
         if logits:
             location = f"lines {first} to {number}"
             values = dict(zip(keys, (list(column) for column in zip(*beside, strict=True)), strict=True))
-            labels, weights = values[arrays.labels_name], values.get(arrays.weights or "")
-            block = Block(_rows(logits, location), labels, location, weights, values.get(clusters or ""))
+            labels = values[arrays.labels_name]
+            weights, groups = (None if name is None else values.get(name) for name in (arrays.weights, clusters))
+            block = Block(_rows(logits, location), labels, location, weights, groups)
             yield Batch(STANDARD_INPUT, number, block, spec)
         if trouble is not None:
             raise trouble

@@ -203,6 +203,8 @@ def _refuse_other_names(columns: Sequence[str], values: dict[str, Any], *, is_te
         return
     if start is not None:
         return
+    if "" in values:
+        raise InputError("labels hold missing values (empty texts); leave those samples out")
     missing = [label for key, label in values.items() if key not in {name_key(name) for name in columns}]
     raise InputError(
         f"labels {shown(missing)} have no column of that name; the columns are {shown(columns)}",

@@ -248,13 +248,15 @@ class StoredFile:
     @property
     def classes(self) -> Any:
         """The names of the columns, if the file has them."""
-        return read_all(self.arrays["classes"], self.path) if "classes" in self.arrays else None
+        if self.columns is not None or "classes" not in self.arrays:  # of a table it is one more column
+            return None
+        return read_all(self.arrays["classes"], self.path)
 
     def read(self, names: Names) -> Block:
         """Read all rows as one block."""
         self.check(names)
-        wanted = (names.logits, names.labels, names.groups or "", names.weights or "")
-        stored = (self.arrays.get(name) for name in wanted)
+        wanted = (names.logits, names.labels, names.groups, names.weights)
+        stored = (None if name is None else self.arrays.get(name) for name in wanted)  # "" is the index of pandas
         logits, labels, groups, weights = (None if array is None else read_all(array, self.path) for array in stored)
         return Block(logits, labels, str(self.path), groups=groups, weights=weights)
 

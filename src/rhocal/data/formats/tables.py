@@ -152,7 +152,8 @@ def _all_numbers(
     whole = [name for name in numeric if kinds[name] == WHOLE]
     if whole and any(kinds[name] == FRACTIONS for name in numeric):
         raise _ambiguous(path, kinds, names, f"{shown(whole)} hold whole numbers and the others fractions")
-    if len(numeric) == 1 and len(kinds) > 1 + len(names.beside & set(kinds)):
+    beside = {name for name, kind in kinds.items() if name in names.beside or (is_index(name) and kind != FRACTIONS)}
+    if len(numeric) == 1 and len(kinds) > 1 + len(beside):
         raise _ambiguous(path, kinds, names, "a single column is left")
     _check_count(path, kinds, names, numeric, values)
     return tuple(numeric)
@@ -202,8 +203,10 @@ def _label_values(labels: Callable[[], NDArray[Any] | None]) -> NDArray[Any] | N
     values = labels()
     if values is None or values.ndim != 1 or not values.size:
         return None
-    if values.dtype.kind == "O":
-        values = values.astype(str)
+    if values.dtype.kind == "O":  # a label that is missing is an error later on; the others name columns all the same
+        values = values[[value is not None and value == value for value in values.tolist()]].astype(str)  # noqa: PLR0124
+    if values.dtype.kind == "U":
+        values = values[values != ""]
     if values.dtype.kind == "f":
         values = values[np.isfinite(values)]
     return np.unique(values) if values.dtype.kind in "iufU" else None
