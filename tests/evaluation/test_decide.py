@@ -148,3 +148,15 @@ def test_ties_are_decided_by_all_tied_classes():
     found = policy.decide(probs, np.array(["a", "b", "c"]))
     assert found.label.tolist() == ["a", "a", "a", "c"]
     assert found.automated.tolist() == [False, True, True, False]
+
+
+def test_classes_in_another_order():
+    names = np.array(["a", "b", "c"])
+    cal = rhocal.VectorScaling().fit(Z[:2000], names[Y[:2000]], classes=names)
+    other = [2, 0, 1]
+    same = decide(cal, Z[2000:], names[Y[2000:]], target=0.1)
+    turned = decide(cal, Z[2000:, other], names[Y[2000:]], target=0.1, classes=names[other])
+    assert turned.policy.thresholds == pytest.approx(same.policy.thresholds)
+    assert turned.policy.certificate == same.policy.certificate
+    with pytest.raises(InputError, match="the classes are x, y, z, but the calibrator was fitted with a, b, c"):
+        decide(cal, Z[2000:], Y[2000:], target=0.1, classes=["x", "y", "z"])

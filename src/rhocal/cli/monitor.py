@@ -108,8 +108,8 @@ def monitor(
 
     A line of standard input is `{"logits": [...], "labels": 3}`, or has one number for each of `--columns`. Rows are counted
     once: a file that was moved, or written again with more rows, adds its new rows. Weights are 0 or 1. The state is written
-    after every row group of a file, or whenever lines have come, so that a stopped monitor goes on where it was. Exit code 1:
-    the alarm is raised.
+    after every row group of a file, or whenever lines have come, so that a stopped monitor goes on where it was. If -c has a
+    policy, the risk that it promises is watched too. Exit code 1: an alarm is raised.
     """
     from rhocal.calibrators.artifact import load
 
@@ -118,7 +118,8 @@ def monitor(
     options = {"alpha": alpha, "half_life": half_life, "window": window}
     watched = _begun(state, options | {"tolerance": tolerance, "n_calibration": n_calibration})
     cal = None if artifact is None else load(artifact)
-    before = watched.alarm
+    _watch_policy(watched, cal, state)
+    before = [watched.alarm, watched.promise is not None and watched.promise.alarm]
     kind = kind or ("logits" if cal is None else cal.kind_)
     if cal is None:
         spec = input_spec(kind, positive=positive)
@@ -133,14 +134,18 @@ def monitor(
         for batch in batches:
             count_batch(watched, cal, batch)
             watched.save(state)
-            if watched.alarm and not before:
+            if watched.alarm and not before[0]:
                 typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
-                before = True
+                before[0] = True
+            promise = watched.promise
+            if promise is not None and promise.alarm and not before[1]:
+                typer.echo(f"alarm: {promise.sentence}, seen at sample {promise.alarm_at:,}", err=True)
+                before[1] = True
     except KeyboardInterrupt:
         typer.echo("stopped; the same command continues", err=True)
     watched.save(state)
     _show(watched, as_json=as_json)
-    if watched.alarm:
+    if watched.alarm or (watched.promise is not None and watched.promise.alarm):
         raise typer.Exit(1)
 
 
@@ -160,13 +165,30 @@ def _begun(state: Path, options: dict[str, Any]) -> Monitor:
     return watched
 
 
+def _watch_policy(watched: Monitor, cal: Calibrator | None, state: Path) -> None:
+    """Watch the promise of the calibrator's policy, if it has one; it must be the one that was watched before."""
+    from rhocal.evaluation.risk_monitor import RiskMonitor
+
+    policy = None if cal is None else cal.policy_
+    promise = None if policy is None else RiskMonitor.from_policy(policy, watched.alpha)
+    if watched.promise is None:
+        watched.promise = promise
+    elif promise is None or (promise.risk, promise.target) != (watched.promise.risk, watched.promise.target):
+        raise InputError(
+            f"{state} watches a promise of {watched.promise.risk} at {watched.promise.target:g}, which the policy of -c does "
+            "not make; begin another state with -s"
+        )
+
+
 def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
     """Add the confidence and correctness of a batch to the monitor."""
     import numpy as np
 
     from rhocal.data.blocks import missing_labels
     from rhocal.data.sources import Source
+    from rhocal.evaluation.decide import in_order
     from rhocal.evaluation.measure import apply_calibrator
+    from rhocal.evaluation.risk_monitor import policy_losses
     from rhocal.metrics import Scored
 
     block, spec = batch.block, batch.spec
@@ -189,7 +211,13 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
                 remedy="name the label of each column, in order",
             )
         if cal is not None:
-            data = apply_calibrator(cal, data)
+            calibrated = apply_calibrator(cal, data)
+            if cal.policy_ is not None and watched.promise is not None:
+                ordered = in_order(data, cal)
+                assert ordered.labels is not None
+                decisions = cal.policy_.decide(cal.map_.probs(ordered), cal.classes_)
+                watched.promise.add(*policy_losses(cal.policy_, decisions, ordered.labels), data.groups)
+            data = calibrated
         samples = Scored.from_predictions(data)
         watched.add(samples.confidence, samples.correct, data.groups)
     watched.positions[batch.source] = batch.position
@@ -315,6 +343,7 @@ def _arriving() -> Iterator[list[bytes]]:
 
 
 def _show(watched: Monitor, *, as_json: bool) -> None:
+    from rhocal.evaluation.risk_monitor import TITLES
     from rhocal.reporting import tables
 
     summary = watched.values()
@@ -328,6 +357,12 @@ def _show(watched: Monitor, *, as_json: bool) -> None:
     }
     if watched.alarm_at is not None:
         flat["alarm at sample"] = watched.alarm_at
+    if watched.promise is not None:
+        promise = watched.promise.values()
+        promised = f"at most {promise['largest_rate']:g}"
+        flat[f"{TITLES[promise['risk']]} ({promised} promised)"] = promise["rate"]
+        flat["alarm of the promise"] = promise["alarm"]
+        flat["p-value of the promise"] = promise["p_value"]
     for name in ("all", "recent", "rolling"):
         flat |= {f"{key}, {name}": value for key, value in summary[name].items() if key != "weight"}
     tables.console().print(tables.pairs(flat, "monitor"))

@@ -126,8 +126,12 @@ def waiting(n: NDArray[np.int64]) -> Vector:
     return np.where(n == 0, 1.0, later)
 
 
-def advance(log_wealth: Vector, factors: Vector, n_units: int) -> tuple[Vector, Vector]:
+def advance(
+    log_wealth: Vector, factors: Vector, n_units: int, log_shares: Vector | None = None
+) -> tuple[Vector, Vector]:
     """The log of the wealth of every bet after the units, and of all wealth together after each.
+
+    ``log_shares`` are the logs of the bets' shares of wealth, unless they are those on calibration.
 
     W_n = P_n·(W_0 + Σ_j w_j/P_{j−1}) with P the running product of the factors.
     """
@@ -137,7 +141,7 @@ def advance(log_wealth: Vector, factors: Vector, n_units: int) -> tuple[Vector, 
     before = np.concatenate([np.zeros((len(paths), 1)), paths[:, :-1]], axis=1)
     entered = np.log(np.cumsum(shares * np.exp(-before), axis=1))
     wealth = paths + np.logaddexp(log_wealth[:, None], entered)
-    terms = wealth + _log_shares()[:, None]
+    terms = wealth + (_log_shares() if log_shares is None else log_shares)[:, None]
     high = np.maximum(terms.max(axis=0), 0.0)
     total = high + np.log(np.exp(terms - high).sum(axis=0) + waiting(n[1:]) * np.exp(-high))
     return wealth[:, -1], total

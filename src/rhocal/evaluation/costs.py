@@ -19,7 +19,7 @@ from rhocal.calibrators.policy import Policy
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
-from rhocal.evaluation.decide import Question, cost_table, score_block
+from rhocal.evaluation.decide import Question, cost_table, in_order, score_block
 from rhocal.metrics.inference.cost_interval import MeanCost, mean_cost
 from rhocal.numerics.special import row_argmax, softmax
 
@@ -169,6 +169,7 @@ def cost_block(
     data: Predictions, calibrator: Calibrator | None, costs: Any, review: float | None, otherwise: str, seed: int
 ) -> tuple[Policy, Vector]:
     """The policy, and numbers of every sample: automated, weight; of each rule cost, cost of a drawn label, decision."""
+    data = in_order(data, calibrator)
     samples = score_block(data, calibrator, Question("error", 0.5))
     n_classes = len(samples.classes)
     table = cost_table(costs, n_classes)

@@ -196,12 +196,15 @@ class SampleScores:
         )
 
 
+def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
+    """The samples with the classes in the order of the calibrator."""
+    return data if calibrator is None else data.in_order_of(calibrator.classes_)[0]
+
+
 def score_block(data: Predictions, calibrator: Calibrator | None, question: Question) -> SampleScores:
     """The scores of a block."""
-    classes = data.classes if calibrator is None else calibrator.classes_
-    if data.n_classes != len(classes) or (data.labels is not None and list(data.classes) != list(classes)):
-        one, two = (", ".join(map(str, names[:20])) for names in (data.classes, classes))
-        raise InputError(f"the samples have the classes {one}, and the calibrator was fitted on {two}")
+    data = in_order(data, calibrator)
+    classes = data.classes
     probs = softmax(data.logits) if calibrator is None else calibrator.map_.probs(data)
     probs = probs.astype(np.float64)
     weights = np.ones(data.n_samples) if data.weights is None else data.weights
@@ -216,7 +219,14 @@ def score_block(data: Predictions, calibrator: Calibrator | None, question: Ques
             raise InputError(
                 f"risk {question.risk} is that of the positive class of two; there are {len(classes)} classes. Use risk error"
             )
-        stated = question.positive if question.positive is not None else getattr(calibrator, "positive_", None)
+        stated = next(
+            (
+                one
+                for one in (data.positive, question.positive, getattr(calibrator, "positive_", None))
+                if one is not None
+            ),
+            None,
+        )
         positive = 1 if stated is None else positive_column(stated, classes)
     labels = np.zeros(0, np.intp) if data.labels is None else data.labels
     score = np.asarray(row_max(probs) if positive is None else probs[:, positive], np.float64)

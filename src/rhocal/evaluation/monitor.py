@@ -22,6 +22,7 @@ from rhocal.errors import FileError, InputError, one_line
 from rhocal.evaluation.bets import (
     FIRST_CENTER,
     N_BETS,
+    STAKES,
     UNITS_AT_ONCE,
     Margin,
     advance,
@@ -29,6 +30,7 @@ from rhocal.evaluation.bets import (
     log_factors,
     unit_gains,
 )
+from rhocal.evaluation.risk_monitor import RiskMonitor
 from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class Monitor:
     decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     rolling: list[dict[str, list[float]]] = field(default_factory=list)
     """Sums of the latest tenths of a window, the last one being filled."""
+    promise: RiskMonitor | None = None
+    """What is remembered of the risk that a policy promises."""
     positions: dict[str, Any] = field(default_factory=dict)
     """Source → how much of it has been read, for whoever feeds the monitor."""
 
@@ -205,12 +209,15 @@ class Monitor:
             "all": _values(self.total),
             "recent": _values(self.decayed),
             "rolling": _values(_total(self.rolling)),
+            **({} if self.promise is None else {"promise": self.promise.values()}),
         }
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, whole or not at all."""
         state = asdict(self)
-        state["log_wealth"] = [None if math.isinf(wealth) else wealth for wealth in self.log_wealth]
+        for part in (state, state["promise"] or {}):
+            if "log_wealth" in part:
+                part["log_wealth"] = [None if math.isinf(wealth) else wealth for wealth in part["log_wealth"]]
         text = json.dumps({"format": "rhocal-monitor", "schema": SCHEMA, **state})
         with writing(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
@@ -232,6 +239,10 @@ class Monitor:
                     len(state["log_wealth"]) == N_BETS_WITHOUT_GAPS
                 ):  # the bets on gaps begin now, with the shares that wait
                     state["log_wealth"] += [-math.inf] * (N_BETS - N_BETS_WITHOUT_GAPS)
+            if state.get("promise") is not None:
+                promise = dict(state["promise"])
+                promise["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in promise["log_wealth"]]
+                state["promise"] = RiskMonitor(**promise)
             monitor = cls(**state)
             _check_state(monitor)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -257,9 +268,24 @@ def _check_state(monitor: Monitor) -> None:
     is_wealth = [value == -math.inf or _is_finite(value) for value in (*monitor.log_wealth, monitor.max_log_wealth)]
     if len(monitor.log_wealth) != N_BETS or not all(is_wealth):
         raise ValueError("the wealth of a bet is not a number")
+    if monitor.promise is not None:
+        _check_promise(monitor.promise)
     others: tuple[Any, ...] = (monitor.positions, monitor.rolling, monitor.last_cluster)
     if type(others[0]) is not dict or type(others[1]) is not list or type(others[2]) not in {str, NoneType}:
         raise TypeError("positions, rolling or last_cluster are of another type")
+
+
+def _check_promise(promise: RiskMonitor) -> None:
+    """The same for the state of a promise."""
+    optional = () if promise.alarm_at is None else (promise.alarm_at,)
+    counts = (promise.n, promise.n_losses, promise.n_units, promise.n_seen, *optional)
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("counts of the promise are not whole numbers")
+    wealth = (*promise.log_wealth, promise.max_log_wealth)
+    if len(promise.log_wealth) != len(STAKES) or not all(one == -math.inf or _is_finite(one) for one in wealth):
+        raise ValueError("the wealth of a bet on the promise is not a number")
+    if type(promise.last_cluster) not in {str, NoneType}:
+        raise TypeError("last_cluster of the promise is of another type")
 
 
 def _is_finite(value: Any) -> bool:
