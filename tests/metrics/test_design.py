@@ -233,3 +233,20 @@ def test_the_report_counts_clusters(tmp_path):
     assert f"(effective sample size {found.n_effective:,.0f})" in page.read_text(encoding="utf-8")
     refused = run("evaluate", tmp_path / "z.npz", *options, "--stream", code=2).stderr
     assert "--clusters needs the file in memory" in refused
+
+
+def test_importance_weights_of_a_stream_are_those_in_memory(tmp_path):
+    """Also where the effective sample size depends on the probabilities, in the evaluation and in differences."""
+    rng = np.random.default_rng(5)
+    logits, labels = synthetic(600, 3, scale=2)
+    np.savez(tmp_path / "z.npz", logits=logits, labels=labels, w=rng.lognormal(0, 1, 600) * (1 + labels))
+    run("fit", tmp_path / "z.npz", "-m", "temperature", "-o", tmp_path / "t.safetensors")
+    options = ["-c", tmp_path / "t.safetensors", "--weights", "w", "--weight-kind", "importance", "--json"]
+    memory, stream = (
+        json.loads(run("evaluate", tmp_path / "z.npz", *options, *more).stdout) for more in ((), ("--stream",))
+    )
+    for name, found in memory["evaluation"].items():
+        other = stream["evaluation"][name]
+        assert found["n_effective"] == pytest.approx(other["n_effective"])
+        assert (found["verdict"], found["p_value"]) == (other["verdict"], other["p_value"])
+    assert memory["differences"]["temperature"]["ece"] == pytest.approx(stream["differences"]["temperature"]["ece"])

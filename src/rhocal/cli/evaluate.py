@@ -97,7 +97,7 @@ def evaluate(
     from rhocal.errors import InputError
     from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
-    from rhocal.evaluation.samples import score
+    from rhocal.evaluation.samples import pair_with_design, score
     from rhocal.metrics import CORE, inference
     from rhocal.metrics.inference.design import SamplingDesign
 
@@ -127,15 +127,14 @@ def evaluate(
         return
     with execution.cluster(), execution.progress("measuring", data) as blocks:
         samples = score(blocks, calibrators, dict.fromkeys([*shown, *values]))
-    scores = {name: part.scored for name, part in samples.items()}
-    samples = {name: part.with_design(design) for name, part in samples.items()}
+    raw, samples = samples, {name: part.with_design(design) for name, part in samples.items()}
     evaluations = {
         name: infer(part, shown, groups=_groups(data, groups), tolerance=tolerance, seed=seed)
         for name, part in samples.items()
     }
     differences = {
         name: inference.differences(
-            *design.apply_to_pair(scores[name], scores[UNCALIBRATED]),
+            *pair_with_design(raw[name], raw[UNCALIBRATED], design),
             ["ece", "nll", "brier"],
             tolerance=margin,
             seed=seed,

@@ -57,8 +57,15 @@ class Samples:
         design.check_weights(self.scored.weights)
         if design.is_simple:
             return self
-        scored = design.apply(self.scored)
+        scored = design.apply(self.scored, self.with_probs)
         return replace(self, scored=scored, n_effective=float(scored.weights.sum()))
+
+    @property
+    def with_probs(self) -> Scored | None:
+        """Of a stream: the samples whose probabilities were kept."""
+        if self.rows is None or self.index is None or not len(self.index):
+            return None
+        return Scored.from_predictions(replace(self.rows, weights=self.scored.weights[self.index]))
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Samples:
@@ -68,6 +75,11 @@ class Samples:
     def values(self, names: Iterable[str]) -> dict[str, float]:
         """Metrics without intervals."""
         return {name: METRICS[name].value(self.scored) for name in names}
+
+
+def pair_with_design(a: Samples, b: Samples, design: SamplingDesign) -> tuple[Scored, Scored]:
+    """Two sets of predictions for the same samples, with the same weights that sum to the effective sample size."""
+    return design.apply_to_pair(a.scored, b.scored, (a.with_probs, b.with_probs))
 
 
 def score(source: Source, calibrators: Mapping[str, Calibrator | None], metrics: Iterable[str]) -> dict[str, Samples]:

@@ -76,18 +76,24 @@ class SamplingDesign:
                 remedy="state which they are, 'frequency' or 'importance'",
             )
 
-    def apply(self, scored: Scored) -> Scored:
-        """The samples with weights that sum to the effective sample size."""
-        return scored if self.is_simple else with_weights(scored, *self.effective_weights(scored))
+    def apply(self, scored: Scored, with_probs: Scored | None = None) -> Scored:
+        """The samples with weights that sum to the effective sample size.
 
-    def apply_to_pair(self, a: Scored, b: Scored) -> tuple[Scored, Scored]:
+        ``with_probs`` are those whose probabilities are known, all or a random part, if the samples do not bring them.
+        """
+        return scored if self.is_simple else with_weights(scored, *self.effective_weights(scored, with_probs))
+
+    def apply_to_pair(
+        self, a: Scored, b: Scored, with_probs: tuple[Scored | None, Scored | None] = (None, None)
+    ) -> tuple[Scored, Scored]:
         """Both views of the same samples with the same weights, those of the smaller effective sample size."""
         if self.is_simple:
             return a, b
-        weights, scale = min((self.effective_weights(view) for view in (a, b)), key=lambda pair: float(pair[0].sum()))
+        pairs = (self.effective_weights(view, known) for view, known in zip((a, b), with_probs, strict=True))
+        weights, scale = min(pairs, key=lambda pair: float(pair[0].sum()))
         return with_weights(a, weights, scale), with_weights(b, weights, scale)
 
-    def effective_weights(self, scored: Scored) -> tuple[Vector, Vector | None]:
+    def effective_weights(self, scored: Scored, with_probs: Scored | None = None) -> tuple[Vector, Vector | None]:
         """Weights that sum to the effective sample size, and what drawn labels add to sums, if it does not follow from them.
 
         A weight that corrects a selection multiplies a label as it is: sums of labels drawn with these weights have the
@@ -97,7 +103,7 @@ class SamplingDesign:
         weights = scored.weights / effect
         if self.weight_kind != "importance":
             return weights, None
-        weights = weights / self._weight_effect(scored)
+        weights = weights / self._weight_effect(scored if with_probs is None else with_probs)
         return weights, weights * np.sqrt(effect)
 
     def _weight_effect(self, scored: Scored) -> float:
