@@ -159,3 +159,26 @@ def test_missing_labels_are_what_the_error_is_about(tmp_path, suffix):
     assert isinstance(result.exception, InputError)
     assert "labels hold" in str(result.exception)
     assert "missing" in str(result.exception)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_a_single_column_is_split(binary, tmp_path, suffix):
+    margin, labels = binary
+    pd.DataFrame({"score": margin, "labels": labels}).to_csv(tmp_path / "one.csv")
+    invoke("split", tmp_path / "one.csv", "-o", tmp_path / f"half{suffix}")
+    fitted, measured = (
+        tmp_path / f"half{part}{suffix}" for part in (("", "") if suffix == ".npz" else ("_val", "_test"))
+    )
+    invoke("fit", fitted, "-m", "temperature", "--positive", "spam", "-o", tmp_path / "cal.safetensors")
+    document = json.loads(invoke("evaluate", measured, "-c", tmp_path / "cal.safetensors", "--json"))
+    assert (document["n_samples"], document["positive"]) == (200, "spam")
+    assert document["values"]["uncalibrated"]["accuracy"] == pytest.approx(
+        np.mean((margin > 0) == (labels == "spam")), abs=0.05
+    )
+
+
+def test_a_profile_is_compared_with_temperature_scaling_too(tmp_path):
+    np.savez(tmp_path / "z.npz", logits=Z, labels=Y)
+    invoke("profile", tmp_path / "z.npz", "-o", tmp_path / "p.safetensors")
+    text = invoke("fit", tmp_path / "p.safetensors", "-m", "field", "-o", tmp_path / "cal.safetensors")
+    assert "held-out samples NLL" in text.splitlines()[0]

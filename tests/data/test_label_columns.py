@@ -160,3 +160,11 @@ def test_a_label_that_is_no_name_shows_that_labels_are_column_numbers():
     assert kept is names
     with pytest.raises(InputError, match="unclear whether a label is the name of a column or its number"):
         label_columns(np.array([1, 2, 1, 2]), names, 3)
+
+
+def test_missing_numbers_and_truth_values_for_many_columns():
+    with pytest.raises(InputError, match="labels hold missing values"):
+        label_columns(np.array([0.0, np.nan, 1.0]), None, 2)
+    with pytest.raises(InputError, match="labels are true or false, but there are 3 columns"):
+        label_columns(np.array([True, False]), None, 3)
+    assert label_columns(np.array([True, False]), None, 2)[0].tolist() == [1, 0]

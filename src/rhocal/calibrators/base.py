@@ -444,7 +444,11 @@ class ScaleCalibrator(Calibrator):
 
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
-        return fit_validated(self, profile)
+        from rhocal.calibrators.guard import check  # noqa: PLC0415 - it imports this module
+
+        fit_validated(self, profile)
+        check(self, profile)
+        return self
 
     def with_choices(self) -> ScaleCalibrator:
         """Unfitted, with what cross-validation chose as options: fits on parts of the samples need not choose again."""

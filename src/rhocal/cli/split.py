@@ -112,7 +112,13 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     if contents.labels is not None:
         values[names.labels] = np.asarray(contents.labels)
     spec = arrays.stated(InputSpec(), InputSpec(classes=contents.classes, columns=contents.file.columns))
-    if spec.columns is not None:
+    if contents.file.columns is not None and "classes" in values:
+        raise InputError(
+            f"{contents.file.path}: a column called classes would be taken for the names of classes; rename it"
+        )
+    if spec.columns is not None and len(spec.columns) == 1:
+        values[names.logits] = values[names.logits].reshape(-1)
+    elif spec.columns is not None:
         columns, classes = match_columns(spec.columns, spec.classes, label_values(values.get(names.labels), None))
         if columns is not None:
             values[names.logits] = values[names.logits][:, columns]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 """A text that is a number."""
 
+MISSING_LABELS = "labels hold missing values (None or NaN); leave those samples out"
+
 NAME_EACH_COLUMN = {"argument": "classes", "remedy": "name the label of each column, in order"}
 
 
@@ -85,10 +87,14 @@ def label_columns(
     labels = as_label_array(labels)
     if labels.dtype.kind == "f":
         bad = labels[~(np.isfinite(labels) & (labels == np.round(labels)))][0]
+        if np.isnan(labels).any():
+            raise InputError(MISSING_LABELS)
         raise InputError(
             f"labels must be column numbers or names of classes; got {bad!r}. Unknown label type: continuous"
         )
     if labels.dtype.kind == "b" and names is None:
+        if m > 2:
+            raise InputError(f"labels are true or false, but there are {m} columns", **NAME_EACH_COLUMN)
         labels = labels.astype(np.int64)
     by_number = names is None or names.dtype.kind in "US"  # a number is never one of the texts
     if by_number and labels.dtype.kind in "iu":
@@ -130,7 +136,7 @@ def _column_numbers(labels: NDArray[Any], m: int) -> NDArray[np.intp]:
 
 def _columns_by_name(labels: NDArray[Any], names: NDArray[Any] | None, m: int) -> tuple[NDArray[np.intp], NDArray[Any]]:
     if labels.dtype.kind == "O" and any(label is None or label != label for label in labels.flat):  # noqa: PLR0124 - NaN
-        raise InputError("labels hold missing values (None or NaN); leave those samples out")
+        raise InputError(MISSING_LABELS)
     try:
         if names is None:
             names = _sorted_values(labels, m)
