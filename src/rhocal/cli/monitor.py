@@ -135,7 +135,9 @@ def monitor(
             count_batch(watched, cal, batch)
             watched.save(state)
             if watched.alarm and not before[0]:
-                typer.echo(f"alarm: calibration is off, seen at sample {watched.alarm_at:,}", err=True)
+                typer.echo(
+                    f"alarm: calibration is off, seen at sample {watched.alarm_at:,}; {watched.alarm_reason}", err=True
+                )
                 before[0] = True
             promise = watched.promise
             if promise is not None and promise.alarm and not before[1]:
@@ -219,7 +221,7 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
                 watched.promise.add(*policy_losses(cal.policy_, decisions, ordered.labels), data.groups)
             data = calibrated
         samples = Scored.from_predictions(data)
-        watched.add(samples.confidence, samples.correct, data.groups)
+        watched.add_scored(samples, data.groups)
     watched.positions[batch.source] = batch.position
 
 
@@ -357,6 +359,8 @@ def _show(watched: Monitor, *, as_json: bool) -> None:
     }
     if watched.alarm_at is not None:
         flat["alarm at sample"] = watched.alarm_at
+    if watched.alarm_reason is not None:
+        flat["reason"] = watched.alarm_reason
     if watched.promise is not None:
         promise = watched.promise.values()
         promised = f"at most {promise['largest_rate']:g}"

@@ -18,6 +18,7 @@ Samples of a cluster may depend on each other. Their mean is one bet: it lies be
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -69,7 +70,7 @@ class Margin:
 
     def __call__(self, confidence: Vector) -> Vector:
         """At every confidence: the tolerance, and what a calibration set of this size leaves uncertain."""
-        margin = np.full(len(confidence), self.tolerance)
+        margin = np.full(np.shape(confidence), self.tolerance)
         if self.n_calibration:
             margin += self.deviations * np.sqrt(confidence * (1 - confidence) / self.n_calibration)
         return np.minimum(margin, 1.0)
@@ -145,6 +146,12 @@ def advance(
     high = np.maximum(terms.max(axis=0), 0.0)
     total = high + np.log(np.exp(terms - high).sum(axis=0) + waiting(n[1:]) * np.exp(-high))
     return wealth[:, -1], total
+
+
+def total_log_wealth(log_wealth: Vector, n_units: int) -> float:
+    """The log of all wealth together, with the shares that wait."""
+    left = math.log(float(waiting(np.array(n_units))))
+    return float(np.logaddexp(np.logaddexp.reduce(log_wealth + _log_shares()), left))
 
 
 @cache

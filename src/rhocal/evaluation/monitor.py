@@ -1,9 +1,10 @@
 """Watching calibration as labels come in: sums that decay, and a test that may be looked at after every sample.
 
-The test is a bet (``bets.py``). If no gap between accuracy and confidence exceeds what is tolerated, all wealth together has
-mean at most 1 at every moment, and by Ville's inequality it ever exceeds 1/α with a chance of at most α. So an alarm at
-wealth ≥ 20 is false in at most 5 % of all streams, however long and however often one looks. Samples, or clusters of them,
-are assumed to be independent.
+The test is a bet: on gaps between accuracy and confidence (``bets.py``) and, where the probabilities of all classes are known,
+on the prevalence of classes (``class_bets.py``), each with half of the wealth. If no gap exceeds what is tolerated, all wealth
+together has mean at most 1 at every moment, and by Ville's inequality it ever exceeds 1/α with a chance of at most α. So an
+alarm at wealth ≥ 20 is false in at most 5 % of all streams, however long and however often one looks. Samples, or clusters of
+them, are assumed to be independent.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from rhocal.evaluation.bets import (
     advance,
     gap_gains,
     log_factors,
+    total_log_wealth,
     unit_gains,
 )
+from rhocal.evaluation.class_bets import ClassBets, ClassProbs, n_bets
 from rhocal.evaluation.risk_monitor import RiskMonitor
+from rhocal.metrics import Scored
 from rhocal.numerics.bins import N_BINS, BinSums
 
 if TYPE_CHECKING:
@@ -39,13 +43,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-SCHEMA = 2
+SCHEMA = 3
 RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
 """Fields of states that earlier versions wrote."""
 N_BETS_WITHOUT_GAPS = 96
 """Bets of states that earlier versions wrote."""
+CONFIDENCE_IS_OFF = "the confidence in the predicted class is off"
+LOG_HALF = math.log(0.5)
+"""Of the share of wealth of the top label where there are bets on classes."""
 N_WINDOW_PARTS = 10
 """A rolling window is forgotten in so many steps."""
 
@@ -93,6 +101,10 @@ class Monitor:
     """The largest log of all wealth together so far."""
     alarm_at: int | None = None
     """The sample at which the alarm was raised; it stays."""
+    alarm_reason: str | None = None
+    """What was wrong when the alarm was raised."""
+    class_bets: ClassBets | None = None
+    """Bets on the prevalence of classes, since probabilities of all classes are given (``add_probs``)."""
     total: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
     rolling: list[dict[str, list[float]]] = field(default_factory=list)
@@ -114,8 +126,34 @@ class Monitor:
         if self.window < N_WINDOW_PARTS or self.window % 1:
             raise InputError(f"window must be a whole number of at least {N_WINDOW_PARTS}; got {self.window!r}")
 
-    def add(self, confidence: Vector, correct: Vector, clusters: Any = None) -> None:
-        """Take in samples, in the order in which they came.
+    def add_probs(
+        self,
+        probs: Any,
+        labels: Any,
+        clusters: Any = None,
+        *,
+        kind: Kind = "probs",
+        classes: Any = None,
+        positive: Any = None,
+    ) -> None:
+        """Take in samples with the probabilities of all classes: the prevalence of classes is tested as well.
+
+        >>> rare = np.tile([0.75, 0.25], (400, 1))
+        >>> monitor = Monitor()
+        >>> monitor.add_probs(rare, np.r_[np.zeros(390, int), np.ones(10, int)], classes=["honest", "fraud"])
+        >>> monitor.alarm_reason
+        'class fraud is predicted too often: mean probability 25 %, observed 0 %'
+        """
+        self.add_scored(Scored.from_arrays(probs, labels, None, kind, classes=classes, positive=positive), clusters)
+
+    def add_scored(self, samples: Scored, clusters: Any = None) -> None:
+        """Take in validated samples with the probabilities of all classes."""
+        self.add(samples.confidence, samples.correct, clusters, classes=ClassProbs.from_scored(samples))
+
+    def add(
+        self, confidence: Vector, correct: Vector, clusters: Any = None, *, classes: ClassProbs | None = None
+    ) -> None:
+        """Take in samples, in the order in which they came. Their confidence alone does not show the prevalence of classes.
 
         ``clusters`` names the cluster of each sample (patient, session, document). Samples of a cluster that follow each other
         are one bet. Those that continue the last cluster of the previous call are summed up, but not bet on.
@@ -127,13 +165,19 @@ class Monitor:
             raise InputError("confidence must lie between 0 and 1")
         if not ((correct == 0) | (correct == 1)).all():
             raise InputError(f"correct must be 0 or 1; got {correct[(correct != 0) & (correct != 1)][0]:g}")
+        if classes is not None:
+            if self.class_bets is None:  # half of all wealth, whatever it is by now
+                log_capital = LOG_HALF + total_log_wealth(np.array(self.log_wealth), self.n_units)
+                self.class_bets = ClassBets.start(classes.names, log_capital)
+            classes = classes.in_order_of(self.class_bets.names)
         starts = self._unit_starts(len(confidence), clusters)
         done = 0
         while done < len(starts):  # up to the next change of the center
             units = starts[done : done + UNITS_AT_ONCE - self.n_units % UNITS_AT_ONCE]
             end = starts[done + len(units)] if done + len(units) < len(starts) else len(confidence)
             part = slice(units[0], end)
-            self._bet(confidence[part], correct[part], units - units[0], int(units[0]))
+            known = None if classes is None else classes.rows(part)
+            self._bet(confidence[part], correct[part], units - units[0], int(units[0]), known)
             done += len(units)
         self.n += len(confidence)
         self._sum(confidence, correct)
@@ -154,18 +198,33 @@ class Monitor:
         self.last_cluster = str(names[-1])
         return starts[1:] if continued else starts
 
-    def _bet(self, confidence: Vector, correct: Vector, starts: NDArray[np.intp], first: int) -> None:
-        margin = Margin(self.tolerance, self.n_calibration)(confidence)
+    def _bet(
+        self, confidence: Vector, correct: Vector, starts: NDArray[np.intp], first: int,
+        known: tuple[Vector, NDArray[np.intp]] | None,
+    ) -> None:  # fmt: skip
+        allowed = Margin(self.tolerance, self.n_calibration)
+        margin = allowed(confidence)
         factors = log_factors(
             *unit_gains(confidence, correct, margin, self.center, starts),
             gap_gains(confidence, correct, margin, starts),
         )
-        wealth, total = advance(np.array(self.log_wealth), factors, self.n_units)
+        wealth, top = advance(np.array(self.log_wealth), factors, self.n_units)
+        total, before = top, self.class_bets
+        if before is not None:
+            of_classes = np.full(len(starts), before.total)
+            if known is not None:
+                self.class_bets, of_classes = before.advance(*known, allowed, starts)
+            total = np.logaddexp(top + LOG_HALF, of_classes)
         self.max_log_wealth = max(self.max_log_wealth, float(total.max()))
         over = np.flatnonzero(total >= -math.log(self.alpha))
         if len(over) and self.alarm_at is None:
             ends = np.append(starts[1:], len(confidence))
-            self.alarm_at = self.n + first + int(ends[over[0]])
+            end, unit = int(ends[over[0]]), int(over[0])
+            self.alarm_at = self.n + first + end
+            self.alarm_reason = CONFIDENCE_IS_OFF
+            if before is not None and known is not None and of_classes[unit] > top[unit] + LOG_HALF:
+                at_alarm, _ = before.advance(known[0][:end], known[1][:end], allowed, starts[: unit + 1])
+                self.alarm_reason = at_alarm.sentence()
         self.log_wealth = wealth.tolist()
         self.n_units += len(starts)
         self.confidence_sum = [
@@ -173,6 +232,7 @@ class Monitor:
         ]  # fmt: skip
         if self.n_units % UNITS_AT_ONCE == 0:
             self.center = self.confidence_sum[0] / self.confidence_sum[1]
+            self.class_bets = self.class_bets and self.class_bets.with_center()
 
     def _sum(self, confidence: Vector, correct: Vector) -> None:
         n = len(confidence)
@@ -203,9 +263,11 @@ class Monitor:
             "n_samples": self.n,
             "alarm": self.alarm,
             "alarm_at": self.alarm_at,
+            "alarm_reason": self.alarm_reason,
             "p_value": self.p_value,
             "tolerance": self.tolerance,
             "n_calibration": self.n_calibration,
+            "worst_class": self.class_bets.worst() if self.class_bets is not None and self.class_bets.n else None,
             "all": _values(self.total),
             "recent": _values(self.decayed),
             "rolling": _values(_total(self.rolling)),
@@ -215,7 +277,7 @@ class Monitor:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, whole or not at all."""
         state = asdict(self)
-        for part in (state, state["promise"] or {}):
+        for part in (state, state["promise"] or {}, state["class_bets"] or {}):
             if "log_wealth" in part:
                 part["log_wealth"] = [None if math.isinf(wealth) else wealth for wealth in part["log_wealth"]]
         text = json.dumps({"format": "rhocal-monitor", "schema": SCHEMA, **state})
@@ -231,18 +293,21 @@ class Monitor:
             if state.pop("format") != "rhocal-monitor" or type(schema) is not int or schema > SCHEMA:
                 raise FileError(f"{path}: not the state of a monitor, or of a newer version")
             state = {RENAMED_FIELDS.get(name, name): value for name, value in state.items()}
-            if schema < SCHEMA:  # other bets: sums and an alarm stay, the test begins anew
+            if schema < 2:  # other bets: sums and an alarm stay, the test begins anew
                 state = {name: value for name, value in state.items() if name not in {"log_wealth", "max_log_wealth"}}
             else:
                 state["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in state["log_wealth"]]
-                if (
-                    len(state["log_wealth"]) == N_BETS_WITHOUT_GAPS
-                ):  # the bets on gaps begin now, with the shares that wait
+                # The bets on gaps begin now, with the shares that wait.
+                if len(state["log_wealth"]) == N_BETS_WITHOUT_GAPS:
                     state["log_wealth"] += [-math.inf] * (N_BETS - N_BETS_WITHOUT_GAPS)
             if state.get("promise") is not None:
                 promise = dict(state["promise"])
                 promise["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in promise["log_wealth"]]
                 state["promise"] = RiskMonitor(**promise)
+            if state.get("class_bets") is not None:  # until schema 3 there were none
+                bets = state["class_bets"]
+                bets["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in bets["log_wealth"]]
+                state["class_bets"] = ClassBets(**bets)
             monitor = cls(**state)
             _check_state(monitor)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -270,9 +335,31 @@ def _check_state(monitor: Monitor) -> None:
         raise ValueError("the wealth of a bet is not a number")
     if monitor.promise is not None:
         _check_promise(monitor.promise)
-    others: tuple[Any, ...] = (monitor.positions, monitor.rolling, monitor.last_cluster)
-    if type(others[0]) is not dict or type(others[1]) is not list or type(others[2]) not in {str, NoneType}:
-        raise TypeError("positions, rolling or last_cluster are of another type")
+    others: tuple[Any, ...] = (monitor.positions, monitor.rolling)
+    texts: tuple[Any, ...] = (monitor.last_cluster, monitor.alarm_reason)
+    if (
+        type(others[0]) is not dict
+        or type(others[1]) is not list
+        or not {type(text) for text in texts} <= {str, NoneType}
+    ):
+        raise TypeError("positions, rolling, last_cluster or alarm_reason are of another type")
+    if monitor.class_bets is not None:
+        _check_class_bets(monitor.class_bets)
+
+
+def _check_class_bets(bets: ClassBets) -> None:
+    m, counts = len(bets.names), (bets.n, bets.n_units)
+    if m < 2 or not all(type(name) is str for name in bets.names) or len(set(bets.names)) < m:
+        raise ValueError("the names of the classes are not texts that differ")
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("counts are not whole numbers")
+    sums = [*bets.all_sums, *bets.recent_sums]
+    numbers = [bets.log_capital, bets.center, *(value for part in sums for value in part)]
+    if [len(part) for part in sums] != [m] * 4 or not all(map(_is_finite, numbers)):
+        raise ValueError("sums of classes are not finite, or of other classes")
+    is_wealth = [value == -math.inf or _is_finite(value) for value in bets.log_wealth]
+    if len(is_wealth) != n_bets(m) or not all(is_wealth):
+        raise ValueError("the wealth of a bet on a class is not a number")
 
 
 def _check_promise(promise: RiskMonitor) -> None:
