@@ -86,6 +86,63 @@ def false_alarms(trials: int) -> list[dict[str, Any]]:
     ]
 
 
+def fitted_classes(seed: int, n_calibration: int, n_classes: int) -> tuple[Vector, Any]:
+    """Probabilities and labels of a network whose temperature, the right model, was fitted on few samples."""
+    rng = np.random.default_rng([seed, n_calibration, n_classes])
+    logits = rng.normal(0, 2, (n_calibration + N_WATCHED, n_classes))
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (np.cumsum(probs, axis=1) < rng.random((len(logits), 1))).sum(axis=1).clip(0, n_classes - 1)
+    cal = rhocal.TemperatureScaling().fit(1.7 * logits[:n_calibration], labels[:n_calibration])
+    return cal.predict_proba(1.7 * logits[n_calibration:]), labels[n_calibration:]
+
+
+def class_false_alarms(trials: int) -> list[dict[str, Any]]:
+    """With bets on classes as well."""
+    rows = []
+    for n_classes in (2, 10):
+        options: dict[str, dict[str, Any]] = {
+            "": {}, "tolerance .02": {"tolerance": 0.02}, "n_calibration": {"n_calibration": 1000},
+        }  # fmt: skip
+        alarms = dict.fromkeys(options, 0)
+        for seed in range(trials):
+            samples = fitted_classes(seed, 1000, n_classes)
+            for name, chosen in options.items():
+                monitor = Monitor(**chosen)
+                monitor.add_probs(*samples)
+                alarms[name] += monitor.alarm
+        model = f"temperature fitted on 1,000, {n_classes} classes"
+        rows += [
+            {"what": "false alarms", "model": model, "options": name, "share": count / trials}
+            for name, count in alarms.items()
+        ]
+    return rows
+
+
+def class_delays(trials: int) -> list[dict[str, Any]]:
+    """A logistic regression with balanced class weights at 3 % positives, from the first sample."""
+    from sklearn.datasets import make_classification
+    from sklearn.linear_model import LogisticRegression
+
+    found: dict[str, list[float]] = {"": [], "tolerance .02": [], "top label alone": []}
+    for seed in range(trials):
+        x, y = make_classification(20_000, 20, weights=[0.97], class_sep=0.7, random_state=seed)
+        model = LogisticRegression(class_weight="balanced", max_iter=500).fit(x[:10_000], y[:10_000])
+        probs, labels = model.predict_proba(x[10_000:]), y[10_000:]
+        for name, delays_of in found.items():
+            monitor = Monitor(tolerance=0.02 if name == "tolerance .02" else 0.0)
+            if name == "top label alone":
+                monitor.add(probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(np.float64))
+            else:
+                monitor.add_probs(probs, labels)
+            delays_of.append(np.inf if monitor.alarm_at is None else monitor.alarm_at)
+    rows = []
+    for name, delays_of in found.items():
+        middle, late = np.quantile(delays_of, [0.5, 0.9], method="higher")
+        rows.append({"what": "balanced class weights, 3 % positives", "model": "logistic regression", "options": name,
+                     "median_delay": float(middle), "delay_90": float(late)})  # fmt: skip
+    return rows
+
+
 def delays(trials: int) -> list[dict[str, Any]]:
     rows = []
     for name, beta in (("accuracy .78", MIDDLE), ("accuracy .93", SURE)):
@@ -122,7 +179,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
     trials = parser.parse_args().trials
-    rows = [row | {"trials": trials} for row in [*delays(trials), *false_alarms(trials)]]
+    parts = (delays, class_delays, false_alarms, class_false_alarms)
+    rows = [row | {"trials": trials} for part in parts for row in part(trials)]
     write_rows(HERE / "monitor.csv", rows)
     for row in rows:
         print(row)
