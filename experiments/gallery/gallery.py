@@ -125,6 +125,14 @@ def diagrams(scene: Scene) -> Iterator[Figure]:
             "interval, and the number of samples.",
         )
     yield positive_class(scene)
+    yield Figure(
+        "cumulative",
+        plots.cumulative(curves.cumulative_gap(*given, **RAW)),
+        "Cumulative differences",
+        "cumulative FILE",
+        "Correct − confidence, added up over the samples in order of confidence: no bins. Where the curve falls the model is "
+        "over-confident. Perfect models stay in the band with a probability of 95 %.",
+    )
     for smoother in ("kernel", "isotonic"):
         yield Figure(
             f"smooth-{smoother}",

@@ -270,3 +270,31 @@ def test_net_benefit_by_hand():
     assert flipped.benefit.tolist() == pytest.approx(found.benefit.tolist())
     with pytest.raises(InputError, match="the positive class of two; there are 10"):
         curves.net_benefit(*rhocal.demo_logits("test"), kind="logits")
+
+
+def test_cumulative_differences_by_hand():
+    """Confidences .6, .7, .9 with a wrong one in the middle: +.4, −.7, +.1 in thirds."""
+    probs = [[0.4, 0.6], [0.3, 0.7], [0.1, 0.9]]
+    found = curves.cumulative_gap(probs, [1, 0, 1], n_replicates=99)
+    assert found.share.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert found.gap.tolist() == pytest.approx([0, 0.4 / 3, -0.3 / 3, -0.2 / 3])
+    assert found.confidence.tolist() == pytest.approx([0.6, 0.6, 0.7, 0.9])
+    assert (found.ks, found.kuiper) == pytest.approx((0.4 / 3, 0.7 / 3))
+    of_first = curves.cumulative_gap(probs, [1, 0, 1], of_positive=True, positive=0, n_replicates=99)
+    assert of_first.of_class == "0"
+    assert of_first.gap[-1] == pytest.approx(1 / 3 - 0.8 / 3)  # prevalence − mean probability
+
+
+def test_cumulative_differences_reject_what_is_wrong():
+    rng = np.random.default_rng(0)
+    p = rng.random(2000)
+    labels = (rng.random(2000) < p).astype(int)
+    perfect = curves.cumulative_gap(p, labels, of_positive=True)
+    assert perfect.kuiper_p_value > 0.05
+    assert perfect.ks < perfect.band
+    shifted = curves.cumulative_gap(np.clip(p + 0.06, 0, 1), labels, of_positive=True)
+    assert shifted.kuiper_p_value < 0.01
+    assert shifted.gap.min() < -shifted.band
+    copies = np.repeat(p[:200], 10), np.repeat(labels[:200], 10)
+    clustered = curves.cumulative_gap(*copies, of_positive=True, clusters=np.repeat(np.arange(200), 10))
+    assert clustered.band > 2.5 * curves.cumulative_gap(*copies, of_positive=True).band

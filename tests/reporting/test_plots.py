@@ -44,6 +44,7 @@ def everything(data):
     return {
         "reliability": lambda ax: plots.reliability(curves.reliability(logits, labels, **SAID), ax=ax),
         "smooth": lambda ax: plots.smooth(curves.smooth_reliability(logits, labels, n_replicates=20, **SAID), ax=ax),
+        "cumulative": lambda ax: plots.cumulative(curves.cumulative_gap(logits, labels, **SAID), ax=ax),
         "histogram": lambda ax: plots.histogram(curves.histogram(logits, labels, **SAID), ax=ax),
         "risk": lambda ax: plots.risk_coverage({"a": curves.risk_coverage(logits, labels, **SAID)}, ax=ax),
         "classwise": lambda ax: plots.class_heat(curves.class_heat(logits, labels, **SAID), ax=ax),
@@ -176,6 +177,26 @@ def test_every_kind_from_a_file(kind, folder):
     done = CliRunner().invoke(app, list(map(str, ["plot", kind, folder / source, *chosen, "-o", out])))
     assert done.exit_code == 0, done.exception
     assert out.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_weights_are_drawn(folder, monkeypatch):
+    """Every diagram of a file with weights is that of the weighted samples."""
+    logits, labels = synthetic(300, 2)
+    np.savez(folder / "w.npz", logits=logits, labels=labels, w=(np.arange(300) < 100).astype(float))
+    seen = {}
+    for name in ("reliability", "smooth_reliability", "histogram", "risk_coverage", "class_heat", "cumulative_gap"):
+        original = getattr(curves, name)
+
+        def keep(probs, labels, *, name=name, original=original, **spec):
+            seen[name] = float(np.sum(spec["sample_weight"]))
+            return original(probs, labels, **spec)
+
+        monkeypatch.setattr(curves, name, keep)
+    for kind in ("reliability", "smooth", "histogram", "risk-coverage", "classwise", "cumulative"):
+        arguments = ["plot", kind, str(folder / "w.npz"), "--weights", "w", "-o", str(folder / "w.svg")]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert set(seen.values()) == {100.0}
+    assert len(seen) == 6
 
 
 def test_plot_refuses(folder):

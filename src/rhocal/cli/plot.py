@@ -39,6 +39,11 @@ class Request:
         """The test split of the file."""
         return self.source().predictions
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What curves are told about the samples: these are logits, and their weights."""
+        return {"kind": "logits", "sample_weight": self.data.weights}
+
     def views(self) -> dict[str, Any]:
         """Logits by name: uncalibrated, and with each calibrator."""
         from rhocal.evaluation.evaluate import UNCALIBRATED
@@ -87,14 +92,14 @@ class Request:
 
 def _reliability(r: Request) -> Any:
     logits, labels = r.last()
-    ax = r.plots.reliability(r.curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, kind="logits"))
+    ax = r.plots.reliability(r.curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, **r.spec))
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
     return ax
 
 
 def _positive(r: Request) -> Any:
     logits, labels = r.last()
-    spec: dict[str, Any] = {"n_bins": r.n_bins, "scheme": r.scheme, "kind": "logits"}
+    spec: dict[str, Any] = {"n_bins": r.n_bins, "scheme": r.scheme, **r.spec}
     names = {"classes": r.data.classes, "positive": r.data.positive}
     curve = r.curves.reliability(logits, r.data.classes[labels], **spec, **names, of_positive=True)
     ax = r.plots.reliability(curve)
@@ -102,18 +107,25 @@ def _positive(r: Request) -> Any:
     return ax
 
 
+def _cumulative(r: Request) -> Any:
+    logits, labels = r.last()
+    names = {"classes": r.data.classes, "positive": r.data.positive, "of_positive": r.data.n_classes == 2}
+    curve = r.curves.cumulative_gap(logits, r.data.classes[labels], **r.spec, **names)
+    return r.plots.cumulative(curve)
+
+
 def _smooth(r: Request) -> Any:
     smoother = r.scheme if r.scheme in {"kernel", "isotonic"} else "kernel"
-    return r.plots.smooth(r.curves.smooth_reliability(*r.last(), smoother=smoother, kind="logits"))
+    return r.plots.smooth(r.curves.smooth_reliability(*r.last(), smoother=smoother, **r.spec))
 
 
 def _histogram(r: Request) -> Any:
-    return r.plots.histogram(r.curves.histogram(*r.last(), n_bins=r.n_bins, kind="logits"))
+    return r.plots.histogram(r.curves.histogram(*r.last(), n_bins=r.n_bins, **r.spec))
 
 
 def _grid(r: Request) -> Any:
     labels = r.data.labels
-    spec: dict[str, Any] = {"n_bins": r.n_bins, "kind": "logits"}
+    spec: dict[str, Any] = {"n_bins": r.n_bins, **r.spec}
     return r.plots.grid(
         {
             name: (r.curves.histogram(z, labels, **spec), r.curves.reliability(z, labels, scheme=r.scheme, **spec))
@@ -124,18 +136,16 @@ def _grid(r: Request) -> Any:
 
 def _risk_coverage(r: Request) -> Any:
     labels = r.data.labels
-    return r.plots.risk_coverage({n: r.curves.risk_coverage(z, labels, kind="logits") for n, z in r.views().items()})
+    return r.plots.risk_coverage({n: r.curves.risk_coverage(z, labels, **r.spec) for n, z in r.views().items()})
 
 
 def _decision(r: Request) -> Any:
     labels, names = r.data.classes[r.data.labels], {"classes": r.data.classes, "positive": r.data.positive}
-    return r.plots.net_benefit(
-        {n: r.curves.net_benefit(z, labels, kind="logits", **names) for n, z in r.views().items()}
-    )
+    return r.plots.net_benefit({n: r.curves.net_benefit(z, labels, **r.spec, **names) for n, z in r.views().items()})
 
 
 def _classwise(r: Request) -> Any:
-    spec = {"classes": r.data.classes, "n_bins": r.n_bins, "kind": "logits"}
+    spec = {"classes": r.data.classes, "n_bins": r.n_bins, **r.spec}
     return r.plots.class_heat(r.curves.class_heat(*r.last(), **spec))
 
 
@@ -195,6 +205,10 @@ def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path]) 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
     "reliability": (_reliability, "accuracy in bins of confidence"),
     "positive": (_positive, "share of the positive class in bins of its probability"),
+    "cumulative": (
+        _cumulative,
+        "correct − confidence added up in order of confidence; of two classes, of the positive one",
+    ),
     "smooth": (_smooth, "the same without bins (--scheme kernel or isotonic)"),
     "histogram": (_histogram, "how confidence is spread"),
     "grid": (_grid, "both, for each -c"),

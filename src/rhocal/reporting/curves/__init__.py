@@ -12,6 +12,7 @@ A new curve is a dataclass and the function that computes it from predictions; h
 from __future__ import annotations
 
 from rhocal.reporting.curves.benefit import NetBenefit, net_benefit
+from rhocal.reporting.curves.cumulative import CumulativeGap, cumulative_gap
 from rhocal.reporting.curves.fine import FineBins, FineSums, fine_bins
 from rhocal.reporting.curves.fitted import (
     AlphaCurve,
@@ -32,8 +33,9 @@ from rhocal.reporting.curves.spread import ClassHeat, Histogram, class_heat, his
 from rhocal.reporting.curves.training import Amplitudes, amplitudes
 
 __all__ = [
-    "AlphaCurve", "Amplitudes", "ClassHeat", "ConfidenceMap", "FineBins", "FineSums", "Histogram", "LearningCurve",
-    "Migration", "NetBenefit", "Pareto", "Reliability", "RhoGrid", "RiskCoverage", "SmoothReliability", "TemperatureMap",
-    "alpha_curve", "amplitudes", "class_heat", "confidence_map", "fine_bins", "histogram", "learning_curve",
-    "migration", "net_benefit", "pareto", "reliability", "rho_grid", "risk_coverage", "smooth_reliability", "temperature_map",
+    "AlphaCurve", "Amplitudes", "ClassHeat", "ConfidenceMap", "CumulativeGap", "FineBins", "FineSums", "Histogram",
+    "LearningCurve", "Migration", "NetBenefit", "Pareto", "Reliability", "RhoGrid", "RiskCoverage",
+    "SmoothReliability", "TemperatureMap", "alpha_curve", "amplitudes", "class_heat", "confidence_map",
+    "cumulative_gap", "fine_bins", "histogram", "learning_curve", "migration", "net_benefit", "pareto", "reliability",
+    "rho_grid", "risk_coverage", "smooth_reliability", "temperature_map",
 ]  # fmt: skip

@@ -74,7 +74,7 @@ def reliability(
     scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
     of_class = ""
     if of_positive:
-        scored, of_class = _positive_view(scored)
+        scored, of_class = positive_view(scored)
     sums, low, high = _bins(scored, n_bins, scheme)
     band = consistency_band(scored, sums, scheme, n_bins, n_replicates, seed)
     interval = accuracy_interval(sums, n_replicates, seed)
@@ -95,14 +95,17 @@ def reliability(
     )
 
 
-def _positive_view(scored: Scored) -> tuple[Scored, str]:
+def positive_view(scored: Scored) -> tuple[Scored, str]:
     """The question "is it the positive class?", and its name."""
     data = scored.source
     if data.n_classes != 2:
         raise InputError(f"of_positive needs two classes; there are {data.n_classes}")
     column = positive_column(data)
     view, zeros = scored.one_class(column), np.zeros(scored.n_samples)
-    return Scored(view.confidence, view.correct, zeros, zeros, view.weights), str(data.classes[column])
+    scale = scored.__dict__["draw_scale"]
+    return Scored(view.confidence, view.correct, zeros, zeros, view.weights, draw_scale=scale), str(
+        data.classes[column]
+    )
 
 
 def _bins(scored: Scored, n_bins: int, scheme: str) -> tuple[BinSums, Vector, Vector]:

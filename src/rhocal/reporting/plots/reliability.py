@@ -22,7 +22,7 @@ from rhocal.reporting.plots.style import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rhocal.reporting.curves import Histogram, Reliability, SmoothReliability
+    from rhocal.reporting.curves import CumulativeGap, Histogram, Reliability, SmoothReliability
 
 CONFIDENCE, ACCURACY = "confidence", "accuracy"
 
@@ -69,6 +69,26 @@ def short_count(n: float) -> str:
         if n >= size:
             return f"{n / size:.{0 if n >= 100 * size else 1}f}{letter}"
     return f"{n:.0f}"
+
+
+def cumulative(curve: CumulativeGap, *, ax: Any = None) -> Any:
+    """Cumulative correct − confidence over the samples in order of confidence; the band of a perfect model is gray."""
+    ax = without_frame(new_axes(ax))
+    what = f"probability of {curve.of_class}" if curve.of_class else CONFIDENCE
+    sign = "≤" if curve.kuiper_p_value * (1 + curve.n_draws) <= 1 + 1e-9 else "="
+    ax.axhspan(-curve.band, curve.band, color=GRAY, alpha=0.2, linewidth=0, label="perfect model, 95 %")
+    ax.axhline(0, color=GRAY, linewidth=0.8)
+    ax.plot(
+        curve.share,
+        curve.gap,
+        color=BLUE,
+        linewidth=1.8,
+        label=f"Kuiper {curve.kuiper:.4f}, p {sign} {curve.kuiper_p_value:.3f}",
+    )
+    ax.set(xlim=(0, 1), xlabel=f"share of samples, lowest {what} first")
+    ax.set_ylabel(f"cumulative {'label' if curve.of_class else 'correct'} − {what.split()[0]}")
+    ax.legend(fontsize=8, frameon=False)
+    return ax
 
 
 def histogram(curve: Histogram, *, ax: Any = None) -> Any:
