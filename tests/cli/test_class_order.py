@@ -182,3 +182,22 @@ def test_a_profile_is_compared_with_temperature_scaling_too(tmp_path):
     invoke("profile", tmp_path / "z.npz", "-o", tmp_path / "p.safetensors")
     text = invoke("fit", tmp_path / "p.safetensors", "-m", "field", "-o", tmp_path / "cal.safetensors")
     assert "held-out samples NLL" in text.splitlines()[0]
+
+
+def test_logits_that_are_an_object(tmp_path):
+    """A line such as {"logits": {"mole": 1.5, "walrus": 0.2}, "labels": "mole"}."""
+    rows = [
+        {"logits": dict(zip(NAMES[ORDER].tolist(), row[ORDER].tolist(), strict=True)), "labels": str(name)}
+        for row, name in zip(Z, NAMES[Y], strict=True)
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    np.savez(tmp_path / "plain.npz", logits=Z, labels=Y)
+    assert nll(path) == pytest.approx(nll(tmp_path / "plain.npz"))
+
+
+def test_labels_of_minus_one_and_one(tmp_path):
+    margin = Z[:, 0] - Z[:, 1]
+    np.savez(tmp_path / "svm.npz", logits=margin, labels=np.where(Y == 0, 1, -1))
+    np.savez(tmp_path / "plain.npz", logits=margin, labels=(Y == 0).astype(int))
+    assert nll(tmp_path / "svm.npz", "--classes", "-1,1") == pytest.approx(nll(tmp_path / "plain.npz"))

@@ -354,7 +354,8 @@ def _as_numbers(names: tuple[str, ...]) -> Any:
     """Names of classes, whole numbers as such."""
     import numpy as np
 
-    return np.array([int(name) for name in names] if all(name.isdecimal() for name in names) else names)
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
+    return np.array([int(name) for name in names] if are_numbers else names)
 
 
 @cache  # a command may open a file more than once

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def open_jsonl(path: Path, names: Names) -> StoredFile:
-    """Keys are columns; logits are a list, or one key a class."""
+    """Keys are columns; logits are a list, an object with a key for each class, or one key a class."""
     return jsonl_file(path, path.read_bytes(), names)
 
 
@@ -39,6 +39,8 @@ def jsonl_file(path: Path, content: bytes, names: Names) -> StoredFile:
             raise FileError(f"{path}: line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise FileError(f"{path}: line {number} holds no object ({{…}}), but {type(row).__name__}")
+        if isinstance(row.get(names.logits), dict):
+            row |= {f"{names.logits}_{name}": value for name, value in row.pop(names.logits).items()}
         if rows and row.keys() != rows[0].keys() and not is_lm_eval(rows[0]):
             differing = sorted(row.keys() ^ rows[0].keys())
             raise FileError(f"{path}: line {number} has other keys than line 1: {', '.join(differing)}")
