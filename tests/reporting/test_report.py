@@ -343,3 +343,38 @@ def test_report_refuses(folder):
     assert ".html" in run("report", folder / "one.npz", "-o", folder / "x.pdf", code=2).stderr
     (folder / "bad.json").write_text("[1]", encoding="utf-8")
     assert "not a report" in run("report", folder / "bad.json", "-o", folder / "x.html", code=2).stderr
+
+
+def test_what_can_be_automated(quiet):
+    found, data, cals = quiet
+    section = found["decisions"]
+    assert section["method"] == "rho-norm"
+    for entry in section["targets"]:
+        decision = rhocal.decide(cals["rho-norm"], data.logits, data.labels, target=entry["target"])
+        assert decision.is_feasible == (entry["threshold"] is not None)
+        if decision.is_feasible:
+            assert entry["threshold"] == pytest.approx(decision.policy.thresholds[0])
+            assert entry["coverage"] == pytest.approx(decision.policy.certificate.coverage)
+            assert entry["risk"] <= entry["bound"] <= entry["target"]
+    assert any(entry["threshold"] for entry in section["targets"])
+    page = render_page(found)
+    assert "What can be automated" in page
+    assert 'id="target"' in page
+    assert render_page({key: value for key, value in found.items() if key != "decisions"})
+
+
+def test_the_policy_in_the_report_and_none_on_the_samples_of_the_fit(quiet):
+    _, data, cals = quiet
+    cal = cals["rho-norm"]
+    cal.policy_ = rhocal.decide(cal, data.logits, data.labels, target=0.3).policy
+    try:
+        document = build_document(data, {"rho-norm": cal}, Provenance.now("t"))
+        policy = document["decisions"]["policy"]
+        assert policy["rate_here"] == pytest.approx(cal.policy_.certificate.observed)
+        assert policy["n_here"] == cal.policy_.certificate.n_automated
+        assert "the error rate of automated samples is at most 30 %" in " ".join(render_page(document).split())
+        same = build_document(data, {"rho-norm": cal}, Provenance.now("t"), same_samples=True)
+        assert same["decisions"] is None
+        assert "What can be automated" not in render_page(same)
+    finally:
+        del cal.policy_

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 import reports
+import rhocal
 from rhocal import metrics
 from rhocal.reporting.page import render_page as render
 
@@ -235,3 +236,16 @@ def test_keyboard_reaches_everything(opened):
             )
         )
     assert {"theme", "download", "bins", "scheme", "method", "SUMMARY", "BUTTON"} <= seen
+
+
+def test_the_slider_of_targets_shows_what_is_certified(opened, written):
+    watched = opened()
+    watched.draw_everything()
+    page = watched.page
+    page.locator("#target").fill("17")
+    decision = rhocal.decide(written[2]["rho-norm"], written[1].logits, written[1].labels, target=0.3)
+    assert page.locator("#target-shown").inner_text() == "30 %"
+    assert f"probability at least {decision.policy.thresholds[0]:.4f}." in page.locator("#certified").inner_text()
+    page.locator("#target").fill("0")
+    assert page.locator("#certified").inner_text().startswith("No threshold is certified")
+    assert page.locator("#decisions .scatterlayer .trace").count() >= 2

@@ -57,6 +57,8 @@ SCORES: tuple[Score, ...] = get_args(Score)
 OF_POSITIVE = (*FIXED_DENOMINATOR, "precision")
 """Risks of decisions about a positive class."""
 INTERVAL = 0.95
+CONFIDENCE = 0.95
+"""Of a certificate, unless another is given."""
 
 
 def decide(
@@ -66,7 +68,7 @@ def decide(
     *,
     target: float,
     risk: Risk = "error",
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     score: Score | None = None,
     costs: Any = None,
     otherwise: str = "review",
@@ -123,7 +125,7 @@ class Question:
 
     risk: Risk
     target: float
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
     score: Score | None = None
     costs: Any = None
     otherwise: str = "review"
@@ -167,6 +169,28 @@ def decide_source(
     if reference is not None:
         other = SampleScores.concat(list(reference.map(partial(score_block, calibrator=calibrator, question=question))))
     return _per_class(samples, question, other) if question.rule == "per-class" else _single(samples, question, other)
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedTargets:
+    """The risk–coverage curve of the error rate, and its point for each of several targets."""
+
+    curve: RiskCurve
+    indices: tuple[int | None, ...]
+    """None where a target is not certified. Each target is certified by itself."""
+
+
+def certified_targets(
+    calibrator: Calibrator | None, data: Predictions, targets: Sequence[float], confidence: float = CONFIDENCE
+) -> CertifiedTargets:
+    """Thresholds on the confidence whose error rate is at most each of the targets."""
+    samples = score_block(data, calibrator, Question("error", targets[0], confidence))
+    losses = (samples.predicted != samples.labels).astype(np.float64)
+    thresholds = rank_thresholds(samples.score, samples.weights)
+    candidates = count_candidates(samples.score, losses, samples.weights, "error", thresholds)
+    coverage = candidates.accepted / samples.weights.sum()
+    curve = RiskCurve(thresholds, coverage, candidates.risk, risk_bounds(candidates, confidence))
+    return CertifiedTargets(curve, tuple(certify(candidates, target, confidence, "error").index for target in targets))
 
 
 @dataclass(frozen=True, eq=False)

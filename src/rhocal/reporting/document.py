@@ -23,6 +23,7 @@ from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS
 from rhocal.reporting.curves.fine import MAX_BINS, MIN_BINS, edges
 from rhocal.reporting.sections.cautions import cautions
+from rhocal.reporting.sections.decisions import decisions
 from rhocal.reporting.sections.methods import METRICS_SHOWN, Inference, describe_method
 from rhocal.reporting.sections.numbers import round_numbers
 from rhocal.reporting.sections.provenance import CITATIONS
@@ -93,6 +94,9 @@ def build_document(
         "metrics": {name: {"title": METRICS[name].title, "better": METRICS[name].better} for name in METRICS_SHOWN},
         "bins": {"min": MIN_BINS, "max": MAX_BINS, "default": N_BINS, "edges": edges().tolist()},
         "methods": [method.entry(adjusted.get(method.name)) for method in methods],
+        "decisions": decisions(
+            main or UNCALIBRATED, None if main is None else chosen[main], test, design, same_samples=same_samples
+        ),
         "classes": worst_classes(views),
         "slices": slices(views, groups, how),
         "warnings": cautions(test, calibration, methods, same_samples=same_samples, notes=notes or {}),

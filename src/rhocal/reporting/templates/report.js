@@ -121,6 +121,25 @@
       { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: square("confidence before"), yaxis: square("confidence after") } }),
     temperature: () => overlay("temperature", "norm of the logits (rows of mean zero)", "temperature", (m, at) => m.temperature && { x: m.temperature.amplitude, y: m.temperature.temperature, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "norm %{x:.3g}: temperature %{y:.3g}" }),
   };
+  const decided = doc.decisions;
+  const target = () => decided.targets[Number(document.getElementById("target").value)];
+  function showTarget() {
+    const t = target();
+    document.getElementById("target-shown").textContent = `${Number((100 * t.target).toPrecision(3))} %`;
+    document.getElementById("certified").textContent = t.threshold === null ? "No threshold is certified: more labels are needed, or the model makes more errors."
+      : `Automate ${percent(t.coverage)} of samples: probability at least ${fixed(t.threshold)}. ${(100 * t.risk).toFixed(2)} % of them are wrong here; the bound is ${(100 * t.bound).toFixed(2)} %.`;
+  }
+  CURVES.decisions = () => {
+    const t = target(), curve = decided.curve, color = dark() ? "#6cb6ff" : "#0b5cad";
+    const reach = Math.min(1, 2 * Math.max(t.target, ...curve.risk.slice(-1)));
+    const point = t.threshold === null ? [] : [{ x: [t.coverage], y: [t.risk], name: "certified", mode: "markers", marker: { color, size: 11, symbol: "diamond" }, hovertemplate: "%{x:.1%} automated, %{y:.2%} wrong" }];
+    Plotly.react(document.getElementById("decisions"), [
+      { x: curve.coverage, y: curve.bound, name: "upper bound at this threshold", mode: "lines", line: { color, width: 1, dash: "dash" }, hovertemplate: "%{x:.1%} automated: at most %{y:.2%} wrong" },
+      { x: curve.coverage, y: curve.risk, name: "observed", mode: "lines", line: { color, width: 2 }, hovertemplate: "%{x:.1%} automated: %{y:.2%} wrong" }, ...point,
+    ], layout("", "", { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 12, t: 8, b: 40 },
+      xaxis: { ...layout("share automated", "").xaxis, range: [0, 1.01], tickformat: ".0%" }, yaxis: { ...layout("", "error rate").yaxis, range: [0, reach], tickformat: ".1%" },
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: t.target, y1: t.target, line: { color: css("--soft"), dash: "dot", width: 1.5 } }] }), config);
+  };
   const square = (title) => ({ ...layout(title, "").xaxis, range: [0, 1.02], tickformat: ".0%" });
   function drawGrid(chart) {
     const trials = doc.methods[Number(chart.dataset.method)].fit.trials.filter((row) => row.rho !== undefined && row.ece !== undefined);
@@ -183,6 +202,10 @@
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(binned);
   });
+  if (decided) {
+    showTarget();
+    document.getElementById("target").addEventListener("input", () => { showTarget(); redraw([document.getElementById("decisions")]); });
+  }
   all("input[name=scheme]").forEach((radio) => radio.addEventListener("change", () => { state.scheme = radio.value; binned(); }));
   all("input[name=method]").forEach((box) => box.addEventListener("change", chosen));
   all("details.fit").forEach((part) => part.addEventListener("toggle", drawNear));
