@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rhocal
-from helpers import synthetic
+from helpers import run, synthetic
 from rhocal.cli import app
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
@@ -201,3 +201,13 @@ def test_labels_of_minus_one_and_one(tmp_path):
     np.savez(tmp_path / "svm.npz", logits=margin, labels=np.where(Y == 0, 1, -1))
     np.savez(tmp_path / "plain.npz", logits=margin, labels=(Y == 0).astype(int))
     assert nll(tmp_path / "svm.npz", "--classes", "-1,1") == pytest.approx(nll(tmp_path / "plain.npz"))
+
+
+def test_options_of_a_question_are_recognized(tmp_path):
+    """The line says how to try maps of single columns all the same."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(1200, 4))
+    np.savez(tmp_path / "z.npz", logits=2 * truth, labels=(truth + rng.gumbel(size=truth.shape)).argmax(axis=1))
+    run_fit = ("fit", tmp_path / "z.npz", "-o", tmp_path / "cal.safetensors", "-O", "time_budget=0.01")
+    assert "Use -O exchangeable=false to try them" in run(*run_fit).stderr
+    assert "exchangeable" not in run(*run_fit, "-O", "exchangeable=false").stderr

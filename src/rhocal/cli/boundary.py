@@ -64,6 +64,10 @@ def message(error: Exception, app: typer.Typer) -> str:
     return f"{type(error).__name__}: {one_line(error)}. This is a defect; use {DEBUG} to see where it comes from"
 
 
+METHOD_OPTIONS = {"exchangeable"}
+"""Options of methods that messages name; of a command they are values of -O."""
+
+
 def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
     """The text of an error or warning; its remedy names an option, and is left out where no command has that option."""
     if error.argument is None:
@@ -72,7 +76,11 @@ def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
     option = f"--{name.replace('_', '-')}"
     commands = typer.main.get_group(app).commands.values()
     if not any(option in parameter.opts for command in commands for parameter in command.params):
-        return error.message
+        return (
+            f"{error.message}. Use -O {name}={value.lower()} to {error.remedy}"
+            if name in METHOD_OPTIONS
+            else error.message
+        )
     value = value.strip("'")
     return f"{error.message}. Use {option}{value and f' {value}'} to {error.remedy}"
 

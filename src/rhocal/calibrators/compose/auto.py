@@ -95,7 +95,8 @@ class AutoCalibrator(Calibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         deadline = time.monotonic() + self.time_budget
-        exchangeable = self._are_exchangeable(data)
+        without_error = is_errorless(Profile.from_predictions(data))
+        exchangeable = bool(self.exchangeable) if without_error else self._are_exchangeable(data)
         methods = {
             name: self._candidate(name, exchangeable=exchangeable)
             for name in self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
@@ -108,7 +109,7 @@ class AutoCalibrator(Calibrator):
                 "such as temperature, field or cascade-top"
             )
         tried = tried or methods
-        if is_errorless(Profile.from_predictions(data)):
+        if without_error:
             first = next(iter(tried))
             skipped |= dict.fromkeys((name for name in tried if name != first), NO_ERRORS)
             tried = {first: tried[first]}
