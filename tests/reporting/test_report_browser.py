@@ -210,7 +210,7 @@ def test_the_numbers_can_be_saved(opened, tmp_path):
 def test_it_prints(opened):
     watched = opened()
     watched.page.emulate_media(media="print")
-    assert not watched.page.locator(".controls").is_visible()
+    assert not any(controls.is_visible() for controls in watched.page.locator(".controls").all())
     assert watched.page.locator(".sentence").is_visible()
     assert len(watched.page.pdf()) > 20_000
 
