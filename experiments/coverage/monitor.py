@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from models import MIDDLE, SURE
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 
 import rhocal
 from rhocal.evaluation.monitor import Monitor
@@ -86,7 +88,7 @@ def false_alarms(trials: int) -> list[dict[str, Any]]:
     ]
 
 
-def fitted_classes(seed: int, n_calibration: int, n_classes: int) -> tuple[Vector, Any]:
+def fitted_classes(seed: int, n_calibration: int, n_classes: int) -> tuple[Any, Any]:
     """Probabilities and labels of a network whose temperature, the right model, was fitted on few samples."""
     rng = np.random.default_rng([seed, n_calibration, n_classes])
     logits = rng.normal(0, 2, (n_calibration + N_WATCHED, n_classes))
@@ -120,9 +122,6 @@ def class_false_alarms(trials: int) -> list[dict[str, Any]]:
 
 def class_delays(trials: int) -> list[dict[str, Any]]:
     """A logistic regression with balanced class weights at 3 % positives, from the first sample."""
-    from sklearn.datasets import make_classification
-    from sklearn.linear_model import LogisticRegression
-
     found: dict[str, list[float]] = {"": [], "tolerance .02": [], "top label alone": []}
     for seed in range(trials):
         x, y = make_classification(20_000, 20, weights=[0.97], class_sep=0.7, random_state=seed)

@@ -39,6 +39,23 @@ def test_a_fit_that_changes_predictions_says_so(biased, tmp_path):
     assert f"changes {change.n_changed} of 600 predictions" in model_card(cal, {})
 
 
+def test_the_warning_names_what_keeps_predictions(biased):
+    """An option only where the method has it; one warning a fit, not one a fold."""
+    with pytest.warns(DecisionWarning) as given:
+        rhocal.calibrator("svs").fit(*biased)
+    assert "keep_decision=" not in str(given[0].message)
+    assert "svs cannot keep all of them; cascade-order and auto" in str(given[0].message)
+    assert rhocal.calibrator("cascade-order").keeps_decision
+    with pytest.warns(DecisionWarning, match=r"Pass keep_decision=True to keep all of them"):
+        AutoCalibrator(("svs",), n_folds=2).fit(*biased)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 2)) + np.repeat([[0, 0], [1, 0], [0, 1]], 100, axis=0), np.repeat(np.arange(3), 100)
+    with pytest.warns(DecisionWarning) as given:
+        CalibratedClassifier(GaussianNB(), "vector", cv=5).fit(x, y)
+    assert len([one for one in given if one.category is DecisionWarning]) == 1
+    assert "of 300 predictions on 5 held-out folds" in str(given[0].message)
+
+
 @pytest.mark.parametrize("name", ["temperature", "field", "ets", "cascade-top"])
 def test_methods_that_keep_say_nothing(name, biased, recwarn):
     cal = rhocal.calibrator(name).fit(*biased)

@@ -56,6 +56,11 @@ def test_a_gate_for_pipelines(prior_shift, tmp_path):
     )
     text = run("evaluate", fine, "--kind", "probs", "--max-ece", "0.005").stdout
     assert "--max-ece 0.005: passed, but not shown: too few samples to tell" in text
+    text = run("evaluate", fine, "--kind", "probs", "--max-ece", "0.005", "--strict", code=1).stdout
+    assert "--max-ece 0.005: failed, as it is not shown: too few samples to tell" in text
+    found = json.loads(run("evaluate", fine, "--kind", "probs", "--max-ece", "0.05", "--strict", "--json").stdout)
+    assert (found["strict"], found["passed"]) == (True, True)
+    assert "--strict needs --max-ece" in run("evaluate", fine, "--kind", "probs", "--strict", code=2).stderr
     found = json.loads(run("evaluate", fine, "--kind", "probs", "--tolerance", "0.05", "--json").stdout)
     assert found["evaluation"]["uncalibrated"]["state"] == "within"
     assert "--tolerance must lie between 0 and 1" in run("evaluate", fine, "--tolerance", "2", code=2).stderr

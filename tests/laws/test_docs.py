@@ -32,6 +32,15 @@ def test_every_objective_is_in_the_document():
     assert all(f"`{name}`" in text for name in OBJECTIVES)
 
 
+def test_the_readme_counts_the_methods():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    compared = re.search(
+        r": (\d+) methods on each", (ROOT / "experiments/comparison/README.md").read_text(encoding="utf-8")
+    )
+    assert f"{len(CALIBRATORS)} in all" in text
+    assert f"{compared[1]} of the {len(CALIBRATORS)} methods on all" in text
+
+
 DOCUMENTS = [
     path
     for path in ROOT.rglob("*.md")  # of a template the page made from it is looked at

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 1 << 21
 """Logits of the samples that are counted: of more samples some are, at regular ranks of their largest logit."""
 
+KEEPING = "cascade-order and auto with keep_decision"
+"""Methods that never change a predicted class and are as flexible as those that do."""
+
 Z_95 = 1.959964
 
 
@@ -30,12 +33,16 @@ def record_changes(calibrator: Calibrator, data: Predictions) -> None:
     change = count_changes(calibrator, data)
     calibrator.solution_ = replace(calibrator.solution_, decisions=change)
     if change.n_changed:
-        warn(
-            f"{calibrator.label} {change.sentence}",
-            DecisionWarning,
-            argument="keep_decision",
-            remedy="keep all of them (auto has that option), or fit a method that never changes one, such as cascade-top",
-        )
+        warn_of_changes(calibrator, change.sentence)
+
+
+def warn_of_changes(calibrator: Calibrator, sentence: str) -> None:
+    """Warn that a fit changes predictions, and name what keeps them: an option of the method, or another method."""
+    text = f"{calibrator.label} {sentence}"
+    if "keep_decision" in calibrator.get_params(deep=False):
+        warn(text, DecisionWarning, argument="keep_decision=True", remedy="keep all of them")
+    else:
+        warn(f"{text}. {calibrator.label} cannot keep all of them; {KEEPING} can", DecisionWarning)
 
 
 def count_changes(calibrator: Calibrator, data: Predictions) -> DecisionChange:

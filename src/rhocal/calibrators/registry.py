@@ -211,6 +211,17 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else str(value)
 
 
+KNOWN_AS = {
+    "sigmoid": "platt", "logistic": "platt", "platt-scaling": "platt", "ts": "temperature", "temp": "temperature",
+    "temperature-scaling": "temperature", "vs": "vector", "vector-scaling": "vector", "ms": "matrix",
+    "matrix-scaling": "matrix", "histogram": "histogram-binning", "hist": "histogram-binning", "hb": "histogram-binning",
+    "binning": "histogram-binning", "iso": "isotonic", "ir": "isotonic", "cir": "centered-isotonic", "dir": "dirichlet",
+    "odir": "dirichlet", "splines": "spline", "va": "venn-abers", "ivap": "venn-abers", "none": "identity",
+    "uncalibrated": "identity",
+}  # fmt: skip
+"""Names by which other libraries and papers call methods, for hints; the first is scikit-learn's."""
+
+
 def find_method(name: str) -> Method:
     """The line of a method, or the chain that ``first:second`` stands for."""
     if not isinstance(name, str):
@@ -222,7 +233,7 @@ def find_method(name: str) -> Method:
         for stage in (first, second):
             find_method(stage)  # an unknown stage is an error now, not in the fit
         return Method(name, "compose.chain:Chain", f"{first}, then {second}", {"first": first, "second": second})
-    close = difflib.get_close_matches(name, CALIBRATORS, n=1)
+    close = [KNOWN_AS[name.lower()]] if name.lower() in KNOWN_AS else difflib.get_close_matches(name, CALIBRATORS, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     raise InputError(
         f"there is no method {name!r}{hint} There are {', '.join(CALIBRATORS)}, and first:second chains two"

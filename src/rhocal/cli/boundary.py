@@ -81,7 +81,7 @@ def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
             if name in METHOD_OPTIONS
             else error.message
         )
-    value = value.strip("'")
+    value = "" if value == "True" else value.strip("'")  # a flag has no value
     return f"{error.message}. Use {option}{value and f' {value}'} to {error.remedy}"
 
 

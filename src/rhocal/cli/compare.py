@@ -380,7 +380,8 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
         screen.print(
             f"not in the means, because some method has no result there: {', '.join(set(networks) - set(shared))}"
         )
-    for note in dict.fromkeys(f"{row.network}, {row.method}: {row.note}" for row in rows if row.note):
+    notes = (f"{row.network}, {row.method}: {row.note.removeprefix(f'{row.method}: ')}" for row in rows if row.note)
+    for note in dict.fromkeys(notes):
         screen.print(f"note: {note}")
     if output is not None:
         screen.print(f"one row per network, split and method: {output}")

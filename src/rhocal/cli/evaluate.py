@@ -70,6 +70,9 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --max-ece: too few samples to tell is exit code 1 as well.")
+    ] = False,
     margin: Annotated[
         float | None,
         typer.Option(
@@ -92,7 +95,7 @@ def evaluate(
 
     The verdict compares the error with --tolerance: shown within it, shown beyond it, or too few samples to tell. --max-ece
     is the same comparison as a gate: exit code 1 if the error of the last calibrator, or of the scores without one, is shown
-    to be above it.
+    to be above it, with --strict unless it is shown to be within it.
     """
     from rhocal.errors import InputError
     from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
@@ -101,7 +104,7 @@ def evaluate(
     from rhocal.metrics import CORE, inference
     from rhocal.metrics.inference.design import SamplingDesign
 
-    tolerance = _tolerance(tolerance, max_ece)
+    tolerance = _tolerance(tolerance, max_ece, strict=strict)
     if margin is not None and not 0 < margin < math.inf:
         raise InputError(f"--margin must be positive; got {margin:g}")
     loaded = load_calibrators(artifacts or [])
@@ -144,7 +147,9 @@ def evaluate(
     left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
     positive = data.predictions.positive if data.resident else stated.positive
+    failed = max_ece is not None and _failed(evaluations, strict=strict)
     if as_json:
+        gate = {} if max_ece is None else {"max_ece": max_ece, "strict": strict, "passed": not failed}
         rows = {} if data.resident else {"n_rows": data.n_rows}
         print_json(
             {
@@ -158,11 +163,11 @@ def evaluate(
                     name: {metric: difference.to_dict() for metric, difference in by_metric.items()}
                     for name, by_metric in differences.items()
                 },
-                **({} if max_ece is None else {"max_ece": max_ece, "passed": not _refuted(evaluations)}),
+                **gate,
                 **left_out,
             }
         )
-        raise typer.Exit(int(max_ece is not None and _refuted(evaluations)))
+        raise typer.Exit(int(failed))
     suffix = "" if data.resident else ", block by block"
     _show(
         evaluations,
@@ -170,32 +175,40 @@ def evaluate(
         f"{source}: {first.n_samples:,} samples{first.effective}, {first.n_classes} classes{suffix}",
     )
     if max_ece is not None:
-        print(f"--max-ece {max_ece:g}: {_gate_text(evaluations)}")
-        raise typer.Exit(int(_refuted(evaluations)))
+        print(f"--max-ece {max_ece:g}: {_gate_text(evaluations, strict=strict)}")
+        raise typer.Exit(int(failed))
 
 
-def _tolerance(tolerance: float, max_ece: float | None) -> float:
+def _tolerance(tolerance: float, max_ece: float | None, *, strict: bool) -> float:
     """The tolerance of the verdict: that of the gate, if there is one."""
+    from rhocal.errors import InputError
     from rhocal.evaluation.evaluate import check_tolerance
 
     check_tolerance(tolerance, "--tolerance")
+    if strict and max_ece is None:
+        raise InputError("--strict needs --max-ece, the error that is allowed")
     if max_ece is None:
         return tolerance
     check_tolerance(max_ece, "--max-ece")
     return max_ece
 
 
-def _refuted(evaluations: Mapping[str, Evaluation]) -> bool:
-    """Whether the error of the last calibrator, or of the scores without one, is shown to be beyond the tolerance."""
-    return list(evaluations.values())[-1].state == "beyond"
+def _failed(evaluations: Mapping[str, Evaluation], *, strict: bool) -> bool:
+    """Whether the error of the last calibrator, or of the scores without one, is shown to be beyond the tolerance.
+
+    If ``strict``: whether it is not shown to be within it.
+    """
+    state = list(evaluations.values())[-1].state
+    return state != "within" if strict else state == "beyond"
 
 
-def _gate_text(evaluations: Mapping[str, Evaluation]) -> str:
+def _gate_text(evaluations: Mapping[str, Evaluation], *, strict: bool) -> str:
     name, last = list(evaluations.items())[-1]
+    outcome = "failed, as it is" if strict else "passed, but"
     return {
         "beyond": f"failed: the error of {name} is shown to be above it",
         "within": f"passed: the error of {name} is shown to be within it",
-        "undecided": f"passed, but not shown: too few samples to tell whether the error of {name} is within it",
+        "undecided": f"{outcome} not shown: too few samples to tell whether the error of {name} is within it",
     }[last.state]
 
 

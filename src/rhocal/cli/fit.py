@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rhocal.data.sources import Source
 
 
+ARRAY = "array of shape "
+
+
 @grouped
 def fit(
     path: SourceFile,
@@ -76,6 +79,8 @@ def fit(
     from rhocal.profile.saved import FORMAT
 
     check_output(output, [path])
+    if output.suffix != ".safetensors":
+        raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
     is_profile = format_of(path) == FORMAT
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
@@ -196,7 +201,7 @@ def _show(
     if line := _verdict(cal, method):
         screen.print(line)
     positive = {} if cal.positive_ is None else {"positive class": cal.positive_}
-    summary = {"method": method, **positive, **_parameters(cal), "objective": cal.solution_.objective}
+    summary = {"method": method, **positive, **_shown_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
     if values:
         title = f"on the {counts['n_samples']:,} samples of the calibration set itself"
@@ -270,6 +275,18 @@ def _options(texts: list[str]) -> dict[str, Any]:
     return options
 
 
+def _shown_parameters(cal: Calibrator) -> dict[str, Any]:
+    """The fitted parameters for the screen: many arrays in one line."""
+    from rhocal.reporting.model_card import MAX_SHAPES, arrays_of, arrays_text
+
+    parameters = _parameters(cal)
+    arrays = arrays_of(cal)
+    if len(arrays) <= MAX_SHAPES:
+        return parameters
+    numbers = {name: value for name, value in parameters.items() if not str(value).startswith(ARRAY)}
+    return numbers | {"parameters": arrays_text(arrays)}
+
+
 def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
     """The fitted parameters; of arrays, their shape. Those of its member calibrators are named ``child.parameter``."""
     import numpy as np
@@ -277,7 +294,7 @@ def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for name in cal.parameters:
         value = getattr(cal, name)
-        text = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
+        text = f"{ARRAY}{value.shape}" if isinstance(value, np.ndarray) else value
         parameters[prefix + name.rstrip("_")] = text
     for name in cal.children:
         child = getattr(cal, name)

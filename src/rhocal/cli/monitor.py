@@ -255,11 +255,19 @@ def files(
                 if every is None:
                     raise FileError(str(error)) from error
                 if path.name not in waiting:
-                    typer.echo(f"waiting: {error}", err=True)
+                    typer.echo(f"waiting: {_in_options(error)}", err=True)
                     waiting.add(path.name)
         if every is None:
             return
         time.sleep(every)
+
+
+def _in_options(error: Exception) -> str:
+    """The text of an error in the words of the command line."""
+    from rhocal.cli import app
+    from rhocal.cli.boundary import message
+
+    return message(error, app)
 
 
 def new_batches(

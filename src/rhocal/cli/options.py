@@ -278,6 +278,8 @@ class ExecutionOptions:
         source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
         if source.spec.columns is not None and arrays.columns is None:
             _show_columns(path, source.spec.columns, source.log.unused_columns)
+        if source.log.holds_options:
+            _show_options(path, arrays.logits_name)
         if needs_labels and resident:
             _check_labels(path, source)
         spec = arrays.stated(spec, source.spec)
@@ -365,6 +367,14 @@ def _show_columns(path: Path, columns: tuple[str, ...], unused: tuple[str, ...])
 
     others = f"; other columns: {shown(name or '(no name)' for name in unused)}" if unused else ""
     typer.echo(f"{path}: classes in columns {shown(columns)}{others}", err=True)
+
+
+def _show_options(path: Path, name: str) -> None:
+    """Print which scores of lm-evaluation-harness are used."""
+    from rhocal.data.formats.lm_eval import SCORES
+
+    others = "; ".join(f"--logits-name {other}: {text}" for other, text in SCORES.items() if other != name)
+    typer.echo(f"{path}: {SCORES.get(name, name)} ({others})", err=True)
 
 
 def _check_labels(path: Path, source: Source) -> None:

@@ -43,7 +43,8 @@ def split(
 ) -> None:
     """Cut a file at random into a calibration and a test split, as the other commands take them.
 
-    Every array or column with one value a sample is cut; lists of different lengths are written as JSON texts.
+    Every array or column with one value a sample is cut; lists of different lengths are written as JSON texts. Scores are
+    copied as they are, logits or probabilities: there is no --kind to state.
     """
     import numpy as np
 

@@ -54,6 +54,8 @@ class ReadLog:
     skipped: list[str] = field(default_factory=list)
     unused_columns: tuple[str, ...] = ()
     """Columns of a table that hold neither classes nor what was asked for."""
+    holds_options: bool = False
+    """Whether columns are the options of questions, with the log-likelihoods of lm-evaluation-harness."""
 
     def add(self, outcome: Outcome[Any]) -> None:
         """Count what was read for a result."""

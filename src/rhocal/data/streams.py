@@ -70,7 +70,7 @@ def open_split(
     if resident:
         contents = read(path, names, labels)
         spec = InputSpec(classes=contents.classes, columns=contents.file.columns)
-        log = ReadLog(unused_columns=contents.file.unused)
+        log = ReadLog(unused_columns=contents.file.unused, holds_options=contents.file.holds_options)
         return Source((contents.read(split),), spec, resident=True, log=log)
     files = open_files(_paths(str(path)), names)
     return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)

@@ -11,10 +11,13 @@ import numpy as np
 from rhocal.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.evaluation.evaluation import Evaluation
+
+MAX_SHAPES = 4
+"""Arrays whose shapes are printed one by one; of more, how many numbers they hold."""
 
 
 def model_card(
@@ -52,17 +55,36 @@ def decisions(cal: Calibrator) -> str:
 
 
 def parameters(cal: Calibrator) -> str:
-    """The fitted parameters, the shapes of arrays, and the parameters of components."""
-    parts = []
+    """The fitted parameters, the shapes of arrays, and the parameters of components. Of many arrays their size alone."""
+    parts, arrays = [], arrays_of(cal)
     for name in cal.parameters:
         value = getattr(cal, name)
-        shown = f"{value:.6g}" if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
-        parts.append(f"{name.rstrip('_')} = {shown}")
+        if np.ndim(value) == 0:
+            parts.append(f"{name.rstrip('_')} = {value:.6g}")
+        elif len(arrays) <= MAX_SHAPES:
+            parts.append(f"{name.rstrip('_')} = array of shape {np.shape(value)}")
+    if len(arrays) > MAX_SHAPES:
+        return "; ".join([*parts, arrays_text(arrays)])
     for name in cal.children:
         children = getattr(cal, name)
         members = children if isinstance(children, list) else [children]
         parts += [f"{name.rstrip('_')}: {child.label} ({parameters(child)})" for child in members]
     return "; ".join(parts)
+
+
+def arrays_of(cal: Calibrator) -> list[Any]:
+    """The arrays among the fitted parameters, those of components included."""
+    arrays = [value for value in (getattr(cal, name) for name in cal.parameters) if np.ndim(value) > 0]
+    for name in cal.children:
+        children = getattr(cal, name)
+        for child in children if isinstance(children, list) else [children]:
+            arrays += arrays_of(child)
+    return arrays
+
+
+def arrays_text(arrays: Sequence[Any]) -> str:
+    """Many arrays in a few words."""
+    return f"{len(arrays)} arrays with {sum(np.size(array) for array in arrays):,} numbers"
 
 
 def metric_table(before: Evaluation, after: Evaluation, measured_on: str) -> list[str]:

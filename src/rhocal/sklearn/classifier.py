@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,9 +26,9 @@ from sklearn.utils.validation import (
 )
 
 from rhocal.calibrators import Calibrator, calibrator
-from rhocal.calibrators.decisions import with_decision_kept
+from rhocal.calibrators.decisions import warn_of_changes, with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import DecisionWarning, InputError, SuspiciousInputWarning, warn
 from rhocal.sklearn.features import check_column_order
 from rhocal.sklearn.members import HeldOut, Member, fit_member, hold_out, pool
 
@@ -166,6 +167,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes, clone(unfitted))
                 for fold in folds
             )
+            self._warn_of_changes()
             return
         parts = parallel(
             delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes) for fold in folds
@@ -174,6 +176,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         fitted = clone(unfitted).fit(logits, labels, weight)
         whole = _fit_estimator(clone(estimator), X, y, None, params)
         self.calibrated_classifiers_ = [Member(whole, fitted, classes, max(part.smallest for part in parts))]
+
+    def _warn_of_changes(self) -> None:
+        """One warning for all folds if predictions change."""
+        fitted = [member.calibrator for member in self.calibrated_classifiers_]
+        changes = [one.solution_.decisions for one in fitted if one.solution_.decisions is not None]
+        n_changed = sum(change.n_changed for change in changes)
+        if n_changed:
+            n = sum(change.n_samples for change in changes)
+            warn_of_changes(fitted[0], f"changes {n_changed:,} of {n:,} predictions on {len(changes)} held-out folds")
 
     def _check_folds(self, cv: Any, y: Any) -> None:
         """Refuse folds that cannot hold every class."""
@@ -238,7 +249,11 @@ def _fit_fold(
     """A classifier fitted on a training fold, with the scores of the held-out fold or a calibrator fitted on them."""
     training, rows = fold
     held_out = hold_out(_fit_estimator(estimator, X, y, training, params), X, y, weight, rows, classes)
-    return held_out if unfitted is None else fit_member(unfitted, held_out, classes)
+    if unfitted is None:
+        return held_out
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DecisionWarning)  # one for all folds follows
+        return fit_member(unfitted, held_out, classes)
 
 
 def _fit_estimator(estimator: Any, X: Any, y: Any, rows: Any, params: dict[str, Any]) -> Any:  # noqa: N803

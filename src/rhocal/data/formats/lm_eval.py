@@ -32,6 +32,13 @@ NORMALIZED: dict[str, Callable[[str], int]] = {
 }
 """Arrays of log-likelihoods divided by the length of the option; ``acc_norm`` counts characters."""
 
+SCORES = {
+    "logits": "log-likelihoods of the options, as in acc",
+    "logits_per_character": "those divided by the characters of the option, as in acc_norm",
+    "logits_per_byte": "those divided by its bytes",
+}
+"""The arrays of scores in words, with the accuracy of lm-evaluation-harness that is computed from them."""
+
 SUBJECTS = ("subject", "category", "subtask", "task")
 """Keys of a question by which results are grouped."""
 
@@ -155,9 +162,9 @@ def read_lm_eval(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     Returns
     -------
     dict
-        ``logits``: the log-likelihood of every option, a row a question. ``logits_per_character`` and ``logits_per_byte``: the
-        same divided by the length of the option. ``labels``: the correct option. ``doc_id``, and ``subject`` where questions
-        have one.
+        ``logits``: the log-likelihood of every option, a row a question (``acc``). ``logits_per_character`` (``acc_norm``) and
+        ``logits_per_byte``: the same divided by the length of the option. ``labels``: the correct option. ``doc_id``, and
+        ``subject`` where questions have one.
 
     Examples
     --------

@@ -1,0 +1,94 @@
+"""What a newcomer tries first: names from other libraries, other file endings, and output that fits a screen."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import ROOT, synthetic
+from rhocal.cli import app
+from rhocal.cli.compare import show_comparison
+from rhocal.cli.monitor import files
+from rhocal.cli.options import Arrays
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError
+from rhocal.evaluation.monitor import Monitor
+from rhocal.evaluation.rows import Row
+from rhocal.metrics import METRICS
+from rhocal.reporting.model_card import model_card
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("sigmoid", "platt"), ("TS", "temperature"), ("histogram", "histogram-binning")]
+)
+def test_names_of_other_libraries_are_hinted_at(name, method):
+    with pytest.raises(InputError, match=f"there is no method '{name}'; did you mean '{method}'"):
+        rhocal.calibrator(name)
+
+
+def test_hints_are_methods():
+    from rhocal.calibrators.registry import CALIBRATORS, KNOWN_AS
+
+    assert set(KNOWN_AS.values()) <= set(CALIBRATORS)
+    assert not set(KNOWN_AS) & set(CALIBRATORS)
+
+
+def test_a_fit_prints_many_arrays_in_one_line(tmp_path):
+    logits, labels = synthetic(200, 4)
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels)
+    assert "saved to a .safetensors file" in str(
+        CliRunner().invoke(app, ["fit", str(tmp_path / "a.npz"), "-o", str(tmp_path / "x.json")]).exception
+    )
+    assert not (tmp_path / "x.json").exists()
+    text = invoke("fit", tmp_path / "a.npz", "-m", "average", "-o", tmp_path / "c.safetensors").stdout
+    assert "array of shape" not in text
+    assert "arrays with" in text
+    card = model_card(rhocal.load(tmp_path / "c.safetensors"), {})
+    assert "array of shape" not in card
+    assert "arrays with" in card
+    few = model_card(rhocal.calibrator("vector").fit(logits, labels), {})
+    assert "array of shape (4,)" in few
+
+
+def test_split_says_that_it_needs_no_kind():
+    assert "there is no --kind to state" in " ".join(invoke("split", "--help").stdout.replace("│", " ").split())
+
+
+def test_a_note_names_its_method_once(capsys):
+    values = dict.fromkeys(METRICS, 0.1)
+    rows = [Row("net", "0", "sms:field", values, 0.1, 10, 10, note="sms:field: few samples")]
+    show_comparison(rows, output=None, per_network=False, as_json=False)
+    assert "note: net, sms:field: few samples" in capsys.readouterr().out
+
+
+def test_waiting_names_options(tmp_path, capsys, monkeypatch):
+    def stop(_seconds):
+        raise KeyboardInterrupt
+
+    import pandas as pd
+
+    monkeypatch.setattr("time.sleep", stop)
+    pd.DataFrame({"scores": [[0.1, 0.9]], "labels": [1]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        list(files(Monitor(), tmp_path, Arrays(), InputSpec(), None, 1.0))
+    said = capsys.readouterr().err
+    assert said.startswith("waiting: ")
+    assert "--logits-name" in said
+    assert "logits_name=" not in said
+
+
+def test_lm_eval_scores_are_named():
+    samples = ROOT / "tests/data/samples/samples_lists.jsonl"
+    said = invoke("evaluate", samples, "--json")
+    assert "log-likelihoods of the options, as in acc (--logits-name logits_per_character: " in said.stderr
+    json.loads(said.stdout)
+    by_length = invoke("evaluate", samples, "--logits-name", "logits_per_character", "--json")
+    assert "as in acc_norm (--logits-name logits: log-likelihoods" in by_length.stderr
