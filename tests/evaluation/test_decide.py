@@ -160,3 +160,26 @@ def test_classes_in_another_order():
     assert turned.policy.certificate == same.policy.certificate
     with pytest.raises(InputError, match="the classes are x, y, z, but the calibrator was fitted with a, b, c"):
         decide(cal, Z[2000:], Y[2000:], target=0.1, classes=["x", "y", "z"])
+
+
+def test_what_would_do_for_a_class(cal):
+    """Each class is tested by itself at a third of the error probability, so that more labels are needed than for all."""
+    rows = slice(2000, 2300)
+    found = decide(cal, Z[rows], Y[rows], target=0.15, score="per-class")
+    assert not found.is_feasible
+    assert found.n_more > decide(cal, Z[rows], Y[rows], target=0.1).n_more / 3
+    assert found.best[1] < 0.4
+    sure = decide(cal, Z[2000:], Y[2000:], target=0.3, confidence=0.999999)
+    assert sure.verdict.endswith("with 99.9999 % confidence")
+
+
+def test_domains_are_certified_as_they_are_decided():
+    domains = np.array(["x", "y"])[np.arange(len(Y)) % 2]
+    logits = Z * np.where(domains == "x", 1, 3)[:, None]
+    cal = rhocal.calibrator("multi-domain").fit(logits[:2000], Y[:2000], groups=domains[:2000])
+    found = decide(cal, logits[2000:], Y[2000:], target=0.1, groups=domains[2000:])
+    cal.policy_ = found.policy
+    decisions = cal.decide(logits[2000:], groups=domains[2000:])
+    assert decisions.automated.sum() == found.policy.certificate.n_automated
+    with pytest.raises(InputError, match="does not use groups"):
+        decide(rhocal.TemperatureScaling().fit(Z[:100], Y[:100]), Z, Y, target=0.1, groups=domains)
