@@ -2,8 +2,8 @@
 
     make quality
 
-For every network and file of multiple-choice options five random halves, or its own tune and test split; for `auto`, which takes
-longest, the first of them. `rows.csv` holds a line for each method and split;
+For every network and file of multiple-choice options five random halves, or its own tune and test split; for `auto`, which
+takes longest, the first of them. `rows.csv` holds a line for each method and split;
 `README.md` is rendered from it. What has a line is not run again: delete `rows.csv`, or the lines of a method, to start over.
 """
 
@@ -17,7 +17,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core
 
@@ -31,6 +31,9 @@ from rhocal.evaluation.rows import Row, read_rows, write_rows
 from rhocal.metrics import measure_all
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, perfect_error
+
+if TYPE_CHECKING:
+    from rhocal.calibrators.base import Calibrator
 
 HERE = Path(__file__).parent
 OURS = ("identity", "temperature", "rho-norm", "field", "svs", "sms", "svs:field", "sms:field", "cascade", "auto")
@@ -77,7 +80,7 @@ def peer_row(network: str, split: CalibrationSplit, method: str) -> Row:
     return Row(network, split.name, method, measure_all(calibrated), seconds, *sizes, floor)
 
 
-def unfitted(network: str, method: str) -> rhocal.Calibrator:
+def unfitted(network: str, method: str) -> Calibrator:
     """A method; `cascade` is told of options that have no position of their own, `auto` finds out."""
     return rhocal.calibrator(method, **({"exchangeable": True} if method == "cascade" and network in OPTIONS else {}))
 
