@@ -8,6 +8,7 @@ from helpers import synthetic
 from rhocal.calibrators.policy import NEVER, Policy
 from rhocal.errors import InputError
 from rhocal.evaluation.decide import decide
+from rhocal.reporting.model_card import model_card
 
 Z, Y = synthetic(6000, 3, seed=1)
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
@@ -183,3 +184,11 @@ def test_domains_are_certified_as_they_are_decided():
     assert decisions.automated.sum() == found.policy.certificate.n_automated
     with pytest.raises(InputError, match="does not use groups"):
         decide(rhocal.TemperatureScaling().fit(Z[:100], Y[:100]), Z, Y, target=0.1, groups=domains)
+
+
+def test_the_model_card_states_the_promise(fresh):
+    fresh.policy_ = decide(fresh, Z[2000:], Y[2000:], target=0.1).policy
+    text = model_card(fresh, {})
+    assert "- policy: automates where the predicted class has a probability of at least 0." in text
+    assert "error at most 0.1 with 95 % confidence, certified on 4,000 samples" in text
+    assert "policy" not in model_card(rhocal.TemperatureScaling().fit(Z[:500], Y[:500]), {})
