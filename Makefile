@@ -13,7 +13,7 @@ DATA ?= ../shared/data
 TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
-.PHONY: help demo test attack sanitize stubs packages figures lint types pytest defaults field-defaults learning-curve coverage decide comparison paper chains cascade
+.PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
 .PHONY: quality keep tabular bench parity bench-stream scale trace clean
 .PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
@@ -38,6 +38,7 @@ help:
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make keep      the decision-keeping cascades beside field and the free cascade"
 	@echo "make tabular   our methods beside scikit-learn's and probmetrics' on classifiers of tables"
+	@echo "make adapt     shares of classes under label shift: errors, coverage of intervals"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
@@ -120,6 +121,9 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/intervals.py
 	$(BIN)/python experiments/coverage/joint.py
 	$(BIN)/python experiments/coverage/monitor.py
+
+adapt: $(VENV)/.installed-dev
+	$(BIN)/python experiments/adapt/label_shift.py
 
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py

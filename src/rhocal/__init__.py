@@ -27,6 +27,7 @@ PUBLIC = {
     "rhocal.data.formats.lm_eval": ("read_lm_eval",),
     "rhocal.data.streams": ("stream",),
     "rhocal.data.top_k": ("TopK",),
+    "rhocal.evaluation.adapt": ("adapt",),
     "rhocal.evaluation.costs": ("minimize_cost",),
     "rhocal.evaluation.decide": ("decide",),
     "rhocal.evaluation.decision": ("Decision",),

@@ -50,6 +50,7 @@ from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
 from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
+from rhocal.evaluation.adapt import adapt as adapt
 from rhocal.evaluation.costs import minimize_cost as minimize_cost
 from rhocal.evaluation.decide import decide as decide
 from rhocal.evaluation.decision import Decision as Decision
@@ -120,6 +121,7 @@ __all__ = [
     "VectorScaling",
     "VennAbers",
     "__version__",
+    "adapt",
     "calibrate_top_k",
     "calibrator",
     "confidence_bounds",

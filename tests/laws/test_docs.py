@@ -59,14 +59,15 @@ def test_links_lead_somewhere(path):
 NUMBER = r"\d[\d,]*\.?\d*"
 
 
-def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys):
-    """Snippets of docs/decisions.md in order: Python as it stands, commands, and the text that a snippet prints."""
+@pytest.mark.parametrize(("page", "n_shown"), [("decisions.md", 3), ("class_mix.md", 1)])
+def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, page, n_shown):
+    """Snippets of a page in order: Python as it stands, commands, and the text that a snippet prints."""
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "decisions.md").read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     names, n_texts = {}, 0
     for language, code in re.findall(r"^```(python|console|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if language == "python":
-            exec(compile(code, "decisions.md", "exec"), names)  # noqa: S102 - our own page
+            exec(compile(code, page, "exec"), names)  # noqa: S102 - our own page
             printed = capsys.readouterr().out
         elif language == "console":
             for line in code.splitlines():
@@ -77,5 +78,5 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsy
             shown, found = ([float(n.replace(",", "")) for n in re.findall(NUMBER, part)] for part in (code, printed))
             assert found == pytest.approx(shown, rel=0.02)
             n_texts += 1
-    assert n_texts == 3
-    assert (tmp_path / "decided.npz").is_file()
+    assert n_texts == n_shown
+    assert (tmp_path / "decided.npz").is_file() == (page == "decisions.md")

@@ -14,6 +14,7 @@ from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
 from rhocal.calibrators.policy import build_policy, describe_policy
+from rhocal.calibrators.registry import PRIOR_SHIFT
 from rhocal.data.atomic import as_path
 from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS, Kind
@@ -48,6 +49,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         "kind": calibrator.kind_,
         **({} if calibrator.positive_ is None else {"positive": calibrator.positive_}),
         **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
+        **({} if calibrator.label_shares_ is None else {"label_shares": calibrator.label_shares_.tolist()}),
         **_describe(calibrator, "", tensors),
     }
     if calibrator.policy_ is not None:
@@ -94,6 +96,7 @@ def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
         raise FileError(f"damaged, it has tensors that are no parameters: {', '.join(sorted(rest))}")
     calibrator.positive_ = _positive(card.get("positive"), classes)
     calibrator.columns_ = _columns(card.get("columns"))
+    calibrator.label_shares_ = _label_shares(card.get("label_shares"), len(classes))
     return calibrator
 
 
@@ -102,6 +105,16 @@ def _positive(name: Any, classes: NDArray[Any]) -> Any:
     if name is not None and (len(classes) != 2 or not any(name == known for known in classes.tolist())):
         raise FileError(f"damaged, its positive class {name!r} is none of two classes")
     return name
+
+
+def _label_shares(shares: Any, n_classes: int) -> NDArray[np.float64] | None:
+    """The shares of the classes, which sum to 1."""
+    if shares is None:
+        return None
+    values = np.asarray(shares, np.float64)
+    if values.shape != (n_classes,) or not (values >= 0).all() or not abs(values.sum() - 1) < 1e-6:
+        raise FileError("damaged, its shares of labels are not one for each class, with a sum of 1")
+    return values
 
 
 def _columns(names: Any) -> tuple[str, ...] | None:
@@ -246,7 +259,7 @@ def _family(name: str) -> type[Calibrator]:
         raise FileError(f"damaged, its method is {name!r}")
     if name in CALIBRATORS or ":" in name:
         return CALIBRATORS.get(name, CALIBRATORS["svs:field"]).family  # any chain
-    for method in CALIBRATORS.values():
+    for method in (*CALIBRATORS.values(), PRIOR_SHIFT):
         if method.family.name == name:
             return method.family
     raise FileError(f"this version ({__version__}) does not know the method {name!r}")

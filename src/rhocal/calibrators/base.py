@@ -84,6 +84,8 @@ class Calibrator(ABC):
     _container: str | None = None
     columns_: tuple[str, ...] | None = None
     """The names of the columns of the table or data frame that it was fitted on."""
+    label_shares_: NDArray[np.float64] | None = None
+    """The mix of classes that its probabilities are for: that of the calibration set, or what ``rhocal.adapt`` set."""
     policy_: Policy | None = None
     """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
@@ -407,9 +409,17 @@ def fit_validated(
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
     calibrator.smallest_prob_ = data.smallest_prob
+    calibrator.label_shares_ = label_shares(data)
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = map_
     return calibrator
+
+
+def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:
+    """The share of each class among the labels, by weight."""
+    assert data.labels is not None
+    counts = np.bincount(np.asarray(data.labels), data.weights, minlength=len(data.classes))
+    return np.asarray(counts / counts.sum(), np.float64)
 
 
 def exported_map(calibrator: Calibrator) -> Map:

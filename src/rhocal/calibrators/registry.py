@@ -166,6 +166,9 @@ DEFAULT_METHOD = "auto"
 DEFAULT_PROFILE_METHOD = "field"
 """The same for a profile, which has no logits."""
 
+PRIOR_SHIFT = Method("prior-shift", "linear.prior_shift:PriorShift", "Another mix of the classes, set by rhocal.adapt")
+"""A stage that no fit makes, but that artifacts may hold."""
+
 CALIBRATORS: dict[str, Method] = {method.name: method for method in METHODS}
 
 

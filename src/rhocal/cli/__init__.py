@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from rhocal._version import __version__
+from rhocal.cli.adapt import adapt
 from rhocal.cli.apply import apply_
 from rhocal.cli.boundary import DEBUG, in_options, run
 from rhocal.cli.card import card
@@ -66,6 +67,7 @@ app.command()(report)
 app.command()(plot)
 app.command()(power)
 app.command()(shift)
+app.command()(adapt)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(monitor)

@@ -334,6 +334,13 @@ def normal_cdf(x: Vector) -> Vector:
     return np.asarray(ndtr(x))
 
 
+def chi2_tail(statistic: float, degrees: int) -> float:
+    """The probability that a χ² variable of so many degrees of freedom is at least this large."""
+    from scipy.special import chdtrc  # noqa: PLC0415 - SciPy takes a tenth of a second to import
+
+    return float(chdtrc(degrees, statistic))
+
+
 def student_quantile(degrees: float, q: float) -> float:
     """The q-quantile of Student's t distribution; of the normal distribution for infinitely many degrees of freedom."""
     from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - importing rhocal must not import SciPy

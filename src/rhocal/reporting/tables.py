@@ -224,6 +224,22 @@ def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> Table:
     return _text_table(THRESHOLD_HEADER, (threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
 
 
+def class_shares(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """The share of each class before and now, as many classes as fit a screen."""
+    more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
+    header = ("class", "calibration set", "share now", "95 % interval")
+    cells = (
+        (
+            row["class"],
+            f"{100 * row['calibration']:.2f} %",
+            f"{100 * row['share']:.2f} %",
+            f"{100 * row['low']:.2f} – {100 * row['high']:.2f} %" if "low" in row else "–",
+        )
+        for row in rows[:MAX_GROUPS_SHOWN]
+    )
+    return _text_table(header, cells, title + more)
+
+
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str, *, no_wrap: bool = False) -> Table:
     """The first column to the left, the others to the right."""
     table = Table(title=title, title_justify="left")

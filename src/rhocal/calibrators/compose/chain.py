@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import IDENTITY, score_rows, scored_folds
 from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
+from rhocal.errors import InputError
 from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
@@ -71,6 +73,23 @@ class Chain(Calibrator):
             (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
             held_out,
         )
+
+    @classmethod
+    def from_fitted(cls, first: Calibrator, second: Calibrator, like: Calibrator | None = None) -> Chain:
+        """The chain of two fitted calibrators, which takes the input that ``like`` takes (default: the first)."""
+        like = like or first
+        if like.takes_groups:
+            raise InputError(f"{like.label} reads groups, which a chain does not pass on")
+        chain = cls(unfitted(first), unfitted(second))
+        for name in ("classes_", "kind_", "mask_gap_", "smallest_prob_", "positive_", "columns_", "label_shares_"):
+            setattr(chain, name, getattr(like, name))
+        chain.solution_ = like.solution_
+        stages = {"first": copy(first), "second": copy(second)}
+        for stage in stages.values():
+            stage.kind_ = "logits"
+            vars(stage)["map_"] = replace(stage.map_, kind="logits")
+        vars(chain)["map_"] = chain._new_map(**stages)
+        return chain
 
     @property
     def label(self) -> str:

@@ -1,0 +1,231 @@
+"""Class shares of unlabeled samples under label shift: the mix of the classes changes, the samples of each class do not.
+
+EM (Saerens et al. 2002) maximizes Σ log Σ_k π_k p_k(x)/s_k over the shares π, with p the probabilities of a model for shares s.
+It is right if p is. Labeled samples of the first mix repair it where p is not: with h(x) the probabilities that belong to the
+EM estimate, E[h] = Σ_k π_k E[h | k] holds for the true shares whatever h is (black-box shift estimation, Lipton et al. 2018;
+at this h it is as precise as EM). Both sides are means, so the interval follows from their covariances. EM alone has none that
+holds: how far p is from the truth is not seen in unlabeled samples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.errors import InputError
+from rhocal.numerics.special import chi2_tail, normal_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.special import Floats, Vector
+
+MAX_STEPS = 2000
+TOLERANCE = 1e-9
+"""Largest change of a share in the last EM step."""
+
+MAX_CONDITION = 1e4
+"""Means of classes that differ less than this says do not tell the classes apart."""
+
+MIN_OF_CLASS = 10
+"""Labeled samples of a class below which their mean has no usable variance."""
+
+MAX_INVERTED_CLASSES = 20
+"""Up to here intervals invert a test, some twenty evaluations a class; beyond they are those of a normal estimate."""
+SEARCH_STEPS, MAX_LOG_ODDS = 11, 12.0
+
+N_CELLS = 10
+"""Cells of equal mass in which the distribution of scores is compared."""
+
+MIN_IN_CELL = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Estimated class shares."""
+
+    value: Vector
+    low: Vector
+    high: Vector
+    p_value: float
+    """Of the test whether label shift explains the samples."""
+
+
+def adapted(probs: Floats, ratio: Vector) -> Floats:
+    """The probabilities for another mix: p_k·r_k, normalized; r are new shares over old ones."""
+    moved = probs * ratio
+    out: Floats = moved / moved.sum(axis=1, keepdims=True)
+    return out
+
+
+def em_shares(probs: Floats, source: Vector, weights: Vector | None = None) -> Vector:
+    """The shares that maximize the likelihood of the samples, given probabilities that are right for ``source``.
+
+    Steps are extrapolated (SQUAREM, Varadhan and Roland 2008): with overlapping classes EM alone needs thousands.
+    """
+    w = np.full(len(probs), 1 / len(probs)) if weights is None else weights / weights.sum()
+
+    def step(shares: Vector) -> Vector:
+        ratio = shares / source
+        return np.asarray(ratio * ((w / (probs @ ratio)) @ probs))
+
+    def likelihood(shares: Vector) -> float:
+        return float(w @ np.log(probs @ (shares / source)))
+
+    shares = source.copy()
+    for _ in range(MAX_STEPS):
+        one = step(shares)
+        two = step(one)
+        first, second = one - shares, two - 2 * one + shares
+        if np.abs(two - one).max() < TOLERANCE:
+            return two
+        length = math.sqrt(float(first @ first) / max(float(second @ second), 1e-300))
+        jump = np.maximum(shares + 2 * length * first + length**2 * second, 1e-15)
+        jump = step(jump / jump.sum())
+        shares = jump if likelihood(jump) >= likelihood(two) else two
+    return shares
+
+
+def shares_with_labels(
+    probs: Floats, labeled_probs: Floats, labels: NDArray[np.intp], source: Vector, level: float = 0.95
+) -> Shares:
+    """The estimate that labeled samples of the first mix repair, its interval, and the test of label shift."""
+    counts = np.bincount(labels, minlength=len(source))
+    if counts.min() < MIN_OF_CLASS:
+        raise InputError(
+            f"the rarest class has {counts.min()} labeled samples, and {MIN_OF_CLASS} are needed to estimate shares; "
+            "give more labeled samples, or state the shares"
+        )
+    problem = _Moments(probs, labeled_probs, labels, source)
+    floor = 0.5 / (len(probs) + 1)  # less than half a sample is not known to be nothing
+    em = np.maximum(em_shares(probs, source), floor)
+    means, h, labeled = problem.at(em)
+    if np.linalg.cond(means / means.mean(axis=0)) > MAX_CONDITION:
+        raise InputError(
+            "the scores do not tell the classes apart well enough to estimate their shares; state the shares, if they are known"
+        )
+    value = np.linalg.solve(means.T, h.mean(axis=0))
+    p_value = explained(h, labeled, labels, value, np.linalg.inv(means.T))
+    inverse = np.linalg.inv(means)
+    noise = mixture_covariance(None, labeled @ inverse, labels, np.maximum(value, floor))
+    shares = np.maximum(em + shrunk(value - em, noise), floor)
+    shares /= shares.sum()
+    if len(source) <= MAX_INVERTED_CLASSES:
+        low, high = problem.inverted(shares, level)
+    else:
+        low, high = _interval(value, problem.errors(shares, h, labeled, means), level)
+    return Shares(shares, np.minimum(low, shares), np.maximum(high, shares), p_value)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """E[h] = Σ_k π_k E[h | k] with h the probabilities that belong to some shares."""
+
+    probs: Floats
+    labeled_probs: Floats
+    labels: NDArray[np.intp]
+    source: Vector
+
+    def at(self, shares: Vector) -> tuple[Floats, Floats, Floats]:
+        """The means of the labeled samples of each class, a row each, and h of both samples."""
+        ratio = shares / self.source
+        h, labeled = adapted(self.probs, ratio), adapted(self.labeled_probs, ratio)
+        return class_means(labeled, self.labels, len(shares)), h, labeled
+
+    def errors(self, shares: Vector, h: Floats, labeled: Floats, means: Floats) -> Vector:
+        """Standard errors of the solution π, if ``shares`` are the true ones."""
+        inverse = np.linalg.inv(means)
+        covariance = mixture_covariance(h @ inverse, labeled @ inverse, self.labels, shares)
+        return np.sqrt(np.maximum(np.diag(covariance), 0))
+
+    def inverted(self, shares: Vector, level: float) -> tuple[Vector, Vector]:
+        """Of each class the shares that a test with their own variance does not reject.
+
+        The other classes keep their proportions. Near 0 an estimated variance is that of a smaller share, and its interval too
+        short.
+        """
+        z = float(normal_quantile(np.array(0.5 + level / 2)))
+        ends = np.array([[self._end(shares, k, z, up=up) for k in range(len(shares))] for up in (False, True)])
+        return ends[0], ends[1]
+
+    def _end(self, shares: Vector, k: int, z: float, *, up: bool) -> float:
+        inside = math.log(shares[k] / (1 - shares[k]))
+        outside = MAX_LOG_ODDS if up else -MAX_LOG_ODDS
+        for _ in range(SEARCH_STEPS):
+            middle = (inside + outside) / 2
+            share = 1 / (1 + math.exp(-middle))
+            others = shares * (1 - share) / (1 - shares[k])
+            others[k] = share
+            means, h, labeled = self.at(others)
+            value = np.linalg.solve(means.T, h.mean(axis=0))[k]
+            is_inside = abs(value - share) <= z * self.errors(others, h, labeled, means)[k]
+            inside, outside = (middle, outside) if is_inside else (inside, middle)
+        end = (inside + outside) / 2
+        return 1 / (1 + math.exp(-end)) if abs(end) < MAX_LOG_ODDS - 0.5 else float(up)
+
+
+def shrunk(correction: Vector, noise: Floats) -> Vector:
+    """A correction times the part that noise does not explain (positive-part James–Stein): nearly all of a large one."""
+    chi2 = float(correction @ np.linalg.pinv(noise, rcond=1e-10, hermitian=True) @ correction)
+    return correction * max(0.0, 1 - (len(correction) - 1) / max(chi2, 1e-300))
+
+
+def class_means(values: Floats, labels: NDArray[np.intp], n_classes: int) -> Floats:
+    """The mean of the samples of each class, a row each."""
+    return np.stack([values[labels == k].mean(axis=0) for k in range(n_classes)])
+
+
+def mixture_covariance(values: Floats | None, labeled: Floats, labels: NDArray[np.intp], shares: Vector) -> Floats:
+    """The covariance of mean(values) − Σ_k π_k mean(labeled | k); without values that of the second term."""
+    covariance = np.zeros((labeled.shape[1],) * 2)
+    if values is not None:
+        covariance = np.atleast_2d(np.cov(values, rowvar=False)) / len(values)
+    for k, share in enumerate(shares):
+        of_class = labeled[labels == k]
+        covariance = covariance + share**2 * np.atleast_2d(np.cov(of_class, rowvar=False)) / len(of_class)
+    return np.asarray(covariance)
+
+
+def explained(h: Floats, labeled: Floats, labels: NDArray[np.intp], shares: Vector, inverse: Floats) -> float:
+    """The p-value of a χ² test that the scores are distributed as some mix of the labeled classes.
+
+    Compared is the share of samples in cells of the score. Estimating π takes the part of the difference that π explains out of
+    every sample's indicator, so difference and covariance are those of u = indicator − G h.
+    """
+    edges = np.unique(np.quantile(_score(h), np.linspace(0, 1, N_CELLS + 1)[1:-1]))
+    cells, labeled_cells = (np.searchsorted(edges, _score(x), side="right") for x in (h, labeled))
+    n_cells = len(edges) + 1
+    one, two = np.eye(n_cells)[cells], np.eye(n_cells)[labeled_cells]
+    in_classes = class_means(two, labels, len(shares))
+    explained_part = in_classes.T @ inverse
+    u, v = one - h @ explained_part.T, two - labeled @ explained_part.T
+    difference = u.mean(axis=0) - shares @ class_means(v, labels, len(shares))
+    enough = (one.sum(axis=0) >= MIN_IN_CELL) & (two.sum(axis=0) >= MIN_IN_CELL)
+    covariance = mixture_covariance(u, v, labels, shares)[np.ix_(enough, enough)]
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    kept = eigenvalues > 1e-8 * max(eigenvalues.max(initial=0), 1e-300)
+    if not kept.any():
+        return 1.0
+    z = (vectors[:, kept].T @ difference[enough]) / np.sqrt(eigenvalues[kept])
+    return float(chi2_tail(float(z @ z), int(kept.sum())))
+
+
+def _score(h: Floats) -> Vector:
+    """Of two classes the probability of the second, of more the largest."""
+    return np.asarray(h[:, 1] if h.shape[1] == 2 else h.max(axis=1))
+
+
+def _interval(value: Vector, error: Vector, level: float) -> tuple[Vector, Vector]:
+    """Limits on the scale of log-odds, where the error of a share is nearly normal, if it is away from 0 and 1."""
+    z = float(normal_quantile(np.array(0.5 + level / 2)))
+    low, high = np.clip(value - z * error, 0, 1), np.clip(value + z * error, 0, 1)
+    inside = (value > z * error) & (value < 1 - z * error)
+    p = np.where(inside, value, 0.5)
+    logit, width = np.log(p / (1 - p)), z * error / (p * (1 - p))
+    return (
+        np.where(inside, 1 / (1 + np.exp(width - logit)), low),
+        np.where(inside, 1 / (1 + np.exp(-width - logit)), high),
+    )

@@ -1,0 +1,135 @@
+"""Calibrators for another mix of the classes."""
+
+import numpy as np
+import pytest
+
+import rhocal
+from rhocal.errors import FileError, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+def draw(n, share, seed):
+    """A model that is right for balanced classes."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < share).astype(int)
+    return 1.5 * rng.normal(1.5 * y, 1) - 1.125, np.array(["no", "yes"])[y]
+
+
+Z, Y = draw(20_000, 0.5, 0)
+NEW, TRUTH = draw(50_000, 0.02, 1)
+
+
+@pytest.fixture(scope="module")
+def cal():
+    return rhocal.calibrator("temperature").fit(Z, Y)
+
+
+def nll(p):
+    return -np.log(p[np.arange(len(p)), (TRUTH == "yes").astype(int)]).mean()
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"prevalence": 0.02},
+        {"priors": {"yes": 0.02, "no": 0.98}},
+        {"priors": [0.98, 0.02]},
+        {"sampling_rates": {"no": 0.02 / 0.98}},
+        {"logits": NEW},
+        {"logits": NEW, "labeled": (Z, Y)},
+    ],
+    ids=" ".join,
+)
+def test_a_rare_class(cal, known):
+    p = rhocal.adapt(cal, **known).calibrator.predict_proba(NEW)
+    oracle = 1 / (1 + np.exp(-NEW - np.log(0.02 / 0.98)))
+    limit = 1.3 if "logits" in known else 1.1  # the error of an estimate from this many samples is about 15 %
+    assert 1 / limit < (TRUTH == "yes").mean() / p[:, 1].mean() < limit
+    assert nll(p) < 1.01 * nll(np.stack([1 - oracle, oracle], axis=1))
+    assert 0.05 < (TRUTH == "yes").mean() / cal.predict_proba(NEW)[:, 1].mean() < 0.1  # what it repairs
+
+
+def test_what_is_told_of_an_estimate(cal):
+    found = rhocal.adapt(cal, NEW, labeled=(Z, Y))
+    assert found.low[1] < found.priors[1] < found.high[1] < 0.05
+    assert found.is_explained
+    assert "another mix of the classes explains them" in found.verdict
+    alone = rhocal.adapt(cal, NEW)
+    assert alone.low is None
+    assert "labeled samples of the calibration mix" in alone.verdict
+    other = rhocal.adapt(cal, 1.6 * NEW + 1, labeled=(Z, Y))
+    assert not other.is_explained
+    assert "does not explain them" in other.verdict
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+@pytest.mark.parametrize("method", ["temperature", "isotonic", "cascade", "beta", "svs:field"])
+def test_artifact_and_second_adaptation(tmp_path, method, kind):
+    scores = (lambda z: z) if kind == "logits" else (lambda z: 1 / (1 + np.exp(-z)))
+    cal = rhocal.calibrator(method).fit(scores(Z[:800]), Y[:800], kind=kind, positive="yes")
+    one = rhocal.adapt(cal, prevalence=0.02).calibrator
+    assert one.label == f"{method}:prior-shift"
+    assert one.positive_ == "yes"
+    p, q = cal.predict_proba(scores(NEW[:500])), one.predict_proba(scores(NEW[:500]))
+    odds = np.log(q[:, 1] / q[:, 0]) - np.log(p[:, 1] / p[:, 0])
+    share = (Y[:800] == "yes").mean()
+    assert odds == pytest.approx(np.log(0.02 / 0.98) - np.log(share / (1 - share)), abs=1e-6)
+    one.save(tmp_path / "one.safetensors")
+    loaded = rhocal.load(tmp_path / "one.safetensors")
+    assert np.array_equal(loaded.predict_proba(scores(NEW[:500])), q)
+    assert loaded.label_shares_ == pytest.approx([0.98, 0.02])
+    two = rhocal.adapt(loaded, prevalence=0.3).calibrator
+    assert two.label == one.label  # one shift, not two
+    direct = rhocal.adapt(cal, prevalence=0.3).calibrator.predict_proba(scores(NEW[:500]))
+    assert two.predict_proba(scores(NEW[:500])) == pytest.approx(direct, abs=1e-12)
+
+
+def test_exports(cal, tmp_path):
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    adapted = rhocal.adapt(cal, prevalence=0.02).calibrator
+    two = np.stack([-Z / 2, Z / 2], axis=1)[:100]
+    p = adapted.predict_proba(two)
+    assert adapted.to_torch(output="probs")(torch.as_tensor(two)).numpy() == pytest.approx(p, abs=1e-6)
+    adapted.to_onnx(tmp_path / "x.onnx")
+    session = runtime.InferenceSession(tmp_path / "x.onnx")
+    assert session.run(None, {"logits": two.astype(np.float32)})[0] == pytest.approx(p, abs=1e-6)
+
+
+def test_many_samples_are_sampled_by_content(cal, monkeypatch):
+    monkeypatch.setattr("rhocal.evaluation.adapt.MAX_SAMPLES", 15_000)
+    one = rhocal.adapt(cal, NEW, labeled=(Z, Y))
+    two = rhocal.adapt(cal, NEW[::-1], labeled=(Z[::-1], Y[::-1]))
+    assert one.n_samples == 15_000
+    assert two.priors == pytest.approx(one.priors, abs=1e-9)
+    assert one.priors[1] == pytest.approx(0.02, abs=0.012)
+
+
+def test_errors(cal, tmp_path):
+    with pytest.raises(InputError, match="exactly one of logits, priors, prevalence, sampling_rates; got none"):
+        rhocal.adapt(cal)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        rhocal.adapt(cal, prevalence=2)
+    with pytest.raises(InputError, match="maybe is no class; the classes are no, yes"):
+        rhocal.adapt(cal, priors={"maybe": 1})
+    with pytest.raises(InputError, match="yes is missing"):
+        rhocal.adapt(cal, priors={"no": 1})
+    with pytest.raises(InputError, match="sum to 1"):
+        rhocal.adapt(cal, priors=[0.2, 0.2])
+    with pytest.raises(InputError, match="above 0 and at most 1"):
+        rhocal.adapt(cal, sampling_rates={"no": 2})
+    with pytest.raises(InputError, match="labeled belongs to logits"):
+        rhocal.adapt(cal, prevalence=0.1, labeled=(Z, Y))
+    logits = np.random.default_rng(0).normal(size=(300, 3))
+    absent = rhocal.calibrator("temperature").fit(logits, np.arange(300) % 2, classes=[0, 1, 2])
+    with pytest.raises(InputError, match="no samples of 2"):
+        rhocal.adapt(absent, priors=[0.2, 0.3, 0.5])
+    with pytest.raises(InputError, match="give priors"):
+        rhocal.adapt(absent, prevalence=0.2)
+    cal.save(tmp_path / "cal.safetensors")
+    whole = (tmp_path / "cal.safetensors").read_bytes()
+    damaged = whole.replace(b'label_shares\\": [0.', b'label_shares\\": [9.')
+    assert damaged != whole
+    (tmp_path / "cal.safetensors").write_bytes(damaged)
+    with pytest.raises(FileError, match="shares of labels"):
+        rhocal.load(tmp_path / "cal.safetensors")
