@@ -95,7 +95,7 @@ def fitted_classes(seed: int, n_calibration: int, n_classes: int) -> tuple[Any, 
     probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = (np.cumsum(probs, axis=1) < rng.random((len(logits), 1))).sum(axis=1).clip(0, n_classes - 1)
     cal = rhocal.TemperatureScaling().fit(1.7 * logits[:n_calibration], labels[:n_calibration])
-    return cal.predict_proba(1.7 * logits[n_calibration:]), labels[n_calibration:]
+    return np.asarray(cal.predict_proba(1.7 * logits[n_calibration:]), np.float64), labels[n_calibration:]
 
 
 def class_false_alarms(trials: int) -> list[dict[str, Any]]:

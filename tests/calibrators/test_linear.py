@@ -12,6 +12,7 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
 from rhocal.calibrators.base import fit_validated
+from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.linear.linear import LinearProblem, Ridge
@@ -276,3 +277,35 @@ def test_forms_of_binary_scores_give_the_same_map(name):
         )
     of_probs = rhocal.calibrator(name).fit(np.stack([1 - p, p], axis=1), labels, kind="probs")
     np.testing.assert_allclose(of_probs.predict_proba(np.stack([1 - p, p], axis=1)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["svs", "vector", "sms", "svs:field"])
+def test_single_precision_gives_the_same_map(name, monkeypatch):
+    """Large data are fitted in single precision, and folds of a chain share their features."""
+    logits, labels = synthetic(1700, 80)
+    double = rhocal.calibrator(name).fit(logits.astype(np.float32), labels)
+    monkeypatch.setattr("rhocal.calibrators.linear.linear.MIN_SINGLE_ENTRIES", 0)
+    single = rhocal.calibrator(name).fit(logits.astype(np.float32), labels)
+    assert single.solution_.converged
+    ours, other = (cal.predict_proba(logits).astype(np.float64) for cal in (single, double))
+    losses = [nll(p, labels) for p in (ours, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=2e-5)
+    np.testing.assert_allclose(ours, other, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["svs", "sms"])
+def test_held_out_logits_are_those_of_fits_without_the_fold(name, monkeypatch):
+    """But for their one temperature, which all samples share."""
+    logits, labels = synthetic(1500, 80)
+    data = Predictions.from_arrays(logits.astype(np.float32), labels).prepared()
+    monkeypatch.setattr("rhocal.calibrators.linear.linear.MIN_SINGLE_ENTRIES", 0)
+    monkeypatch.setattr("rhocal.calibrators.linear.structured.MIN_SHARED_SAMPLES", 0)
+    cal = fit_validated(rhocal.calibrator(name), data)
+    folds = Folds.from_profile(Profile.from_predictions(data), 10)
+    together = cal._held_out_logits(data, folds)
+    one_by_one = CrossFit.from_folds(cal, data, folds, cal).outputs(data)
+    ours, other, own = (
+        nll(softmax(out.astype(np.float64)), labels) for out in (together, one_by_one, cal.transform(logits))
+    )
+    assert ours == pytest.approx(other, abs=2 / len(labels))
+    assert ours - own > 4 * (other - ours)

@@ -8,6 +8,7 @@ from helpers import synthetic
 from rhocal.calibrators.policy import NEVER, Policy
 from rhocal.errors import InputError
 from rhocal.evaluation.decide import decide
+from rhocal.reporting.model_card import model_card
 
 Z, Y = synthetic(6000, 3, seed=1)
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
@@ -160,3 +161,34 @@ def test_classes_in_another_order():
     assert turned.policy.certificate == same.policy.certificate
     with pytest.raises(InputError, match="the classes are x, y, z, but the calibrator was fitted with a, b, c"):
         decide(cal, Z[2000:], Y[2000:], target=0.1, classes=["x", "y", "z"])
+
+
+def test_what_would_do_for_a_class(cal):
+    """Each class is tested by itself at a third of the error probability, so that more labels are needed than for all."""
+    rows = slice(2000, 2300)
+    found = decide(cal, Z[rows], Y[rows], target=0.15, score="per-class")
+    assert not found.is_feasible
+    assert found.n_more > decide(cal, Z[rows], Y[rows], target=0.1).n_more / 3
+    assert found.best[1] < 0.4
+    sure = decide(cal, Z[2000:], Y[2000:], target=0.3, confidence=0.999999)
+    assert sure.verdict.endswith("with 99.9999 % confidence")
+
+
+def test_domains_are_certified_as_they_are_decided():
+    domains = np.array(["x", "y"])[np.arange(len(Y)) % 2]
+    logits = Z * np.where(domains == "x", 1, 3)[:, None]
+    cal = rhocal.calibrator("multi-domain").fit(logits[:2000], Y[:2000], groups=domains[:2000])
+    found = decide(cal, logits[2000:], Y[2000:], target=0.1, groups=domains[2000:])
+    cal.policy_ = found.policy
+    decisions = cal.decide(logits[2000:], groups=domains[2000:])
+    assert decisions.automated.sum() == found.policy.certificate.n_automated
+    with pytest.raises(InputError, match="does not use groups"):
+        decide(rhocal.TemperatureScaling().fit(Z[:100], Y[:100]), Z, Y, target=0.1, groups=domains)
+
+
+def test_the_model_card_states_the_promise(fresh):
+    fresh.policy_ = decide(fresh, Z[2000:], Y[2000:], target=0.1).policy
+    text = model_card(fresh, {})
+    assert "- policy: automates where the predicted class has a probability of at least 0." in text
+    assert "error at most 0.1 with 95 % confidence, certified on 4,000 samples" in text
+    assert "policy" not in model_card(rhocal.TemperatureScaling().fit(Z[:500], Y[:500]), {})

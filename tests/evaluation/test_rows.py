@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,3 +144,13 @@ def test_rows_are_kept_by_the_content_of_files(tmp_path):
     assert replaced["b/x"]["seconds"] == both["b/x"]["seconds"]
     other = compare(paths["a"], paths["b"], resume=False)
     assert {name: row["nll"] for name, row in other.items()} == {name: row["nll"] for name, row in replaced.items()}
+
+
+def test_ranks_of_ece_are_those_of_the_debiased_one():
+    """The coarse method has the smaller ECE of the samples, because its floor is smaller."""
+    plain = {"temperature": 0.012, "coarse": 0.004}
+    debiased = {"temperature": 0.0, "coarse": 0.003}
+    rows = [Row("net", "own", m, {"ece": plain[m]}, 1.0, 10, 10, ece_debiased=debiased[m]) for m in plain]
+    assert [line["method"] for line in ranking(rows, "ece")] == ["temperature", "coarse"]
+    older = [replace(rows[0], ece_debiased=float("nan")), rows[1]]
+    assert [line["method"] for line in ranking(older, "ece")] == ["coarse", "temperature"]

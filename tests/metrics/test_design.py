@@ -207,6 +207,12 @@ def test_the_null_of_importance_weights_is_that_of_weighted_labels():
         assert paths[1:, -1].std() == pytest.approx(expected, rel=0.05)
 
 
+def test_weights_of_unknown_kind_are_counts_only_if_they_are_whole():
+    assert SamplingDesign.from_weights(None).weight_kind == "frequency"
+    assert SamplingDesign.from_weights(np.array([0.0, 1.0, 3.0])).weight_kind == "frequency"
+    assert SamplingDesign.from_weights(np.array([0.5, 1.0])).weight_kind == "importance"
+
+
 def test_few_clusters_do_not_rule_out_errors():
     """The noise of two clusters is hardly known; an ECE far below its floor is no proof of a small error."""
     rng = np.random.default_rng(3)
@@ -250,3 +256,20 @@ def test_importance_weights_of_a_stream_are_those_in_memory(tmp_path):
         assert found["n_effective"] == pytest.approx(other["n_effective"])
         assert (found["verdict"], found["p_value"]) == (other["verdict"], other["p_value"])
     assert memory["differences"]["temperature"]["ece"] == pytest.approx(stream["differences"]["temperature"]["ece"])
+
+
+def test_the_canonical_test_is_that_of_the_weighted_population():
+    """Weights by class make a model perfect that is not on the samples as they are: no test may reject it."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 3000, p=[0.8, 0.1, 0.1])
+    scores = rng.normal(0, 1, (3000, 3)) + 1.5 * np.eye(3)[labels]
+    probs = np.exp(1.5 * scores)  # the posterior where all classes are as frequent
+    probs /= probs.sum(axis=1, keepdims=True)
+    weights = (1 / 3 / np.array([0.8, 0.1, 0.1]))[labels]
+    plain = inference.calibration_tests(probs, labels)
+    weighted = inference.calibration_tests(probs, labels, sample_weight=weights, weight_kind="importance")
+    assert plain["skce"].p_value < 0.01
+    assert weighted["skce"].p_value > 0.05
+    assert weighted["class"].p_value > 0.05
+    clusters = np.arange(3000) // 10
+    assert "skce" not in inference.calibration_tests(probs, labels, clusters=clusters, n_replicates=49)

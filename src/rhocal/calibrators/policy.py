@@ -102,6 +102,24 @@ class Policy:
             raise InputError("a positive class is one of two")
 
     @property
+    def sentence(self) -> str:
+        """What is decided and promised, in words."""
+        text = {
+            "confidence": "automates where the predicted class has a probability of at least {:.6g}",
+            "per-class": "automates where the predicted class reaches its own threshold",
+            "positive": "decides the positive class where its probability is at least {:.6g}",
+            "cost": "takes the decision of least expected cost",
+        }[self.rule].format(*self.thresholds[:1])
+        if self.certificate is None:
+            return text
+        promise, shown = self.certificate, f"{self.certificate.target:.6g}"
+        side = "at least" if promise.risk in {"precision", "recall"} else "at most"
+        return (
+            f"{text}; {promise.risk} {side} {shown} with {100 * promise.confidence:.10g} % confidence, certified on "
+            f"{promise.n_samples:,} samples"
+        )
+
+    @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers that another backend must hold."""
         n_classes = len(self.thresholds) if self.costs is None else len(self.costs)

@@ -323,6 +323,7 @@ def write_report(target: Path, source: Path, split: CalibrationSplit, rows: list
     """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.base import fit_validated
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document
 
     calibration, test = split.calibration.predictions, split.test.predictions
@@ -331,7 +332,10 @@ def write_report(target: Path, source: Path, split: CalibrationSplit, rows: list
         warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
         chosen = {name: fit_validated(calibrator(name), calibration, kind="logits") for name in notes}
     provenance, main = origin(source.stem, [source]), headline(chosen)
-    document = build_document(test, chosen, provenance, calibration=calibration, headline=main, notes=notes)
+    design = SamplingDesign.from_weights(test.weights)
+    document = build_document(
+        test, chosen, provenance, calibration=calibration, headline=main, notes=notes, design=design
+    )
     write(document, target, quiet=quiet)
 
 

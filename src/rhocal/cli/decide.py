@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.sources import Source
     from rhocal.evaluation.costs import CostDecision
-    from rhocal.evaluation.decide import Question
     from rhocal.evaluation.decision import Decision
+    from rhocal.evaluation.question import Question
     from rhocal.numerics.special import Vector
 
 PROMISE = "What is promised"
@@ -77,7 +77,7 @@ class PromiseOptions:
 
     def question(self, positive: str | None, costs: Any = None, max_cost: float | None = None) -> Question:
         """The same as the library takes it."""
-        from rhocal.evaluation.decide import Question
+        from rhocal.evaluation.question import Question
         from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk, check_level
 
         check_level(self.confidence, "--confidence", "0.95 for 95 %")

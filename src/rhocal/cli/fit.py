@@ -150,6 +150,7 @@ def _report(
     quiet: bool,
 ) -> None:
     """Write a report on the test split; without one, on the calibration set itself, which the report states."""
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document
 
     data = calibration if test is None else test.predictions
@@ -160,6 +161,7 @@ def _report(
         calibration=calibration,
         same_samples=test is None,
         groups=data.groups,
+        design=SamplingDesign.from_weights(data.weights),
     )
     write(page, output, quiet=quiet)
 

@@ -188,8 +188,8 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
 
     from rhocal.data.blocks import missing_labels
     from rhocal.data.sources import Source
-    from rhocal.evaluation.decide import in_order
     from rhocal.evaluation.measure import apply_calibrator
+    from rhocal.evaluation.question import in_order
     from rhocal.evaluation.risk_monitor import policy_losses
     from rhocal.metrics import Scored
 

@@ -19,7 +19,7 @@ from rhocal.calibrators.policy import Policy
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
-from rhocal.evaluation.decide import Question, cost_table, in_order, score_block
+from rhocal.evaluation.question import Question, cost_table, in_order, score_block
 from rhocal.metrics.inference.cost_interval import MeanCost, mean_cost
 from rhocal.numerics.special import row_argmax, softmax
 
@@ -98,6 +98,7 @@ def minimize_cost(
     review: float | None = None,
     otherwise: str = "review",
     sample_weight: Any = None,
+    groups: Any = None,
     kind: Kind | None = None,
     classes: Any = None,
     positive: Any = None,
@@ -116,7 +117,9 @@ def minimize_cost(
         ignore_index,
         positive=positive,
     )
-    source = as_source(logits, labels, sample_weight, spec=spec)
+    if calibrator is not None:
+        calibrator.check_groups(groups)
+    source = as_source(logits, labels, sample_weight, groups, spec=spec)
     return minimize_cost_of_source(calibrator, source, costs, review, otherwise, seed)
 
 

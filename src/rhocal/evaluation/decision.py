@@ -83,7 +83,7 @@ class Decision:
             f"{_percent(found.coverage)} of samples ({_percent(found.coverage_low)} – {_percent(found.coverage_high)})"
         )
         promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
-        promise += f" with {_percent(self.confidence)} confidence"
+        promise += f" with {100 * self.confidence:.10g} % confidence"
         evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
         if self.score == "positive":
             threshold = self.policy.thresholds[0]
@@ -122,7 +122,7 @@ class Decision:
             ),
             f"{TITLES[self.risk]}, observed": self._value(found.observed),
             f"{'lower' if at_least else 'upper'} bound": self._value(found.bound),
-            f"promised with {_percent(self.confidence)} confidence": (
+            f"promised with {100 * self.confidence:.10g} % confidence": (
                 f"{'at least' if at_least else 'at most'} {self._value(self.target)}"
             ),
         }

@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 
 
 def means(rows: Sequence[Row], metric: str) -> tuple[list[str], Vector]:
-    """The methods, and their mean over splits on every network that all have a result on (networks × methods)."""
+    """The methods, and their mean over splits on every network that all have a result on (networks × methods).
+
+    Of ECE it is the debiased one: floors differ between methods, and would decide the ranks of good ones. Rows of earlier
+    versions do not have it; if any row is one of them, all are ranked by the ECE of the samples.
+    """
     methods = list(dict.fromkeys(row.method for row in rows))
+    is_debiased = metric == "ece" and not any(math.isnan(row.ece_debiased) for row in rows if not row.failed)
     by_cell: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        by_cell.setdefault((row.network, row.method), []).append(row.values[metric])
+        value = row.ece_debiased if is_debiased else row.values[metric]
+        by_cell.setdefault((row.network, row.method), []).append(value)
     return methods, np.array([[np.mean(by_cell[network, method]) for method in methods] for network in complete(rows)])
 
 

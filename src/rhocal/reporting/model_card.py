@@ -38,6 +38,7 @@ def model_card(
         "positive class": "" if cal.positive_ is None else plain(str(cal.positive_)),
         "takes": cal.kind_,
         "keeps the predicted class": decisions(cal),
+        "policy": "" if cal.policy_ is None else plain(cal.policy_.sentence),
         **facts,
     }
     text = ["## Calibration", "", *(f"- {name}: {value}" for name, value in lines.items() if value)]

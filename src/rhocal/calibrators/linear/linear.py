@@ -49,10 +49,10 @@ MATRICES_IN_A_FIT = 28
 FEW_PARAMETERS = 150
 """Up to here Newton steps are faster, several times; beyond, a Hessian costs more than it saves."""
 
-MIN_SINGLE_ENTRIES = 1 << 22
-"""From so many logits on the rounding errors of single precision average out: a diagonal is fitted in it."""
+MIN_SINGLE_ENTRIES = 1 << 18
+"""From so many logits on the rounding errors of single precision average out: NLL is computed in it."""
 
-SINGLE_TOLERANCE = 1e-10
+SINGLE_TOLERANCE = 1e-9
 """Relative decrease of NLL in single precision below which a step is the last."""
 
 NEAR_TOLERANCE = 1e-7
@@ -90,10 +90,11 @@ def neutral_where_masked(ops: Ops, parameters: Parameters, logits: Value, x: Val
     return ops.where(masked, ops.mean_where_not(masked, x), x)
 
 
-def is_single(data: Predictions, target: Objective) -> bool:
-    """Whether a diagonal is fitted in single precision: half of the memory and of the time."""
-    is_large = data.logits.size >= MIN_SINGLE_ENTRIES and 2 * data.n_classes > FEW_PARAMETERS
-    return is_large and isinstance(target, NLL) and data.masked is None and kernels.is_enabled
+def is_single(data: Predictions, target: Objective, *, is_matrix: bool) -> bool:
+    """Whether a map is fitted in single precision: half of the memory and of the time. Newton steps need double."""
+    n_parameters = data.n_classes * (data.n_classes + 1 if is_matrix else 2)
+    is_large = data.logits.size >= MIN_SINGLE_ENTRIES and n_parameters > FEW_PARAMETERS
+    return is_large and isinstance(target, NLL) and data.masked is None and (is_matrix or kernels.is_enabled)
 
 
 def block_features(formula: Formula, parameters: dict[str, Any], data: Predictions, dtype: Any) -> Floats:
@@ -111,7 +112,7 @@ def block_features(formula: Formula, parameters: dict[str, Any], data: Predictio
 
 def class_logits(data: Predictions, target: Objective | None = None) -> Floats:
     """The logits for a fit, with the mean of the others in place of masks; ``centered`` if there are two classes."""
-    if target is not None and data.logits.itemsize < 8 and is_single(data, target):
+    if target is not None and data.logits.itemsize < 8 and is_single(data, target, is_matrix=False):
         return data.logits.astype(np.float32)
     logits = data.logits.astype(np.float64)
     if (masked := data.masked) is not None:
@@ -276,10 +277,11 @@ class LinearProblem:
             label = np.arange(len(r)), self.labels[rows]
             log_label = r[label]
             total = row_sum(exp_normal(r))
-            r *= (weights / total)[:, None]
-            r[label] -= weights
+            r *= (weights / total).astype(r.dtype)[:, None]
+            r[label] -= weights.astype(r.dtype)
             slope = r.T @ x if self.full else np.einsum("ij,ij->j", r, x)[:, None]
-            return -float(dot(log_label - np.log(total), weights)), np.column_stack([slope, r.sum(axis=0)])
+            value = -float(dot((log_label - np.log(total)).astype(np.float64), weights))
+            return value, np.column_stack([slope, r.sum(axis=0)]).astype(np.float64)
 
         parts = in_threads(part, list(row_blocks(*self.x.shape)))
         value = sum(value for value, _ in parts) + float((self.strengths * parameters**2).sum())
@@ -335,7 +337,8 @@ class LinearProblem:
         return hessian
 
     def _logits(self, parameters: Vector, rows: slice) -> Vector:
-        x, change = self.x[rows], parameters[:, :-1]
+        x, parameters = self.x[rows], parameters.astype(self.x.dtype)
+        change = parameters[:, :-1]
         r = x @ change.T if self.full else x * change[:, 0]
         r += x
         r += parameters[:, -1]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Floats, Vector
     from rhocal.optimize import Solution
 
+MIN_SHARED_SAMPLES = 20_000
+"""From so many samples on fits without a fold have the temperature of all samples: it knows 1/n nats of the fold."""
+
 
 @dataclass(eq=False, repr=False)
 class StructuredScaling(LinearCalibrator):
@@ -83,12 +86,12 @@ class StructuredScaling(LinearCalibrator):
         ridge = Ridge(each * self.ridge_diagonal, each * self.ridge_intercept, off_diagonal)
         target = objective(self.objective)
         mask_gap = np.inf if data.masked is None else self.mask_gap_
-        dtype = np.float32 if off_diagonal is None and linear.is_single(data, target) else np.float64
+        dtype = np.float32 if self._is_single(data) else np.float64
         x = linear.block_features(features, smoothing(scale, mix, data.n_classes, mask_gap), data, dtype)
         return LinearProblem(x, data, profile, target, ridge, self.kappa), (scale, mix)
 
     def _held_out_logits(self, data: Predictions, folds: Folds) -> Floats | None:
-        if self.ridge_off_diagonal is not None or not linear.is_single(data, objective(self.objective)):
+        if not self._is_single(data) or data.total_weight < MIN_SHARED_SAMPLES:
             return None
         problem, _ = self._problem(data)
         start, unit = problem.start_from(self.map_), problem.unit
@@ -96,8 +99,11 @@ class StructuredScaling(LinearCalibrator):
         for fold in folds:
             weight, bias = problem.weight_and_bias(problem.without(fold).minimum(start, unit=unit).x)
             rows = fold.outside
-            outputs[rows] = problem.x[rows] * weight + bias
+            outputs[rows] = (problem.x[rows] @ weight.T if problem.full else problem.x[rows] * weight) + bias
         return outputs
+
+    def _is_single(self, data: Predictions) -> bool:
+        return linear.is_single(data, objective(self.objective), is_matrix=self.ridge_off_diagonal is not None)
 
     def _map(self, *, weight: Vector, bias: Vector, scale: float, mix: float) -> Map:
         return linear.linear_map(features, weight, bias, **smoothing(scale, mix, len(bias), self.mask_gap_))

@@ -51,6 +51,12 @@ class SamplingDesign:
                 f"weight_kind is one of {', '.join(WEIGHT_KINDS)}; got {self.weight_kind!r}", argument="weight_kind"
             )
 
+    @classmethod
+    def from_weights(cls, weights: Vector | None) -> SamplingDesign:
+        """Where nobody can state what weights are: whole numbers are counts, others are taken with their effective number."""
+        is_whole = weights is None or bool((weights == np.round(weights)).all())
+        return cls("frequency" if is_whole else "importance")
+
     @property
     def is_simple(self) -> bool:
         """Whether samples are independent and weights are counts, so that nothing is to be done."""

@@ -211,7 +211,7 @@ def _many_classes(
         top,
         _top_paths(top, counts.right, chosen, seed),
         classes=sums.totals(counts.drawn),
-        canonical=_canonical(data, chosen, row, n_draws, seed),
+        canonical=_canonical(data, chosen, row, _chances(top, chosen), n_draws, seed),
         n_class_samples=len(chosen),
     )
 
@@ -269,14 +269,34 @@ def _top_paths(top: CumulativeDifferences, right: Vector, chosen: NDArray[np.int
     return np.concatenate([top.observed[None], top.paths(sums)])
 
 
+def _chances(top: CumulativeDifferences, chosen: NDArray[np.intp]) -> Vector | None:
+    """The chance of each sample to be among the few of the canonical test, all NaN if there is no such test; None: equal.
+
+    Weights that correct a selection are chances: a sample drawn by them is one of those that they stand for. Shares of samples
+    (clusters, weights of another kind) leave dependent samples among the few.
+    """
+    if top.exact:
+        return None
+    weights = top.weights[chosen]
+    if top.draw_scale is None or not np.array_equal(top.draw_scale[chosen], weights):
+        return np.full(len(chosen), np.nan)
+    return weights / weights.sum()
+
+
 def _canonical(
-    data: Predictions, chosen: NDArray[np.intp], row: NDArray[np.intp], n_draws: int, seed: int
+    data: Predictions,
+    chosen: NDArray[np.intp],
+    row: NDArray[np.intp],
+    chances: Vector | None,
+    n_draws: int,
+    seed: int,
 ) -> Vector | None:
     """Σ_ij k(p_i, p_j)(e_y − p)_i·(e_y − p)_j over pairs of a random few samples; k is Gaussian."""
-    if len(chosen) < 2:
+    if len(chosen) < 2 or (chances is not None and np.isnan(chances).any()):
         return None
     assert data.labels is not None
-    few = np.sort(np.random.default_rng([seed, 3]).choice(len(chosen), min(N_CANONICAL, len(chosen)), replace=False))
+    rng, n_few = np.random.default_rng([seed, 3]), min(N_CANONICAL, len(chosen))
+    few = np.sort(rng.choice(len(chosen), n_few, replace=chances is not None, p=chances))
     p = probabilities(data.logits[row[few]])
     labels = np.column_stack([data.labels[row[few]], draw_labels(p, chosen[few], n_draws, seed)])
     square = np.einsum("ij,ij->i", p, p)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.evaluation.decide import CONFIDENCE, certified_targets, in_order
+from rhocal.evaluation.decide import certified_targets
+from rhocal.evaluation.question import CONFIDENCE, in_order
 from rhocal.evaluation.risk_monitor import TITLES, policy_losses
 from rhocal.metrics.inference.units import are_counts
 from rhocal.reporting.sections.numbers import for_plot

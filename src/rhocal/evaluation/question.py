@@ -1,0 +1,177 @@
+"""What is to be certified, and the numbers of each sample that a threshold reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from rhocal.data.labels import positive_column
+from rhocal.errors import InputError
+from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk, check_level
+from rhocal.metrics.inference.units import are_counts
+from rhocal.numerics.special import row_argmax, row_max, softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Vector
+
+Score = Literal["confidence", "per-class", "positive"]
+SCORES: tuple[Score, ...] = get_args(Score)
+OF_POSITIVE = (*FIXED_DENOMINATOR, "precision")
+"""Risks of decisions about a positive class."""
+CONFIDENCE = 0.95
+"""Of a certificate, unless another is given."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be certified."""
+
+    risk: Risk
+    target: float
+    confidence: float = CONFIDENCE
+    score: Score | None = None
+    costs: Any = None
+    otherwise: str = "review"
+    positive: Any = None
+
+    def __post_init__(self) -> None:
+        if self.risk not in RISKS:
+            raise InputError(f"risk is one of {', '.join(RISKS)}; got {self.risk!r}")
+        check_level(self.confidence, "confidence", "0.95 for 95 %")
+        if self.risk != "cost":
+            check_level(self.target, "target", "0.02 for 2 % errors")
+        if self.score is not None and self.score not in SCORES:
+            raise InputError(f"score is one of {', '.join(SCORES)}; got {self.score!r}")
+        if (self.rule == "positive") != (self.risk in OF_POSITIVE):
+            able = "positive" if self.risk in OF_POSITIVE else "confidence or per-class"
+            raise InputError(f"risk {self.risk} is decided by a threshold on score {able}; got score {self.score}")
+        if (self.costs is None) == (self.risk == "cost"):
+            raise InputError("costs: a table of costs belongs to risk cost, and only to it")
+        if self.risk == "cost" and self.rule == "per-class":
+            raise InputError(
+                "score per-class certifies the error rate of each class; for risk cost use score confidence"
+            )
+
+    @property
+    def rule(self) -> Score:
+        """What the threshold is on."""
+        return self.score or ("positive" if self.risk in OF_POSITIVE else "confidence")
+
+    @property
+    def limit(self) -> float:
+        """The target as a largest loss."""
+        return 1 - self.target if self.risk in AT_LEAST else self.target
+
+
+@dataclass(frozen=True, eq=False)
+class SampleScores:
+    """What a threshold reads of each sample."""
+
+    score: Vector
+    predicted: NDArray[np.intp]
+    labels: NDArray[np.intp]
+    """Empty for a reference."""
+    weights: Vector
+    classes: NDArray[Any]
+    positive: int | None
+
+    @classmethod
+    def concat(cls, parts: Sequence[SampleScores]) -> SampleScores:
+        """The samples of several blocks."""
+        names = ("score", "predicted", "labels", "weights")
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return replace(parts[0], **columns)
+
+    def take(self, rows: NDArray[np.bool_]) -> SampleScores:
+        """Some of the samples."""
+        labels = self.labels[rows] if len(self.labels) else self.labels
+        return replace(
+            self, score=self.score[rows], predicted=self.predicted[rows], labels=labels, weights=self.weights[rows]
+        )
+
+
+def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
+    """The samples with the classes in the order of the calibrator."""
+    return data if calibrator is None else data.in_order_of(calibrator.classes_)[0]
+
+
+def score_block(data: Predictions, calibrator: Calibrator | None, question: Question) -> SampleScores:
+    """The scores of a block."""
+    data = in_order(data, calibrator)
+    classes = data.classes
+    probs = softmax(data.logits) if calibrator is None else calibrator.map_.probs(data)
+    probs = probs.astype(np.float64)
+    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    if not are_counts(weights):
+        raise InputError(
+            "sample_weight: a guarantee counts samples, so weights must be whole numbers; leave weights out, or draw samples "
+            "in proportion to them"
+        )
+    positive = None
+    if question.rule == "positive":
+        if len(classes) != 2:
+            raise InputError(
+                f"risk {question.risk} is that of the positive class of two; there are {len(classes)} classes. Use risk error"
+            )
+        stated = next(
+            (
+                one
+                for one in (data.positive, question.positive, getattr(calibrator, "positive_", None))
+                if one is not None
+            ),
+            None,
+        )
+        positive = 1 if stated is None else positive_column(stated, classes)
+    labels = np.zeros(0, np.intp) if data.labels is None else data.labels
+    score = np.asarray(row_max(probs) if positive is None else probs[:, positive], np.float64)
+    return SampleScores(score, row_argmax(probs), labels, weights, classes, positive)
+
+
+def sample_losses(samples: SampleScores, question: Question) -> tuple[Vector, NDArray[np.bool_] | None, float, float]:
+    """Losses between 0 and 1, the samples of the class whose rate it is, and what a loss of 0 and of 1 stands for."""
+    if question.risk == "cost":
+        table = cost_table(question.costs, len(samples.classes))[:, : len(samples.classes)]
+        low, high = float(table.min()), float(table.max())
+        if not low < question.target < high:
+            raise InputError(
+                f"target must lie between the smallest and the largest cost, {low:g} and {high:g}; got {question.target!r}"
+            )
+        return (table[samples.labels, samples.predicted] - low) / (high - low), None, low, high
+    if samples.positive is None:
+        return (samples.predicted != samples.labels).astype(np.float64), None, 0.0, 1.0
+    is_positive = samples.labels == samples.positive
+    subjects = ~is_positive if question.risk == "fpr" else is_positive
+    if not samples.weights[subjects].any():
+        name = samples.classes[samples.positive]
+        what = (
+            "negative sample (every label is" if question.risk == "fpr" else "sample of the positive class (no label is"
+        )
+        raise InputError(
+            f"there is no {what} {name!s}), so that the risk {question.risk} is unknown; certify on samples of both classes",
+            argument="positive",
+            remedy="name the positive class",
+        )
+    return (~is_positive).astype(np.float64), subjects, 0.0, 1.0
+
+
+def cost_table(costs: Any, n_classes: int) -> Vector:
+    """Validated costs, one row for each class, one column for each decision; a last column may be the cost of a review."""
+    table = np.asarray(costs, np.float64)
+    if table.ndim != 2 or len(table) != n_classes or table.shape[1] not in {n_classes, n_classes + 1}:
+        raise InputError(
+            f"costs must have a row for each of the {n_classes} classes and a column for each decision (and one for a review); "
+            f"got shape {table.shape}"
+        )
+    if not np.isfinite(table).all():
+        raise InputError("costs must be finite numbers")
+    if table[:, :n_classes].max() <= table[:, :n_classes].min():
+        raise InputError("costs are all the same, so that no decision is better than another")
+    return table
