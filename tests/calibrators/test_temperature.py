@@ -163,3 +163,29 @@ def test_others_warn_if_they_are_more_confident_than_no_error_supports():
     logits, labels = separable()
     with pytest.warns(BoundaryWarning, match=r"vector: .* is above \(n \+ 1\) / \(n \+ 2\)"):
         rhocal.calibrator("vector").fit(logits, labels)
+
+
+@pytest.mark.parametrize("m", [2, 4, 80])
+@pytest.mark.parametrize("method", ["temperature", "rho-norm", "auto"])
+def test_a_near_tie_that_is_wrong_does_not_make_all_others_certain(method, m):
+    """NLL alone ends at T of about 1e-4 here: at any scale the wrong sample costs log 2."""
+    logits, labels = separable(300, m)
+    order = np.argsort(logits[0])
+    logits[0, order[-2]] = logits[0, order[-1]] - 1e-5
+    labels[0] = order[-2]
+    with pytest.warns(BoundaryWarning, match="none by more than a near tie"):
+        cal = rhocal.calibrator(method).fit(logits, labels)
+    assert np.isclose(cal.predict_proba(logits)[1:].max(1).mean(), 300 / 301)
+
+
+def test_with_a_few_clear_errors_the_likelihood_decides():
+    logits, labels = separable(300)
+    logits *= 3
+    wrong = np.argsort(np.sort(logits, axis=1)[:, -1])[-5:]
+    labels[wrong] = logits[wrong].argmin(1)
+    found = TemperatureScaling().fit(logits, labels).temperature_
+
+    def nll(log_t):
+        return -log_softmax(logits / np.exp(log_t))[np.arange(300), labels].mean()
+
+    assert np.isclose(found, np.exp(minimize_scalar(nll, bounds=(-5, 5), method="bounded").x), rtol=1e-4)

@@ -46,6 +46,9 @@ MIN_SUBSAMPLE_ENTRIES = 30_000
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """2⁶⁴ divided by the golden ratio, an odd number: multiplying by it spreads nearby numbers evenly."""
 
+MAX_ERRORS = 10.0
+"""Wrong samples up to which the scale that the right ones support is computed: a dozen passes over the logits."""
+
 LAST_STEP = 0.01
 """In log scale. The error left after a step is about its cube."""
 
@@ -65,14 +68,16 @@ class ScaleSearch:
     whole: ScaleSearch | None = None
     """What this is a part of."""
     is_errorless: bool = False
-    """Whether no sample is wrong. Then every family ends at the upper bound of a single scale: the likelihood cannot tell how
-    scales differ between samples."""
+    """Whether NLL falls up to the upper bound of a single scale, as where no sample is wrong. Then every family ends there: the
+    likelihood cannot tell how scales differ between samples."""
 
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
         """Find the neighborhood of the NLL-optimal temperature on a share of the samples."""
         n, n_classes, log_spread = len(profile.weights), len(profile.classes), math.log(max(profile.spread, 1e-300))
-        bounds = log_scale_bounds(profile, log_spread)
+        low, high = scale_range(profile)
+        supported = succession_bound(profile)
+        bounds = low, high if supported is None else supported
         start = min(max(TYPICAL_LOG_DISTANCE - log_spread, bounds[0]), bounds[1])
         n_before = 0
         for share in SUBSAMPLE_SHARES:
@@ -81,7 +86,8 @@ class ScaleSearch:
                 subsample = profile.take(drawn_rows(profile, n_few))
                 start = float(optimize.newton(nll_by_scale(subsample), start, *bounds, last_step=0.1).x[0])
                 n_before = n_few
-        return cls(profile, start, bounds, kappa, is_errorless=is_errorless(profile))
+        without_optimum = supported is not None and nll_falls_at(profile, supported)
+        return cls(profile, start, bounds, kappa, is_errorless=without_optimum)
 
     @cached_property
     def nll(self) -> optimize.Minimum:
@@ -206,24 +212,42 @@ def evenly_spaced_rows(weights: Vector, n: int) -> NDArray[np.intp]:
 
 
 def is_errorless(profile: Profile) -> bool:
-    """Whether no sample is wrong; those without weight do not count."""
-    return profile.spread > 0 and not (profile.label_gap[profile.weights > 0] < 0).any()
+    """Whether the likelihood has no optimum that as many right samples support; see ``succession_bound``."""
+    bound = succession_bound(profile)
+    return bound is not None and nll_falls_at(profile, bound)
 
 
-def log_scale_bounds(profile: Profile, log_spread: float) -> tuple[float, float]:
-    """Between which log scales a fit may search.
+def nll_falls_at(profile: Profile, log_scale: float) -> bool:
+    """Whether a larger scale than this has a lower NLL."""
+    has_errors = bool((profile.label_gap[profile.weights > 0] < 0).any())
+    return not has_errors or nll_by_scale(profile)(log_scale)[1] < 0
 
-    If no sample is wrong, the optimum of every proper objective is an infinite scale. Then the largest scale allowed is the
-    one whose mean confidence is (n + 1) / (n + 2): the rule of succession for n right out of n.
+
+def scale_range(profile: Profile) -> tuple[float, float]:
+    """The widest range of log scales."""
+    unit = -math.log(max(profile.spread, 1e-300))
+    return unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
+
+
+def succession_bound(profile: Profile) -> float | None:
+    """The largest log scale that the right samples support, where few samples are wrong; None where it does not matter.
+
+    If no sample is wrong, or none by more than a near tie, the optimum of every proper objective is an infinite scale, or one
+    that a single near tie decides. The bound is the scale at which the mean confidence of the right samples is
+    (n + 1) / (n + 2): the rule of succession for n right out of n. With more errors than ``MAX_ERRORS`` the likelihood is far
+    below it. Samples without weight do not count.
     """
-    unit = -log_spread
-    low, high = unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
-    if is_errorless(profile):
-        confidence = (profile.total_weight + 1) / (profile.total_weight + 2)
+    is_right = profile.label_gap >= 0
+    n_right = profile.total_weight * float(profile.weights @ is_right)
+    if not profile.spread > 0 or n_right == 0 or profile.total_weight - n_right > MAX_ERRORS:
+        return None
+    weights = profile.weights * is_right
+    weights /= weights.sum()
+    confidence = (n_right + 1) / (n_right + 2)
 
-        def gap(log_scale: float) -> tuple[float, float]:
-            scale = np.full(profile.n_samples, np.exp(log_scale))
-            return 0.0, float(profile.weights @ np.exp(-profile.curve(scale, order=1).value)) - confidence
+    def gap(log_scale: float) -> tuple[float, float]:
+        scale = np.full(profile.n_samples, np.exp(log_scale))
+        return 0.0, float(weights @ np.exp(-profile.curve(scale, order=1).value)) - confidence
 
-        high = float(optimize.convex(gap, unit, low, high).x[0])
-    return low, high
+    low, high = scale_range(profile)
+    return float(optimize.convex(gap, (low + high) / 2, low, high).x[0])
