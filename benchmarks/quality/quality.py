@@ -110,7 +110,7 @@ def table(rows: list[dict[str, Any]], networks: list[str], *, first_split: bool 
     rows = [row for row in rows if not first_split or row["split"] in FIRST_SPLITS]
 
     def mean(method: str, metric: str, network: str) -> float:
-        return float(np.mean([r[metric] for r in rows if (r["network"], r["method"]) == (network, method)]))
+        return float(np.mean([r.get(metric, np.nan) for r in rows if (r["network"], r["method"]) == (network, method)]))
 
     have = {(row["network"], row["method"]) for row in rows}
     common = [name for name in networks if all((name, method) in have for method in methods)]
@@ -127,7 +127,7 @@ def table(rows: list[dict[str, Any]], networks: list[str], *, first_split: bool 
         )
         worst = max(mean(method, "nll", name) / mean("temperature", "nll", name) for name in common)
         seconds = np.mean([mean(method, "seconds", name) for name in common])
-        numbers = " | ".join(f"{cell:.4f}" for cell in (ece, ece - floor, *cells, worst))
+        numbers = " | ".join("" if np.isnan(cell) else f"{cell:.4f}" for cell in (ece, ece - floor, *cells, worst))
         lines.append(f"| {method} | {numbers} | {seconds:.2f} |")
     return "\n".join(lines)
 

@@ -8,11 +8,12 @@ import pytest
 
 import rhocal
 from helpers import synthetic
+from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.cascade.candidates import MAX_KERNEL_CLASSES, MAX_MATRIX_CLASSES
 from rhocal.calibrators.cascade.cascade import MIN_SAMPLES
 from rhocal.calibrators.cascade.evidence import SharedProblem
 from rhocal.calibrators.cascade.samples import Samples
-from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED
+from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED, SimplerMethod
 from rhocal.calibrators.folds import effective_weight
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions
@@ -316,3 +317,15 @@ def test_the_effective_weight_is_that_of_samples_of_equal_weight():
     assert effective(np.full(600, 3.0)) == pytest.approx(effective(times=3)) == pytest.approx(1800)
     assert effective(np.full(600, 100.0)) == pytest.approx(600)
     assert effective(np.append(np.full(599, 1e-6), 1e6)) == pytest.approx(1)
+
+
+def test_temperature_scaling_in_sample_is_corrected_for_its_one_number():
+    """Half of 1/n is what it gains on its own samples, half what it loses on others."""
+    own, other = [], []
+    test, test_labels = synthetic(20_000, 4, seed=1000)
+    for seed in range(40):
+        data = Predictions.from_arrays(*synthetic(100, 4, seed=seed)).prepared()
+        cal = fit_validated(rhocal.TemperatureScaling(), data)
+        own.append(SimplerMethod.in_sample(cal, data, n_numbers=1).scores.nll.mean())
+        other.append(nll(cal.predict_proba(test), test_labels))
+    assert np.mean(own) == pytest.approx(np.mean(other), abs=2.5 * np.std(own) / np.sqrt(len(own)))

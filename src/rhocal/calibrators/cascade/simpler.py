@@ -48,10 +48,12 @@ class SimplerMethod:
         return cls(calibrator, scores(logits, data), is_calibrated(logits, data))
 
     @classmethod
-    def in_sample(cls, calibrator: Calibrator, data: Predictions) -> SimplerMethod:
-        """What it gives for the samples that it was fitted on."""
+    def in_sample(cls, calibrator: Calibrator, data: Predictions, n_numbers: int = 0) -> SimplerMethod:
+        """What it gives for the samples that it was fitted on, with 1/n nats added for each number that was fitted."""
         logits = calibrator.map_.logits(data)
-        return cls(calibrator, scores(logits, data), is_calibrated(logits, data))
+        own = scores(logits, data)
+        nll = own.nll + n_numbers / float(weights_of(data).sum())
+        return cls(calibrator, SampleScores(nll, own.brier), is_calibrated(logits, data))
 
 
 def with_effective_weight(data: Predictions) -> Predictions:
@@ -73,17 +75,13 @@ def simpler_method(fit: CascadeFit, data: Predictions, *, exchangeable: bool) ->
     """
     counts = weights_of(data)
     share, total = counts / counts.sum(), float(counts.sum())
-    in_order = fit.held_out_losses().nll
     nll = np.zeros(data.n_samples)
-    nll[fit.folds.order] = in_order
-    simple = SimplerMethod.in_sample(
-        fit_without_warnings(TEMPERATURE, data), data
-    )  # one number is hardly fitted to them
+    nll[fit.folds.order] = fit.held_out_losses().nll
+    simple = SimplerMethod.in_sample(fit_without_warnings(TEMPERATURE, data), data, n_numbers=1)
     if not exchangeable:
         svs = SimplerMethod.in_sample(fit_without_warnings("svs", data), data)
-        if is_lower(
-            svs, simple, share, total
-        ):  # what it gains on its own samples is the most that it can gain on others
+        # What it gains on its own samples is the most that it can gain on others.
+        if is_lower(svs, simple, share, total):
             svs = cross_fit_on(fit, svs.calibrator, data) or simple
             simple = svs if is_lower(svs, simple, share, total) else simple
     gained = 1 - float(share @ nll) / max(float(share @ simple.scores.nll), 1e-300)
