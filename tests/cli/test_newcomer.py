@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -73,8 +74,6 @@ def test_waiting_names_options(tmp_path, capsys, monkeypatch):
     def stop(_seconds):
         raise KeyboardInterrupt
 
-    import pandas as pd
-
     monkeypatch.setattr("time.sleep", stop)
     pd.DataFrame({"scores": [[0.1, 0.9]], "labels": [1]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(KeyboardInterrupt):
@@ -92,3 +91,38 @@ def test_lm_eval_scores_are_named():
     json.loads(said.stdout)
     by_length = invoke("evaluate", samples, "--logits-name", "logits_per_character", "--json")
     assert "as in acc_norm (--logits-name logits: log-likelihoods" in by_length.stderr
+
+
+def test_identifiers_are_copied_to_the_output(tmp_path):
+    """From every kind of table, texts and numbers, with two classes in one column and with lists of logits."""
+    rng = np.random.default_rng(0)
+    score, n = rng.random(60), 60
+    labels = (rng.random(n) < score).astype(int)
+    table = pd.DataFrame(
+        {"customer": [f"c{k}" for k in range(n)], "score": score, "fraud": labels, "age": np.arange(n)}
+    )
+    table.to_csv(tmp_path / "a.csv", index=False)
+    stated = ("--columns", "score", "--labels-name", "fraud")
+    target = tmp_path / "c.safetensors"
+    invoke("fit", tmp_path / "a.csv", *stated, "--kind", "probs", "-m", "platt", "-o", target)
+    table.assign(note=[None, "x"] * 30, predicted=1).to_parquet(tmp_path / "a.parquet")
+    for source, output in (("a.csv", "o.csv"), ("a.parquet", "o.parquet"), ("a.csv", "o.jsonl")):
+        arguments = ("apply", target, tmp_path / source, "--labels-name", "fraud", "-o", tmp_path / output)
+        invoke(*arguments, "--keep-columns", "customer,age")
+        read = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".jsonl": lambda path: pd.read_json(path, lines=True)}
+        found = read[(tmp_path / output).suffix](tmp_path / output)
+        assert found["customer"].tolist() == table["customer"].tolist()
+        assert found["age"].tolist() == table["age"].tolist()
+        assert len(found) == n
+    invoke(*arguments, "--keep-columns", "all")
+    kept = pd.read_json(tmp_path / "o.jsonl", lines=True)
+    assert {"customer", "age", "predicted", "confidence"} <= set(kept)
+    arguments = ("apply", target, tmp_path / "a.parquet", "--labels-name", "fraud", "-o", tmp_path / "o.parquet")
+    invoke(*arguments, "--keep-columns", "note")
+    assert pd.read_parquet(tmp_path / "o.parquet")["note"].tolist() == ["", "x"] * 30
+    for options, message in (
+        (("--keep-columns", "all"), "the output has predicted of its own; leave out that column"),
+        (("--keep-columns", "id"), "has no other column id; there are customer, age"),
+        (("--keep-columns", "age", "--stream"), "--keep-columns needs the file in memory"),
+    ):
+        assert message in str(CliRunner().invoke(app, [*map(str, arguments), *options]).exception)

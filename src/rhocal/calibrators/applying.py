@@ -20,7 +20,7 @@ from rhocal.errors import InputError
 from rhocal.numerics.special import row_max
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.blocks import BlockRef
@@ -43,9 +43,13 @@ def apply(
 
 
 def apply_source(
-    calibrator: Calibrator, source: Source, output: Path, *, write: str = "probs", restart: bool = False
-) -> dict[str, Any]:
-    """The same for a source; the numbers of rows and blocks that were written."""
+    calibrator: Calibrator, source: Source, output: Path, *, write: str = "probs", restart: bool = False,
+    beside: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The same for a source; the numbers of rows and blocks that were written.
+
+    ``beside`` are further arrays with one value a row, for a resident source: identifiers, say.
+    """
     if write not in WRITE:
         raise InputError(f"write is probs or logits; got {write!r}")
     if not source.is_rereadable or source.n_rows is None:
@@ -66,7 +70,9 @@ def apply_source(
         first_block, first_row = writer.n_blocks, writer.n_rows
         names: list[str] = []
         for block, arrays in zip(blocks[first_block:], source.skip(first_block).map(work), strict=True):
-            writer.append(_in_shape(arrays, source) if source.resident else arrays)
+            if source.resident:
+                arrays = _with_others(_in_shape(arrays, source), beside or {})  # noqa: PLW2901
+            writer.append(arrays)
             names = list(arrays)
             if progress is not None:
                 progress(block.n_rows)
@@ -101,6 +107,21 @@ def _plain(values: Any) -> Any:
     if values.dtype.kind in "iu":
         return values.astype(np.int64, copy=False)
     return values.astype(str) if values.dtype.kind == "O" else values
+
+
+def _with_others(arrays: Arrays, others: Mapping[str, Any]) -> Arrays:
+    """The arrays with others beside them; an error where a name or a length does not fit."""
+    if taken := sorted(set(arrays) & set(others)):
+        raise InputError(
+            f"the output has {', '.join(taken)} of its own; leave out that column of the input, or rename it"
+        )
+    n_rows = len(next(iter(arrays.values())))
+    for name, values in others.items():
+        if np.shape(values)[:1] != (n_rows,):
+            raise InputError(
+                f"{name} of shape {np.shape(values)} does not have a value for each of the {n_rows:,} rows"
+            )
+    return {**arrays, **others}
 
 
 def _in_shape(arrays: Arrays, source: Source) -> Arrays:

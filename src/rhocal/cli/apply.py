@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,11 @@ from rhocal.cli.options import (
     input_spec,
     print_json,
 )
+from rhocal.cli.split import as_written
 from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @grouped
@@ -36,6 +40,14 @@ def apply_(
     write: Annotated[str, typer.Option("--write", help="Write `probs` or calibrated `logits`.")] = "probs",
     kind: Annotated[str | None, typer.Option("--kind", help="What the scores are, if not as in the fit.")] = None,
     *,
+    keep_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-columns",
+            help="Columns or arrays of the file that are copied to the output (id,customer), or `all`.",
+            show_default=False,
+        ),
+    ] = None,
     arrays: Arrays,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
@@ -49,8 +61,9 @@ def apply_(
     """Apply a calibrator to a file of logits.
 
     The output holds the probabilities (or logits), the predicted class and the confidence of every sample, and the labels
-    if the file has them; a .npy file holds the first of these. The test split is used if the file has one. Files that are
-    read block by block are written block by block (.npy or .safetensors); the same command continues an interrupted run.
+    if the file has them; a .npy file holds the first of these. --keep-columns copies others, such as identifiers. The test
+    split is used if the file has one. Files that are read block by block are written block by block (.npy or .safetensors);
+    the same command continues an interrupted run.
     """
     from rhocal.calibrators.applying import WRITE, apply_source
     from rhocal.calibrators.artifact import load
@@ -63,11 +76,37 @@ def apply_(
     execution = ExecutionOptions(stream)
     spec = input_spec(kind or calibrator.kind_, calibrator.classes_, None, class_axis, calibrator.positive_)
     arrays = arrays.of_calibrator(calibrator, source)
+    if keep_columns is not None:
+        execution.refuse({"--keep-columns": execution.streams(source)})
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
+    beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns)
     with execution.progress("applying", scores) as blocks:
-        document = apply_source(calibrator, blocks, output, write=write, restart=restart)
+        document = apply_source(calibrator, blocks, output, write=write, restart=restart, beside=beside)
     if as_json:
         print_json({"output": str(output), "method": calibrator.label, **document})
         return
     resumed = f" (from row {document['resumed_at']:,} on)" if document["resumed_at"] else ""
     typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.label}{resumed}: {output}")
+
+
+def _other_columns(arrays: Arrays, source: Path, output: Path, names: str) -> dict[str, NDArray[Any]]:
+    """The columns of a file that are copied to the output; of a file with two splits those of the test split."""
+    if output.suffix in {".npy", ".safetensors"}:
+        raise InputError(
+            f"--keep-columns: {output.suffix} has no room for columns; write .csv, .jsonl, .parquet or .npz"
+        )
+    contents = arrays.contents(source)
+    used = {contents.names.logits, contents.names.labels, contents.names.weights, contents.names.groups, "classes"}
+    found = contents.file.arrays
+    if contents.has_splits:
+        ending = "_test"
+        others = {name.removesuffix(ending): name for name in found if name.endswith(ending)}
+    else:
+        others = {name: name for name in found}
+    others = {name: stored for name, stored in others.items() if name not in used}
+    chosen = list(others) if names.strip() == "all" else [name.strip() for name in names.split(",")]
+    if unknown := [name for name in chosen if name not in others]:
+        raise InputError(
+            f"--keep-columns: {source} has no other column {', '.join(unknown)}; there are {', '.join(others) or 'none'}"
+        )
+    return {name: as_written(found[others[name]]) for name in chosen}

@@ -108,7 +108,7 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     from rhocal.data.label_columns import label_values
     from rhocal.data.spec import InputSpec
 
-    values = {name: _values(array) for name, array in contents.file.arrays.items()}
+    values = {name: as_written(array) for name, array in contents.file.arrays.items()}
     names = contents.names
     if contents.labels is not None:
         values[names.labels] = np.asarray(contents.labels)
@@ -128,8 +128,8 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     return {"logits": values.pop(names.logits), "labels": values.pop(names.labels), **values}
 
 
-def _values(array: Any) -> NDArray[Any]:
-    """An array as it can be written: texts as texts, lists of different lengths as JSON."""
+def as_written(array: Any) -> NDArray[Any]:
+    """An array as it can be written: texts as texts, lists of different lengths as JSON, a missing text as an empty one."""
     import numpy as np
 
     try:
@@ -140,4 +140,5 @@ def _values(array: Any) -> NDArray[Any]:
         values = array.lists()
     if values.dtype.kind != "O":
         return values
-    return np.array([value if isinstance(value, str) else json.dumps(value, default=str) for value in values.tolist()])
+    texts = ("" if value is None else value for value in values.tolist())
+    return np.array([text if isinstance(text, str) else json.dumps(text, default=str) for text in texts])
