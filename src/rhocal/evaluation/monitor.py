@@ -60,7 +60,7 @@ N_WINDOW_PARTS = 10
 
 @dataclass
 class Monitor:
-    """What is remembered of a stream of predictions with labels: a few hundred numbers.
+    """What is remembered of a stream of predictions with labels: a few hundred numbers, and eight a class.
 
     Parameters
     ----------
