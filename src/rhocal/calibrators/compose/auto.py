@@ -41,7 +41,9 @@ EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", 
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
 
 
-NO_ERRORS = "no calibration sample is wrong, or none by more than a near tie, so that the more confident of two methods always looks better"
+NO_ERRORS = (
+    "no calibration sample is wrong, or none by more than a near tie: the more confident of two methods looks better"
+)
 
 
 KEPT = "cascade-top"
