@@ -65,9 +65,9 @@ def test_split_says_that_it_needs_no_kind():
 
 def test_a_note_names_its_method_once(capsys):
     values = dict.fromkeys(METRICS, 0.1)
-    rows = [Row("net", "0", "sms:field", values, 0.1, 10, 10, note="sms:field: few samples")]
+    rows = [Row("net", "0", "sms:field", values, 0.1, 10, 10, note="sms:field: few samples; sms:field: worse")]
     show_comparison(rows, output=None, per_network=False, as_json=False)
-    assert "note: net, sms:field: few samples" in capsys.readouterr().out
+    assert "note: net, sms:field: few samples; worse" in capsys.readouterr().out
 
 
 def test_waiting_names_options(tmp_path, capsys, monkeypatch):

@@ -384,8 +384,13 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
         screen.print(
             f"not in the means, because some method has no result there: {', '.join(set(networks) - set(shared))}"
         )
-    notes = (f"{row.network}, {row.method}: {row.note.removeprefix(f'{row.method}: ')}" for row in rows if row.note)
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys(_note(row) for row in rows if row.note):
         screen.print(f"note: {note}")
     if output is not None:
         screen.print(f"one row per network, split and method: {output}")
+
+
+def _note(row: Row) -> str:
+    """The note of a row; its sentences may begin with the method, which is named once."""
+    sentences = "; ".join(part.removeprefix(f"{row.method}: ") for part in row.note.split("; "))
+    return f"{row.network}, {row.method}: {sentences}"
