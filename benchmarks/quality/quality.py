@@ -122,7 +122,7 @@ def table(rows: list[dict[str, Any]], networks: list[str], *, first_split: bool 
     ]
     for method in methods:
         ece, floor, *cells = (
-            np.mean([mean(method, metric, name) for name in common])
+            float(np.mean([mean(method, metric, name) for name in common]))
             for metric in ("ece", "ece_floor", "adaptive_ece", "nll", "brier", "accuracy")
         )
         worst = max(mean(method, "nll", name) / mean("temperature", "nll", name) for name in common)
