@@ -17,8 +17,10 @@ from rhocal.calibrators.registry import CALIBRATORS
 from rhocal.data.predictions import Predictions
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.reporting.document import UNCALIBRATED, build_document, to_json
 from rhocal.reporting.page import embed_json, render_page
+from rhocal.reporting.sections.decisions import decisions
 from rhocal.reporting.sections.methods import describe_fit
 from rhocal.reporting.sections.provenance import Provenance
 
@@ -364,17 +366,17 @@ def test_what_can_be_automated(quiet):
 
 
 def test_the_policy_in_the_report_and_none_on_the_samples_of_the_fit(quiet):
-    _, data, cals = quiet
-    cal = cals["rho-norm"]
+    document, data, cals = quiet
+    cal, design = cals["rho-norm"], SamplingDesign()
     cal.policy_ = rhocal.decide(cal, data.logits, data.labels, target=0.3).policy
     try:
-        document = build_document(data, {"rho-norm": cal}, Provenance.now("t"))
-        policy = document["decisions"]["policy"]
-        assert policy["rate_here"] == pytest.approx(cal.policy_.certificate.observed)
-        assert policy["n_here"] == cal.policy_.certificate.n_automated
-        assert "the error rate of automated samples is at most 30 %" in " ".join(render_page(document).split())
-        same = build_document(data, {"rho-norm": cal}, Provenance.now("t"), same_samples=True)
-        assert same["decisions"] is None
-        assert "What can be automated" not in render_page(same)
+        section = decisions("rho-norm", cal, data, design, same_samples=False)
+        assert section["policy"]["rate_here"] == pytest.approx(cal.policy_.certificate.observed)
+        assert section["policy"]["n_here"] == cal.policy_.certificate.n_automated
+        page = render_page({**document, "decisions": section})
+        assert "the error rate of automated samples is at most 30 %" in " ".join(page.split())
+        assert decisions("rho-norm", cal, data, design, same_samples=True) is None
+        assert decisions("rho-norm", cal, data, SamplingDesign("importance"), same_samples=False) is None
+        assert "What can be automated" not in render_page({**document, "decisions": None})
     finally:
         del cal.policy_

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rhocal.calibrators.base import wants_probs
 from rhocal.calibrators.policy import decide_rows
-from rhocal.torch.module import CalibratorModule
+from rhocal.torch.module import CalibratorModule, ExactBuffers
 from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.policy import Policy
 
 
-class DecisionModule(nn.Module):
+class DecisionModule(ExactBuffers):
     """Logits in; calibrated logits or probabilities, the column that is decided and whether it is automated out.
 
     Decisions have the shape of the logits without the axis of the classes. They are made from probabilities in at least single

@@ -20,7 +20,28 @@ if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
 
 
-class CalibratorModule(nn.Module):
+class ExactBuffers(nn.Module):
+    """A module whose own numbers move with the model and keep their precision: ``half()`` does not round them."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
+        """Move with the model, but keep the precision of the fitted numbers."""
+        kept = dict(self._buffers)
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        except TypeError:  # a device without double precision
+            for name, value in kept.items():
+                if value is not None and value.dtype == torch.float64:
+                    self._buffers[name] = value.float()
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
+        for name, value in kept.items():
+            moved = self._buffers[name]
+            if value is not None and moved is not None and value.dtype != moved.dtype:
+                self._buffers[name] = value.to(moved.device)
+        return self
+
+
+class CalibratorModule(ExactBuffers):
     """Logits in, calibrated logits or probabilities out, for any leading axes.
 
     Half precision, autocast included, is worked out in single precision; logits come back in the type that came,
@@ -70,23 +91,6 @@ class CalibratorModule(nn.Module):
                 f"calibrator was fitted with {m}; the axis of the classes is class_axis"
             )
         return (scores, -1) if self.class_axis == -1 else (scores.movedim(self.class_axis, -1), self.class_axis)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
-        """Move with the model, but keep the precision of the fitted numbers."""
-        kept = dict(self._buffers)
-        try:
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        except TypeError:  # a device without double precision
-            for name, value in kept.items():
-                if value is not None and value.dtype == torch.float64:
-                    self._buffers[name] = value.float()
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-            return self
-        for name, value in kept.items():
-            moved = self._buffers[name]
-            if value is not None and moved is not None and value.dtype != moved.dtype:
-                self._buffers[name] = value.to(moved.device)
-        return self
 
 
 def _buffer(name: str) -> str:
