@@ -103,7 +103,7 @@ class SamplingDesign:
         """Weights that sum to the effective sample size, and what drawn labels add to sums, if it does not follow from them.
 
         A weight that corrects a selection multiplies a label as it is: sums of labels drawn with these weights have the
-        distribution of a perfect model, however much the weights differ.
+        distribution of a perfect model, however much the weights differ, unless they depend on the label itself.
         """
         effect = 1.0 if self.clusters is None else self._design_effect(scored)
         weights = scored.weights / effect
