@@ -121,6 +121,9 @@ def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tup
         yield bar, bar.add_task(what, total=total, rate="…")
 
 
+CLASSWISE_MARGIN = 0.02
+"""How much worse the classwise ECE of the method with the best ECE may be before it is said."""
+
 COMPARED = {
     "accuracy": "",
     "ece": "",
@@ -179,6 +182,22 @@ def ties(to_best: Mapping[str, Mapping[str, DifferenceToBest]]) -> list[str]:
             what = f"{METRICS[metric].title}: {best} is the best of {len(by_method)} methods"
             sentences.append(f"{what}; {others} (95 % confidence)")
     return sentences
+
+
+def class_note(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A warning where the best ECE, which looks at the predicted class alone, belongs to a method that is off for single classes."""
+    known = [
+        line for line in lines if not math.isnan(line["nll"]) and not math.isnan(line.get("classwise_ece", math.nan))
+    ]
+    if not known:
+        return ""
+    best, by_class = (min(known, key=lambda line: line[name]) for name in (ORDER["ece"], "classwise_ece"))
+    if best["classwise_ece"] < by_class["classwise_ece"] + CLASSWISE_MARGIN:
+        return ""
+    return (
+        f"the ECE looks at the predicted class alone: {best['method']} has the lowest, but a classwise ECE of "
+        f"{best['classwise_ece']:.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
+    )
 
 
 def _number(value: float, digits: int, after: str = "") -> str:
