@@ -184,20 +184,20 @@ def ties(to_best: Mapping[str, Mapping[str, DifferenceToBest]]) -> list[str]:
     return sentences
 
 
-def class_note(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A warning where the best ECE, which looks at the predicted class alone, belongs to a method that is off for single classes."""
+def class_note(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning where the method with the best ECE, which looks at the predicted class alone, is off for single classes."""
     known = [
         line for line in lines if not math.isnan(line["nll"]) and not math.isnan(line.get("classwise_ece", math.nan))
     ]
     if not known:
-        return ""
+        return []
     best, by_class = (min(known, key=lambda line: line[name]) for name in (ORDER["ece"], "classwise_ece"))
     if best["classwise_ece"] < by_class["classwise_ece"] + CLASSWISE_MARGIN:
-        return ""
-    return (
+        return []
+    return [
         f"the ECE looks at the predicted class alone: {best['method']} has the lowest, but a classwise ECE of "
         f"{best['classwise_ece']:.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
-    )
+    ]
 
 
 def _number(value: float, digits: int, after: str = "") -> str:
