@@ -194,10 +194,11 @@ def class_note(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     best, by_class = (min(known, key=lambda line: line[name]) for name in (ORDER["ece"], "classwise_ece"))
     if best["classwise_ece"] < by_class["classwise_ece"] + CLASSWISE_MARGIN:
         return []
-    return [
+    sentence = (
         f"the ECE looks at the predicted class alone: {best['method']} has the lowest, but a classwise ECE of "
         f"{best['classwise_ece']:.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
-    ]
+    )
+    return [sentence]
 
 
 def _number(value: float, digits: int, after: str = "") -> str:
