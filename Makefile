@@ -148,6 +148,7 @@ quality: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed/speed.py
+	$(BIN)/python benchmarks/speed/methods.py
 
 parity: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/parity/parity.py

@@ -288,6 +288,8 @@ def markdown(
         "",
         f"ECE of 1,000,000 × 10 probabilities: ours {ece[0]:.3f} s, torchmetrics {ece[1]:.3f} s ({ece[1] / ece[0]:.1f}×).",
         "",
+        "[methods.md](methods.md) has every method beside the same method of other libraries.",
+        "",
         "The cost (`cost.csv`) grows linearly with samples; after the pass over the logits it does not grow with classes.",
         "",
         "![Seconds to fit against samples and against classes](cost.svg)",
