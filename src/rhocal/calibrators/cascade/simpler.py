@@ -16,9 +16,12 @@ from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
 from rhocal.numerics.special import log_softmax, row_argmax
+from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.cascade.fitting import CascadeFit
     from rhocal.data.predictions import Predictions
@@ -30,6 +33,9 @@ a change of the data: on ``iemocap_final_psrcal``, whose test data are shifted, 
 
 MIN_LOGITS_IN_SAMPLE = 1 << 18
 """From so many logits on temperature scaling is not fitted without each fold: its one number costs 1/n nats."""
+
+MAX_LOGITS_OF_SVS = 1 << 24
+"""With more logits a cascade is compared with temperature scaling alone: fits of ``svs`` take three times their memory."""
 
 N_FOLDS = 5
 """Of few samples."""
@@ -48,15 +54,18 @@ class SimplerMethod:
     def cross_fit(cls, calibrator: Calibrator, data: Predictions, folds: Folds) -> SimplerMethod:
         """Fit the method of a fitted calibrator without each fold."""
         logits = held_out_logits(calibrator, data, folds)
-        return cls(calibrator, scores(logits, data), is_calibrated(logits, data))
+        own, confidence, correct = merge([measure(logits[rows], data.take(rows)) for rows in row_blocks(*logits.shape)])
+        return cls(calibrator, own, is_calibrated(confidence, correct, weights_of(data)))
 
     @classmethod
     def in_sample(cls, calibrator: Calibrator, data: Predictions, n_numbers: int = 0) -> SimplerMethod:
         """What it gives for the samples that it was fitted on, with 1/n nats added for each number that was fitted."""
-        logits = calibrator.map_.logits(data)
-        own = scores(logits, data)
+        parts = [
+            measure(calibrator.map_.logits(data.take(rows)), data.take(rows)) for rows in row_blocks(*data.logits.shape)
+        ]
+        own, confidence, correct = merge(parts)
         nll = own.nll + n_numbers / float(weights_of(data).sum())
-        return cls(calibrator, SampleScores(nll, own.brier), is_calibrated(logits, data))
+        return cls(calibrator, SampleScores(nll, own.brier), is_calibrated(confidence, correct, weights_of(data)))
 
 
 def with_effective_weight(data: Predictions) -> Predictions:
@@ -81,7 +90,7 @@ def simpler_method(fit: CascadeFit, data: Predictions, *, exchangeable: bool) ->
     nll = np.zeros(data.n_samples)
     nll[fit.folds.order] = fit.held_out_losses().nll
     simple = temperature_scaling(fit, data)
-    if not exchangeable:
+    if not exchangeable and data.logits.size <= MAX_LOGITS_OF_SVS:
         svs = SimplerMethod.in_sample(fit_without_warnings("svs", data), data)
         # What it gains on its own samples is the most that it can gain on others.
         if is_lower(svs, simple, share, total):
@@ -134,17 +143,26 @@ def few_samples_method(data: Predictions) -> Calibrator:
     return rich if is_lower(first, second, counts / counts.sum(), float(counts.sum())) else simple
 
 
-def scores(logits: Floats, data: Predictions) -> SampleScores:
-    """NLL and Brier score of every sample."""
+Measured = tuple[SampleScores, "Vector", "Vector"]
+"""NLL and Brier score, confidence, and 1 where the top class is the label."""
+
+
+def measure(logits: Floats, data: Predictions) -> Measured:
+    """Scores of a block of samples: logits of all of them in double precision would take more memory than the fit."""
     assert data.labels is not None
-    return SampleScores.from_logits(logits, data.labels)
-
-
-def is_calibrated(logits: Floats, data: Predictions) -> bool:
-    """Whether ECE is not above that of a perfectly calibrated model on as many samples."""
-    counts = weights_of(data)
     confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
     correct = (row_argmax(logits) == data.labels).astype(np.float64)
+    return SampleScores.from_logits(logits, data.labels), confidence, correct
+
+
+def merge(parts: Sequence[Measured]) -> Measured:
+    """Several blocks after each other."""
+    scores, confidence, correct = zip(*parts, strict=True)
+    return SampleScores.concat(scores), np.concatenate(confidence), np.concatenate(correct)
+
+
+def is_calibrated(confidence: Vector, correct: Vector, counts: Vector) -> bool:
+    """Whether ECE is not above that of a perfectly calibrated model on as many samples."""
     ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / counts.sum()).error(1)
     return bool(ece <= perfect_error(confidence, counts, N_BINS))
 
