@@ -95,7 +95,7 @@ def test_slices_and_classes(quiet):
 
 
 def test_many_slices_are_put_together():
-    logits, labels = synthetic(900, 60)
+    logits, labels = synthetic(900, 60, scale=1.0)
     found = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"))["slices"]
     assert len(found["rows"]) == 40
     assert found["n_slices"] > 40

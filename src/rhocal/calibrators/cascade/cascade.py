@@ -162,8 +162,12 @@ class Cascade(Calibrator):
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
         """A simpler method or a chain for few samples; for exchangeable columns a scale."""
-        chosen = fit_without_warnings("field", data) if self.exchangeable else few_samples_method(data)
-        return self._fallback_map(chosen, data), chosen.solution_
+        if self.exchangeable:
+            chosen = fit_without_warnings("field", data)
+            return self._fallback_map(chosen, data), chosen.solution_
+        chosen, held_out = few_samples_method(self.label, data)
+        solution = chosen.solution_ if held_out is None else replace(chosen.solution_, held_out=held_out)
+        return self._fallback_map(chosen, data), solution
 
     @property
     def is_guarded(self) -> bool:

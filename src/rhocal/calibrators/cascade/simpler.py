@@ -10,7 +10,14 @@ import numpy as np
 from rhocal.calibrators.compose.cross_fit import held_out_logits
 from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.folds import Folds, effective_weight
-from rhocal.calibrators.guard import TEMPERATURE, SampleScores, fit_without_warnings
+from rhocal.calibrators.guard import (
+    IDENTITY,
+    MIN_SAMPLES,
+    TEMPERATURE,
+    SampleScores,
+    fit_without_warnings,
+    held_out_scores,
+)
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.errors import InputError
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.cascade.fitting import CascadeFit
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats, Vector
+    from rhocal.optimize import HeldOutScores
 
 MIN_SHARE_GAINED = 0.01
 """Share of a simpler method's NLL that a cascade must gain where that method is calibrated. A smaller gain may not survive a
@@ -128,20 +136,30 @@ def cross_fit_on(fit: CascadeFit, calibrator: Calibrator, data: Predictions) -> 
         return None
 
 
-def few_samples_method(data: Predictions) -> Calibrator:
-    """``svs``, or its chain with a matrix and ``field`` if that has a lower held-out NLL by more than one standard error."""
+def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOutScores | None]:
+    """``svs``, or its chain with a matrix and ``field`` if that has a lower held-out NLL by more than one standard error.
+
+    The comparison with the references, under a name, comes from the same folds: the guard needs no more fits.
+    """
+    assert data.labels is not None
     chain = "sms:field" if data.n_classes <= MAX_SEARCHED_CLASSES else "svs:field"
     simple = fit_without_warnings("svs", data)
     folds = Folds.from_profile(Profile.from_predictions(data), N_FOLDS, by_label=False)
     if not folds:
-        return simple
+        return simple, None
     counts = weights_of(data)
-    rich = fit_without_warnings(chain, data)
+    share, total = counts / counts.sum(), float(counts.sum())
+    rich, single = fit_without_warnings(chain, data), fit_without_warnings(TEMPERATURE, data)
     try:
-        first, second = (SimplerMethod.cross_fit(calibrator, data, folds) for calibrator in (rich, simple))
+        first, second, third = (SimplerMethod.cross_fit(method, data, folds) for method in (rich, simple, single))
     except InputError:
-        return simple
-    return rich if is_lower(first, second, counts / counts.sum(), float(counts.sum())) else simple
+        return simple, None
+    used = first if is_lower(first, second, share, total) else second
+    if total < MIN_SAMPLES:
+        return used.calibrator, None
+    identity = SampleScores.from_logits(data.logits, data.labels)
+    scores = {name: used.scores, IDENTITY: identity, TEMPERATURE: third.scores}
+    return used.calibrator, held_out_scores(name, scores, share, total)
 
 
 Measured = tuple[SampleScores, "Vector", "Vector"]
