@@ -41,7 +41,7 @@ class Request:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What curves are told about the samples: these are logits, and their weights."""
+        """Options of curves: the scores are logits, and these are their weights."""
         return {"kind": "logits", "sample_weight": self.data.weights}
 
     def views(self) -> dict[str, Any]:

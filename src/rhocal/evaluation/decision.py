@@ -47,7 +47,7 @@ class ClassThreshold:
 
 @dataclass(frozen=True)
 class Decision:
-    """A policy whose risk is certified, or the best that can be said."""
+    """A policy whose risk is certified, or the closest one."""
 
     risk: str
     target: float

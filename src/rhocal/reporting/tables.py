@@ -122,7 +122,7 @@ def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tup
 
 
 CLASSWISE_MARGIN = 0.02
-"""How much worse the classwise ECE of the method with the best ECE may be before it is said."""
+"""How much worse the classwise ECE of the method with the best ECE may be without a note."""
 
 COMPARED = {
     "accuracy": "",

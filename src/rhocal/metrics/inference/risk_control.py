@@ -87,7 +87,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A threshold, or the best that can be said if none is certified."""
+    """A threshold, or the closest one if none is certified."""
 
     index: int | None
     """Of the candidate with the most accepted samples (of false negatives: the fewest) that is certified; None if none is."""
