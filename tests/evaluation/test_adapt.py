@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FewSamplesWarning, FileError, InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 
@@ -133,3 +133,12 @@ def test_errors(cal, tmp_path):
     (tmp_path / "cal.safetensors").write_bytes(damaged)
     with pytest.raises(FileError, match="shares of labels"):
         rhocal.load(tmp_path / "cal.safetensors")
+
+
+def test_few_samples_for_many_classes_are_a_warning():
+    rng = np.random.default_rng(0)
+    labels = np.arange(1000) % 50
+    logits = 4 * np.eye(50)[labels] + rng.normal(size=(1000, 50))
+    many = rhocal.calibrator("temperature").fit(logits, labels)
+    with pytest.warns(FewSamplesWarning, match="shares of 50 classes are estimated from 900 samples; below 20 a class"):
+        rhocal.adapt(many, logits[:900])

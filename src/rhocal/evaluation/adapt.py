@@ -24,7 +24,7 @@ from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
-from rhocal.errors import InputError
+from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ MAX_ENTRIES = 1 << 24
 """Probabilities of these samples that are held in memory."""
 REJECTED = 0.01
 """A p-value of the test of label shift below which the correction is doubted."""
+FEW_PER_CLASS = 20
+"""Unlabeled samples for each class below which estimated shares are mostly noise."""
 N_SHOWN = 20
 
 
@@ -192,6 +194,12 @@ def adapt_to_source(calibrator: Calibrator, unlabeled: Source, labeled: Source |
     probs = unlabeled.reduce(partial(_sample_block, calibrator=calibrator), _Sampled.merge).probs
     if len(probs) < 2:
         raise InputError("at least two unlabeled samples are needed to estimate shares of classes")
+    if len(probs) < FEW_PER_CLASS * len(source):
+        warn(
+            f"shares of {len(source):,} classes are estimated from {len(probs):,} samples; below {FEW_PER_CLASS} a class that "
+            "is mostly noise, and the result may be worse than no change. State the shares if they are known",
+            FewSamplesWarning,
+        )
     classes = calibrator.classes_
     if labeled is None:
         shares = np.maximum(em_shares(probs, source), 0.5 / (len(probs) + 1))
