@@ -149,6 +149,16 @@ def test_the_kind_of_the_fit_is_the_default(folder):
     assert confidence == pytest.approx(cal.predict_proba(probs).max(axis=1).mean())
 
 
+def test_the_size_of_the_calibration_set_is_that_of_the_calibrator(folder):
+    cal = rhocal.TemperatureScaling().fit(Z, Y, sample_weight=np.r_[np.ones(400), np.zeros(500)])
+    cal.save(folder.parent / "c.safetensors")
+    as_parquet(folder / "a.parquet", Z, Y)
+    assert count(folder, "-c", folder.parent / "c.safetensors")["n_calibration"] == 400
+    assert "begun with --n-calibration 400" in count(folder, "--n-calibration", "0", code=2)
+    (folder.parent / "s.json").unlink()
+    assert count(folder, "-c", folder.parent / "c.safetensors", "--n-calibration", "0")["n_calibration"] is None
+
+
 def test_files_that_are_gone_are_forgotten_in_the_end(monkeypatch):
     monkeypatch.setattr(followed, "MAX_ABSENT", 3)
     state = {"n_rows": 1, "digest": "", "status": []}

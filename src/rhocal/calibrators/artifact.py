@@ -50,6 +50,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         **({} if calibrator.positive_ is None else {"positive": calibrator.positive_}),
         **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
         **({} if calibrator.label_shares_ is None else {"label_shares": calibrator.label_shares_.tolist()}),
+        **({} if calibrator.n_samples_ is None else {"n_samples": calibrator.n_samples_}),
         **_describe(calibrator, "", tensors),
     }
     if calibrator.policy_ is not None:
@@ -97,6 +98,7 @@ def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     calibrator.positive_ = _positive(card.get("positive"), classes)
     calibrator.columns_ = _columns(card.get("columns"))
     calibrator.label_shares_ = _label_shares(card.get("label_shares"), len(classes))
+    calibrator.n_samples_ = _n_samples(card.get("n_samples"))
     return calibrator
 
 
@@ -115,6 +117,13 @@ def _label_shares(shares: Any, n_classes: int) -> NDArray[np.float64] | None:
     if values.shape != (n_classes,) or not (values >= 0).all() or not abs(values.sum() - 1) < 1e-6:
         raise FileError("damaged, its shares of labels are not one for each class, with a sum of 1")
     return values
+
+
+def _n_samples(n: Any) -> int | None:
+    """The size of the calibration set, a whole number."""
+    if n is not None and (type(n) is not int or n < 1):
+        raise FileError(f"damaged, its number of samples is {n!r}")
+    return n
 
 
 def _columns(names: Any) -> tuple[str, ...] | None:

@@ -86,6 +86,8 @@ class Calibrator(ABC):
     """The names of the columns of the table or data frame that it was fitted on."""
     label_shares_: NDArray[np.float64] | None = None
     """The mix of classes that its probabilities are for: that of the calibration set, or what ``rhocal.adapt`` set."""
+    n_samples_: int | None = None
+    """Size of the calibration set; with weights its effective size."""
     policy_: Policy | None = None
     """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
@@ -409,7 +411,7 @@ def fit_validated(
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
     calibrator.smallest_prob_ = data.smallest_prob
-    calibrator.label_shares_ = label_shares(data)
+    calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = map_
     return calibrator
@@ -420,6 +422,16 @@ def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:
     assert data.labels is not None
     counts = np.bincount(np.asarray(data.labels), data.weights, minlength=len(data.classes))
     return np.asarray(counts / counts.sum(), np.float64)
+
+
+def effective_size(data: Predictions | Profile) -> int:
+    """The number of samples; with weights (Σw)²/Σw², the number of equal weights with the same variance of a mean."""
+    assert data.labels is not None
+    if data.weights is None:
+        return len(data.labels)
+    weights = np.asarray(data.weights, np.float64)
+    weights = weights / weights.max()  # the square of a large weight is no number
+    return max(1, round(float(weights.sum() ** 2 / (weights @ weights))))
 
 
 def exported_map(calibrator: Calibrator) -> Map:

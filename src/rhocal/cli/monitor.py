@@ -77,7 +77,10 @@ def monitor(
     ] = None,
     n_calibration: Annotated[
         int | None,
-        typer.Option(help="Samples that the calibrator was fitted on; what so few leave uncertain is no alarm."),
+        typer.Option(
+            help="Samples that the calibrator was fitted on; what so few leave uncertain is no alarm. Unless given, those "
+            "of -c; 0: its map is taken as exact."
+        ),
     ] = None,
     clusters: Annotated[
         str | None,
@@ -115,9 +118,9 @@ def monitor(
 
     if arrays.labels is not None:
         raise InputError("--labels: a monitor reads labels beside the scores; name them with --labels-name")
-    options = {"alpha": alpha, "half_life": half_life, "window": window}
-    watched = _begun(state, options | {"tolerance": tolerance, "n_calibration": n_calibration})
     cal = None if artifact is None else load(artifact)
+    options = {"alpha": alpha, "half_life": half_life, "window": window, "tolerance": tolerance}
+    watched = _begun(state, options | {"n_calibration": n_calibration}, cal)
     _watch_policy(watched, cal, state)
     before = [watched.alarm, watched.promise is not None and watched.promise.alarm]
     kind = kind or ("logits" if cal is None else cal.kind_)
@@ -151,18 +154,21 @@ def monitor(
         raise typer.Exit(1)
 
 
-def _begun(state: Path, options: dict[str, Any]) -> Monitor:
+def _begun(state: Path, options: dict[str, Any], cal: Calibrator | None) -> Monitor:
     """Return the monitor of a state, or a new one; options must equal those it was started with."""
     from rhocal.evaluation.monitor import Monitor
 
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("n_calibration") == 0:
+        given["n_calibration"] = None
     if not state.exists():
-        return Monitor(**given)
+        return Monitor(**({} if cal is None else {"n_calibration": cal.n_samples_}) | given)
     watched = Monitor.load(state)
     for name, value in given.items():
-        if getattr(watched, name) != value:
+        begun = getattr(watched, name)
+        if begun != value:
             raise InputError(
-                f"{state} was begun with --{name.replace('_', '-')} {getattr(watched, name):g}; this cannot change later"
+                f"{state} was begun with --{name.replace('_', '-')} {begun or 0:g}; this cannot change later"
             )
     return watched
 
@@ -365,6 +371,8 @@ def _show(watched: Monitor, *, as_json: bool) -> None:
         "p-value, valid at any time": summary["p_value"],
         "alarm": summary["alarm"],
     }
+    if watched.n_calibration is not None:
+        flat["samples of the calibration set"] = watched.n_calibration
     if watched.alarm_at is not None:
         flat["alarm at sample"] = watched.alarm_at
     if watched.alarm_reason is not None:
