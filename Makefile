@@ -19,7 +19,7 @@ SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt 
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      install rhocal into $(VENV), compare all methods on the shipped logits, write a report"
+	@echo "make demo      install rhocal into $(VENV), calibrate three shipped models, write a report"
 	@echo "make test      install the development extras, then lint, types and all tests"
 	@echo "make attack MINUTES=30  random and hostile input against every promise, in a loop; a table of counts"
 	@echo "make sanitize  kernel tests and mutated artifacts with AddressSanitizer and UndefinedBehaviorSanitizer (gcc)"

@@ -130,8 +130,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    tune, labels = rhocal.demo_logits("cal")
-    test = rhocal.demo_logits("test")[0][:2000].astype(np.float32)
+    tune, labels = rhocal.demo_logits("cal", "cifar10")
+    test = rhocal.demo_logits("test", "cifar10")[0][:2000].astype(np.float32)
     wide, wide_labels = many_classes()
     few: list[dict[str, Any]] = []
     many: list[dict[str, Any]] = []

@@ -98,7 +98,7 @@ def in_memory(paths: tuple[Path, Path], found: dict[str, Any]) -> float:
     """Largest relative difference of a sample's scale to the fit in memory."""
     logits, labels = np.load(paths[0]), np.load(paths[1])
     cal = rhocal.RhoNormScaling().fit(logits, labels)
-    other = rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal"))
+    other = rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal", "cifar10"))
     other.rho_, other.gamma_, other.beta_ = found["rho"], found["gamma"], found["beta"]
     few = logits[:: max(1, len(logits) // 500)].astype(np.float32)
     return float(np.abs(other.scale(few) / cal.scale(few) - 1).max())

@@ -65,9 +65,9 @@ class Scene:
     """The shipped logits, and the methods of the paper's Fig. 3 fitted on them."""
 
     def __init__(self) -> None:
-        self.tune = rhocal.demo_logits("cal")
-        self.logits, self.labels = rhocal.demo_logits("test")
-        with demo_file().open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        self.tune = rhocal.demo_logits("cal", "cifar10")
+        self.logits, self.labels = rhocal.demo_logits("test", "cifar10")
+        with demo_file("cifar10").open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             self.classes = arrays["classes"]
         self.cals = {name: rhocal.calibrator(method).fit(*self.tune) for name, method in PANELS.items()}
         self.views = {name: cal.transform(self.logits) for name, cal in self.cals.items()}

@@ -1,4 +1,4 @@
-"""Keep what finished runs of `train_networks.py` left: logits, log and card; the two that the package ships go into its data.
+"""Keep what finished runs of `train_networks.py` left: logits, log and card; the one that the package ships goes into its data.
 
     python reproduction/pages/keep_runs.py runs
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_rows import HERE, OWN, ROWS, SHIPPED
+from paper_rows import OWN, ROWS, SHIPPED
 
 from rhocal.calibrators import calibrator
 from rhocal.data.files import read
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="the folder that train_networks.py wrote to")
     for path in sorted(parser.parse_args().runs.glob("*/logits.npz")):
         run = path.parent
-        target = (OWN[0] if run.name in SHIPPED else HERE / "runs") / run.name
+        target = OWN[run.name != SHIPPED] / run.name
         if (target / "logits.npz").exists():
             if (target / "log.csv").read_bytes() == (run / "log.csv").read_bytes():
                 continue

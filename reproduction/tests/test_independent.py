@@ -15,7 +15,7 @@ from rhocal.profile.statistics import Facts
 SHIPPED, RUNS = ROOT / "src" / "rhocal" / "data" / "shipped", ROOT / "reproduction" / "pages" / "runs"
 NETWORKS = {
     "cifar10, ResNet18": SHIPPED / "cifar10-resnet18-w16-wd1e-4",
-    "102 Flowers, ResNet18": SHIPPED / "flowers102_64px-resnet18-w16-wd1e-4",
+    "102 Flowers, ResNet18": RUNS / "flowers102_64px-resnet18-w16-wd1e-4",
     "cifar10, VGG16": RUNS / "cifar10-vgg16-w8-wd0",
 }
 BETA, GAMMA, RHO, BINS, BATCH = 0.8, 0.05, 1.75, 10, 128

@@ -11,7 +11,7 @@ import rhocal
 from helpers import as_parquet, run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.cli import app
-from rhocal.cli.demo import SHOWN
+from rhocal.cli.demo import SHOWN, TITLES
 from rhocal.errors import FileError, MissingExtraError
 from rhocal.metrics import CORE, METRICS
 from rhocal.reporting import tables
@@ -226,19 +226,30 @@ def test_warnings_are_one_line(tmp_path):
 
 
 def test_demo(tmp_path):
+    """An over-confident network, rare positives and options: each is wrong before, and not shown to be wrong after."""
     text = run("demo", cwd=tmp_path).stdout
     assert all(name in text for name in SHOWN)
-    assert "rhocal-demo/comparison.csv" in text
-    assert text.splitlines()[-1].endswith("rhocal-demo/report.html")
-    assert "With <bdi" in (tmp_path / "rhocal-demo" / "report.html").read_text(encoding="utf-8")
-    cal = rhocal.load(tmp_path / "rhocal-demo" / "rho-norm.safetensors")
-    logits, labels = rhocal.demo_logits("test")
-    before, after = (
-        rhocal.metrics.ece(logits, labels, kind="logits"),
-        rhocal.metrics.ece(cal.predict_proba(logits), labels),
-    )
-    assert after < 0.02 < before
-    assert after < 0.6 * before
+    folder = tmp_path / "rhocal-demo"
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for name, title in TITLES.items():
+        assert title in text
+        assert title in page
+        assert f'href="{name}.html"' in page
+        cal = rhocal.load(folder / f"{name}.safetensors")
+        logits, labels = rhocal.demo_logits("test", name)
+        before, after = (
+            rhocal.evaluate(logits, labels, kind="logits"),
+            rhocal.evaluate(cal.predict_proba(logits), labels),
+        )
+        assert (before.state, after.distinguishable) == ("beyond", False)
+        assert after.verdict.replace("class 1", "class fraud") in text
+    assert rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits")["ece"].value > 0.08
+    *_, title, first, second, third = text.splitlines()
+    assert title == "three commands to try next:"
+    for command in (first, second, third):
+        assert command.startswith("  rhocal ")
+    run(*first.split()[1:], cwd=tmp_path)
+    run(*third.split()[1:], cwd=tmp_path)
 
 
 def test_domains_come_from_a_file_of_their_own(folder):

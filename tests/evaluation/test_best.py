@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 
 from rhocal.cli import app
 from rhocal.evaluation import best
-from rhocal.evaluation.best import SampleNumbers, differences_to_best
+from rhocal.evaluation.best import DifferenceToBest, SampleNumbers, differences_to_best
 from rhocal.evaluation.measure import DEBIASED, EXTRAS
 from rhocal.evaluation.rows import COLUMNS, Row, summary
 from rhocal.metrics import METRICS, Scored
+from rhocal.reporting.tables import ties
 
 
 def row(method, scored, split="own", network="net"):
@@ -93,3 +94,22 @@ def test_the_command_marks_ties(tmp_path):
     assert document["to_best"]["temperature"]["ece"]["tied"]
     assert all(line["ece_debiased"] < line["ece"] for line in document["summary"])
     assert document["rows"][0]["ece_debiased"] > 0.1
+
+
+def sentences(bounds, best):
+    """What is printed of differences to the best method, all tied."""
+    return ties({"ece": {name: DifferenceToBest(best, 0.0, low, high) for name, (low, high) in bounds.items()}})
+
+
+def test_where_all_methods_tie_no_winner_is_named():
+    """A tie with no calibration shows that it is not needed only if the samples could have shown a need."""
+    few = {"identity": (-0.01, 0.08), "temperature": (0.0, 0.0), "field": (-0.01, 0.01)}
+    (sentence,) = sentences(few, "temperature")
+    assert "all 3 methods tie; too few samples to tell whether calibration is needed" in sentence
+    assert "by at most 0.0800 (95 % confidence)" in sentence
+    many = {"identity": (0.0, 0.0), "temperature": (-0.004, 0.01), "field": (-0.002, 0.3)}
+    assert sentences(many, "identity") == [
+        "ECE: all 3 methods tie; calibration is not needed: it could lower the ECE by at most 0.0040 (95 % confidence)"
+    ]
+    assert "field is the best" in sentences({"identity": (0.01, 0.02), "field": (0.0, 0.0)}, "field")[0]
+    assert "field is the best" in sentences({"temperature": (-0.01, 0.02), "field": (0.0, 0.0)}, "field")[0]

@@ -12,7 +12,7 @@ import pytest
 
 import rhocal
 from packages import ORDER, PAGE, page_with_packages
-from rhocal.data.demo import NETWORKS
+from rhocal.data.demo import FILES as SHIPPED
 
 SOURCE = Path(rhocal.__file__).parent
 
@@ -205,31 +205,39 @@ def test_public_names_exist():
     assert (SOURCE / "py.typed").exists()
 
 
-def test_shipped_logits():
-    for split, n in (("cal", 5000), ("test", 10_000)):
-        logits, labels = rhocal.demo_logits(split)
-        assert logits.shape == (n, 10)
-        assert np.bincount(labels).tolist() == [n // 10] * 10
+SIZES = {
+    "images": (5000, 5000, 10),
+    "table": (5000, 5000, 2),
+    "options": (3000, 3000, 4),
+    "cifar10": (5000, 10_000, 10),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_logits(name):
+    for split, n_samples in zip(("cal", "test"), SIZES[name][:2], strict=True):
+        logits, labels = rhocal.demo_logits(split, name)
+        assert logits.shape == (n_samples, SIZES[name][2])
+        assert logits.dtype == np.float32
+        assert sorted(set(labels.tolist())) == list(range(SIZES[name][2]))
+
+
+def test_shipped_logits_are_small_and_named():
     with pytest.raises(rhocal.errors.InputError, match="cal or test"):
         rhocal.demo_logits("train")
-    with pytest.raises(rhocal.errors.InputError, match="network is one of cifar10, flowers102"):
+    with pytest.raises(rhocal.errors.InputError, match="name is one of images, table, options, cifar10"):
         rhocal.demo_logits("test", "imagenet")
-    assert sum(path.stat().st_size for path in (SOURCE / "data" / "shipped").rglob("*")) < 3_000_000
+    assert sum(path.stat().st_size for path in (SOURCE / "data" / "shipped").rglob("*")) < 1_300_000
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_shipped_logits_have_their_card(network):
-    """Whatever is shipped was trained by `rhocal-paper train`, whose card and log lie beside it."""
-    folder = SOURCE / "data" / "shipped" / NETWORKS[network]
+def test_the_run_of_the_paper_has_its_card():
+    """It was trained by `rhocal-paper train`, whose card and log lie beside it."""
+    folder = (SOURCE / "data" / "shipped" / SHIPPED["cifar10"]).parent
     card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    for split, n_samples in (("cal", card["n_calibration"]), ("test", card["n_test"])):
-        logits, labels = rhocal.demo_logits(split, network)
-        assert logits.shape == (n_samples, card["n_classes"])
-        assert logits.dtype == np.float32
-        assert len(labels) == len(logits)
     last = (folder / "log.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")
     assert int(last[0]) == card["epochs"]
-    logits, labels = rhocal.demo_logits("cal", network)
+    logits, labels = rhocal.demo_logits("cal", "cifar10")
+    assert len(labels) == card["n_calibration"]
     assert (logits.argmax(1) == labels).mean() == pytest.approx(float(last[4]), abs=1e-5)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from helpers import ROOT
 from rhocal import metrics
 from rhocal.calibrators.scale.rho_search import GapObjective, fixed_norms
 from rhocal.calibrators.scale.scale_search import ScaleSearch
@@ -300,11 +301,13 @@ def test_numbers_at_odd_addresses_and_of_a_named_byte_order(dtype):
         np.testing.assert_array_equal(found.predict_proba(other), expected.predict_proba(z))
 
 
-@pytest.mark.parametrize("network", ["cifar10", "flowers102"])  # evaluated directly, and through a table with γ > 0
-def test_fits_are_the_same_without_the_compiled_passes(network):
-    """In a process of its own, as a user without a compiler has it."""
+@pytest.mark.parametrize("run", ["cifar10-vgg16-w8-wd0", "flowers102_64px-resnet18-w16-wd1e-4"])
+def test_fits_are_the_same_without_the_compiled_passes(run):
+    """In a process of its own, as a user without a compiler has it: evaluated directly, and through a table with γ > 0."""
+    path = ROOT / "reproduction" / "pages" / "runs" / run / "logits.npz"
     program = (
-        f"import rhocal; z, y = rhocal.demo_logits('cal', {network!r}); "
+        f"import numpy, rhocal; file = numpy.load({str(path)!r}); "
+        "z, y = file['logits_val'].astype('f4'), file['labels_val'].astype('i8'); "
         "t = rhocal.TemperatureScaling().fit(z, y); r = rhocal.RhoNormScaling().fit(z, y); "
         "print(rhocal.numerics.kernels.is_enabled, t.temperature_, r.rho_, r.gamma_, r.beta_)"
     )

@@ -1,7 +1,7 @@
 """Adapt a calibrator to another mix of the classes: from known shares, a known sampling rate, or unlabeled samples.
 
 >>> import rhocal
->>> logits, labels = rhocal.demo_logits("cal")
+>>> logits, labels = rhocal.demo_logits("cal", "cifar10")
 >>> cal = rhocal.TemperatureScaling().fit(logits, labels)
 >>> rare = rhocal.adapt(cal, priors=[0.01] + [0.11] * 9)
 >>> rare.calibrator.label

@@ -1,8 +1,8 @@
 """Decisions of least expected cost: what they save against today's rule, and what calibrating is worth, in the user's unit.
 
 >>> import rhocal
->>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal"))
->>> found = rhocal.minimize_cost(cal, *rhocal.demo_logits("test"), costs=10 * (1 - np.eye(10)), review=1)
+>>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal", "cifar10"))
+>>> found = rhocal.minimize_cost(cal, *rhocal.demo_logits("test", "cifar10"), costs=10 * (1 - np.eye(10)), review=1)
 >>> print(found.verdict)
 mean cost 0.6... a sample (0.5... – 0.6...): automate ... %, review the others; saves ...
 """

@@ -1,12 +1,12 @@
 """Decide: a threshold on calibrated probabilities whose risk is certified on samples that fitted nothing.
 
 >>> import rhocal
->>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal"))
->>> decision = rhocal.decide(cal, *rhocal.demo_logits("test"), target=0.05)
+>>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal", "cifar10"))
+>>> decision = rhocal.decide(cal, *rhocal.demo_logits("test", "cifar10"), target=0.05)
 >>> print(decision.verdict)
 automate ... % of samples (...): probability of the predicted class at least 0...; errors ... at most 5 % with 95 % confidence
 >>> cal.policy_ = decision.policy
->>> cal.decide(rhocal.demo_logits("test")[0][:2]).action.tolist()
+>>> cal.decide(rhocal.demo_logits("test", "cifar10")[0][:2]).action.tolist()
 ['...', '...']
 """
 

@@ -2,7 +2,7 @@
 
 >>> import rhocal
 >>> print(rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits").verdict)
-over-confident by 3.3 points: mean confidence 86.0 %, accuracy 82.7 %; class 3 is predicted too rarely: ...
+over-confident by 14.5 points: mean confidence 89.1 %, accuracy 74.6 % (ECE 0.145, floor 0.008 ± 0.004); ...
 """
 
 from __future__ import annotations

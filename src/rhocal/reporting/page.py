@@ -90,8 +90,8 @@ def _render(environment: Any, document: Mapping[str, Any]) -> str:
         levels=LEVELS,
         shown_at_first=N_METHODS_SHOWN,
         data=embed_json(document),
-        style=_part("report.css"),
-        script=_part("report.js"),
+        style=read_template("report.css"),
+        script=read_template("report.js"),
         plotly=_plotly(),
     )
     return page
@@ -154,7 +154,8 @@ FILTERS: dict[str, Callable[..., str]] = {
 """Filters of the template."""
 
 
-def _part(name: str) -> str:
+def read_template(name: str) -> str:
+    """A file beside the templates."""
     return (files("rhocal") / "reporting" / "templates" / name).read_text(encoding="utf-8")
 
 

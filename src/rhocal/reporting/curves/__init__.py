@@ -6,7 +6,7 @@ A new curve is a dataclass and the function that computes it from predictions; h
 >>> from rhocal.reporting import curves
 >>> bins = curves.reliability(*rhocal.demo_logits("test"), kind="logits", n_bins=10)
 >>> round(bins.ece, 3)
-0.033
+0.145
 """
 
 from __future__ import annotations

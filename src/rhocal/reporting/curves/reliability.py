@@ -72,6 +72,21 @@ def reliability(
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
     scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    return reliability_from_scored(
+        scored, n_bins=n_bins, scheme=scheme, of_positive=of_positive, n_replicates=n_replicates, seed=seed
+    )
+
+
+def reliability_from_scored(
+    scored: Scored,
+    *,
+    n_bins: int = N_BINS,
+    scheme: str = "width",
+    of_positive: bool = False,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+) -> Reliability:
+    """The diagram of samples that were validated."""
     of_class = ""
     if of_positive:
         scored, of_class = positive_view(scored)
