@@ -31,6 +31,8 @@ PUBLIC = {
     "rhocal.evaluation.costs": ("minimize_cost",),
     "rhocal.evaluation.decide": ("decide",),
     "rhocal.evaluation.decision": ("Decision",),
+    "rhocal.evaluation.set_decision": ("SetDecision",),
+    "rhocal.evaluation.sets": ("decide_sets",),
     "rhocal.evaluation.evaluate": ("evaluate",),
     "rhocal.evaluation.evaluation": ("Evaluation",),
     "rhocal.evaluation.measure": ("measure",),

@@ -58,6 +58,8 @@ from rhocal.evaluation.evaluate import evaluate as evaluate
 from rhocal.evaluation.evaluation import Evaluation as Evaluation
 from rhocal.evaluation.measure import measure as measure
 from rhocal.evaluation.monitor import Monitor as Monitor
+from rhocal.evaluation.set_decision import SetDecision as SetDecision
+from rhocal.evaluation.sets import decide_sets as decide_sets
 from rhocal.objectives import KL as KL
 from rhocal.objectives import MMCE as MMCE
 from rhocal.objectives import NLL as NLL
@@ -111,6 +113,7 @@ __all__ = [
     "Profile",
     "QuadraticCalibration",
     "RhoNormScaling",
+    "SetDecision",
     "SoftBinnedECE",
     "SoftECE",
     "SplineCalibration",
@@ -126,6 +129,7 @@ __all__ = [
     "calibrator",
     "confidence_bounds",
     "decide",
+    "decide_sets",
     "demo_logits",
     "evaluate",
     "load",

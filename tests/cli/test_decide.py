@@ -105,3 +105,27 @@ def test_costs_on_the_command_line(folder):
     assert "give one of them" in call(folder / "ill.npz", *pair, "--max-error", ".1")
     assert "use --costs" in call(folder / "one.npz", "-m", "temperature", "--cost-fp", 1, "--cost-fn", 1)
     assert "need --cost-fp and --cost-fn" in call(folder / "ill.npz", *pair[:4], "--cost-fp", 1)
+
+
+def test_prediction_sets_on_the_command_line(folder):
+    out = folder / "sets.safetensors"
+    common = (folder / "two.npz", "-m", "temperature", "--coverage", ".9")
+    text = call(*common, "--set-score", "aps", "-o", out)
+    assert "expected coverage 90 % to 90.0" in " ".join(text.replace("│", " ").split())
+    assert "exchangeable with these 2,000" in text
+    with np.load(folder / "two.npz") as file:
+        z, y = file["logits_test"], file["labels_test"]
+    sets = rhocal.load(out).decide(z).sets
+    assert sets[np.arange(2000), y].sum() == 1801
+    found = json.loads(
+        call(folder / "two.npz", "-c", out, "--coverage", ".9", "--set-score", "aps", "--per-class", "--json")
+    )
+    assert found["per_class"]
+    assert [row["coverage"] >= 0.9 for row in found["classes"]] == [True] * 3
+    done = CliRunner().invoke(app, ["apply", str(out), str(folder / "one.npz"), "-o", str(folder / "sets.csv")])
+    assert done.exit_code == 0, done.output
+    assert "set_0" in (folder / "sets.csv").read_text().splitlines()[0]
+    assert "--coverage must lie between 0 and 1 (0.9 for 90 %); got 90.0" in call(*common[:-1], "90")
+    assert "--per-class belongs to prediction sets; give their --coverage too" in call(*common[:-2], "--per-class")
+    assert "give one of them" in call(*common, "--max-error", ".1")
+    assert "--set-score is one of lac, aps, raps" in call(*common, "--set-score", "x")

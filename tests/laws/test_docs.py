@@ -59,7 +59,7 @@ def test_links_lead_somewhere(path):
 NUMBER = r"\d[\d,]*\.?\d*"
 
 
-@pytest.mark.parametrize(("page", "n_shown"), [("decisions.md", 3), ("class_mix.md", 1)])
+@pytest.mark.parametrize(("page", "n_shown"), [("decisions.md", 4), ("class_mix.md", 1)])
 def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, page, n_shown):
     """Snippets of a page in order: Python as it stands, commands, and the text that a snippet prints."""
     monkeypatch.chdir(tmp_path)

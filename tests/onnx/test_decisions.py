@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 import rhocal
 from helpers import synthetic
 from rhocal.calibrators.policy import NEVER, Policy
+from rhocal.calibrators.prediction_sets import ALWAYS, SET_SCORES, SetRule
 from rhocal.onnx import export, save_model
 
 Z, Y = synthetic(400, 3, dtype=np.float32)
@@ -89,3 +90,45 @@ def test_a_model_gets_the_outputs_of_the_policy(tmp_path, taken):
     assert (decided == want.label)[sure].all()
     assert (action == want.automated)[sure].all()
     assert {value.name for value in session(tmp_path / "out.onnx").get_outputs()} == {*names, *(n for n, _ in outputs)}
+
+
+@pytest.mark.parametrize("score", SET_SCORES)
+@pytest.mark.parametrize("m", [2, 3, 40])
+def test_prediction_sets_of_torch_and_onnx(score, m, tmp_path):
+    z, y = synthetic(300, m, dtype=np.float32, seed=m)
+    cal = rhocal.TemperatureScaling().fit(z, y)
+    limits = np.linspace(0.3, 0.9, m) if score != "lac" else -np.linspace(0.5, 0.01, m)
+    limits[0] = ALWAYS
+    cal.policy_ = Policy("sets", sets=SetRule(score, 0.9, limits, True, 0.05, 1))
+    want, probs = cal.decide(z), cal.predict_proba(z)
+    sure = cal.policy_.sets.is_clear(probs, 1e-6)
+    assert sure.mean() > 0.9
+    *_, automated, sets = cal.to_torch(decide=True)(torch.from_numpy(z))
+    assert (sets.numpy() == want.sets)[sure].all()
+    assert (automated.numpy() == want.automated)[sure.all(axis=1)].all()
+    assert save_model(cal, tmp_path / "cal.onnx").has_sets
+    decided, sets = session(tmp_path / "cal.onnx").run(["decided", "set"], {"logits": z})
+    assert sets.dtype == bool
+    assert (sets == want.sets)[sure].all()
+    rows = sure.all(axis=1) & (cal.policy_.margin(probs) > 1e-6)
+    assert (decided == want.label)[rows].all()
+
+
+def test_prediction_sets_keep_the_axis_of_the_classes(tmp_path):
+    cal = rhocal.TemperatureScaling().fit(Z, Y)
+    cal.policy_ = Policy("confidence", np.array([0.6]), sets=SetRule("aps", 0.9, np.full(3, 0.7)))
+    images = Z.reshape(4, 10, 10, 3).transpose(0, 3, 1, 2).copy()
+    want = cal.decide(Z).sets.reshape(4, 10, 10, 3).transpose(0, 3, 1, 2)
+    assert (cal.to_torch(decide=True, class_axis=1)(torch.from_numpy(images))[3].numpy() == want).mean() > 0.999
+    x, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, 10, 10]) for name in ("x", "p"))
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["p"], axis=1)], "net", [x], [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    export(cal, tmp_path / "net.onnx", tmp_path / "out.onnx", class_axis=1)
+    (sets,) = session(tmp_path / "out.onnx").run(["set"], {"x": images})
+    assert (sets == want).mean() > 0.999
+    pair = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
+    pair.policy_ = Policy("sets", sets=SetRule("lac", 0.9, np.full(2, -0.3)))
+    single = torch.from_numpy(Z[:, 1] - Z[:, 0])
+    assert (pair.to_torch(decide=True)(single)[3].numpy() == pair.decide(Z[:, :2]).sets).all()

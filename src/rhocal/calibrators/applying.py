@@ -82,7 +82,8 @@ def apply_source(
 def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Arrays:
     """The arrays that are written of a block: always ``probs`` or ``logits``, ``predicted``, ``confidence``, ``labels``.
 
-    Of a calibrator with a policy also ``decided``, the class that is decided, and ``action``.
+    Of a calibrator with a policy also ``decided``, the class that is decided, ``action``, and ``set``, if it has
+    prediction sets.
     """
     if data.n_classes != len(calibrator.classes_):
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
@@ -97,6 +98,8 @@ def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Ar
     if calibrator.policy_ is not None:
         decisions = calibrator.policy_.decide(probs, calibrator.classes_)
         arrays |= {"decided": _plain(decisions.label), "action": decisions.action}
+        if decisions.sets is not None:
+            arrays["set"] = decisions.sets
     if data.stored_labels is not None:
         arrays["labels"] = _plain(np.asarray(data.stored_labels))
     return arrays
@@ -161,9 +164,10 @@ def _description(calibrator: Calibrator) -> list[Any]:
         child = getattr(calibrator, name)
         members += [_description(member) for member in (child if isinstance(child, list) else [child])]
     policy = calibrator.policy_
-    decided = (
-        None if policy is None else [policy.rule, policy.positive, policy.otherwise, *map(str, policy.arrays.items())]
-    )
+    decided = None
+    if policy is not None:
+        digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in policy.arrays.items()}
+        decided = [policy.rule, policy.positive, policy.otherwise, digests]
     return [calibrator.name, str(calibrator.get_params()), numbers, calibrator.classes_.tolist(), members, decided]
 
 

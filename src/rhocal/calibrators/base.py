@@ -183,8 +183,9 @@ class Calibrator(ABC):
         return predicted
 
     def decide(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Decisions:
-        """The label and action of every sample by the policy ``policy_``, which ``rhocal.decide`` makes.
+        """The label, action and prediction set of every sample by the policy ``policy_``.
 
+        ``rhocal.decide``, ``rhocal.minimize_cost`` and ``rhocal.decide_sets`` make policies; the last one has sets.
         Of scores with more than two axes the samples are in order of the others.
         """
         policy = self._policy()
@@ -242,7 +243,8 @@ class Calibrator(ABC):
     def to_torch(self, *, output: Output = "logits", class_axis: int = -1, decide: bool = False) -> Any:
         """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out.
 
-        With ``decide`` the module gives three tensors: these, the column that the policy decides, and whether it is automated.
+        With ``decide`` the module gives three tensors: these, the column that the policy decides, and whether it is automated;
+        with prediction sets a fourth, whether each class is in the set.
         """
         from rhocal.torch import CalibratorModule, DecisionModule  # noqa: PLC0415 - torch is there when it is asked for
 
@@ -253,7 +255,8 @@ class Calibrator(ABC):
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
         """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out.
 
-        With a policy it also gives ``decided``, the class that is decided, and ``action``: 1 to automate, 0 otherwise.
+        With a policy it also gives ``decided``, the class that is decided, and ``action``: 1 to automate, 0 otherwise;
+        with prediction sets also ``set``, whether each class is in it.
         """
         from rhocal.onnx import save_model  # noqa: PLC0415 - onnx is there when it is asked for
 

@@ -7,11 +7,12 @@ carried out by ``Calibrator.decide``, and exported to torch and ONNX. Its formul
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from rhocal.calibrators.fitted_values import Values
+from rhocal.calibrators.prediction_sets import SetRule, build_sets, describe_sets, set_rows
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.numpy_ops import NUMPY
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Floats, Vector
 
-Rule = Literal["confidence", "per-class", "positive", "cost"]
-RULES: tuple[Rule, ...] = ("confidence", "per-class", "positive", "cost")
+Rule = Literal["confidence", "per-class", "positive", "cost", "sets"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 OTHERWISE = ("review", "abstain")
 AUTOMATE = "automate"
 NEVER = 2.0
@@ -62,7 +63,8 @@ class Policy:
 
     ``confidence``: the most probable class, automated if its probability reaches the threshold. ``per-class``: the same with a
     threshold for each class. ``positive``: the positive class of two if its probability reaches the threshold, else the
-    other one; all are automated. ``cost``: the class of least expected cost, automated unless a review costs less.
+    other one; all are automated. ``cost``: the class of least expected cost, automated unless a review costs less. ``sets``:
+    the most probable class of the prediction set, automated if it is the only one.
     """
 
     rule: Rule
@@ -75,6 +77,8 @@ class Policy:
     otherwise: str = "review"
     """The action for samples that are not automated: ``review`` or ``abstain``."""
     certificate: Certificate | None = None
+    sets: SetRule | None = None
+    """Which classes are in the prediction set of a sample; with any rule."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -85,7 +89,7 @@ class Policy:
     def check(self, n_classes: int) -> None:
         """Raise an error unless it fits a calibrator with so many classes."""
         lengths = {"classes": n_classes, "actions": n_classes + 1}
-        shape = {"per-class": "classes", "cost": "0"}.get(self.rule, "1")
+        shape = {"per-class": "classes", "cost": "0", "sets": "0"}.get(self.rule, "1")
         Values(shape, minimum=0.0, maximum=NEVER, allows_empty=True).check("thresholds", self.thresholds, lengths)
         if (self.costs is not None) != (self.rule == "cost"):
             raise InputError(
@@ -100,6 +104,10 @@ class Policy:
             )
         if self.positive is not None and (n_classes != 2 or self.positive not in {0, 1}):
             raise InputError("a positive class is one of two")
+        if self.sets is not None:
+            self.sets.check(n_classes)
+        elif self.rule == "sets":
+            raise InputError("a policy with the rule sets has prediction sets")
 
     @property
     def sentence(self) -> str:
@@ -109,7 +117,10 @@ class Policy:
             "per-class": "automates where the predicted class reaches its own threshold",
             "positive": "decides the positive class where its probability is at least {:.6g}",
             "cost": "takes the decision of least expected cost",
+            "sets": "automates where the prediction set is a single class",
         }[self.rule].format(*self.thresholds[:1])
+        if self.sets is not None:
+            text = f"{text}; {self.sets.sentence}"
         if self.certificate is None:
             return text
         promise, shown = self.certificate, f"{self.certificate.target:.6g}"
@@ -122,14 +133,21 @@ class Policy:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers that another backend must hold."""
-        n_classes = len(self.thresholds) if self.costs is None else len(self.costs)
-        numbers = {"thresholds": self.thresholds} if self.costs is None else {"costs": self.costs[:, :n_classes]}
-        if self.costs is not None and self.costs.shape[1] > n_classes:
-            numbers["review"] = self.costs[:, n_classes:]
+        numbers = {} if self.sets is None else self.sets.arrays
+        if self.costs is not None:
+            n_classes = len(self.costs)
+            numbers["costs"] = self.costs[:, :n_classes]
+            if self.costs.shape[1] > n_classes:
+                numbers["review"] = self.costs[:, n_classes:]
+        elif self.rule != "sets":
+            numbers["thresholds"] = self.thresholds
         return numbers
 
     def margin(self, probs: Floats) -> Vector:
-        """How far, at least, a probability must change (of costs: in units of their range) before a decision does."""
+        """How far, at least, a probability must change (of costs: in units of their range) before a decision does.
+
+        Whether a class stays in a set is told by ``SetRule.is_clear``.
+        """
         p = np.asarray(probs, np.float64)
         if self.costs is not None:
             expected = np.sort(p @ self.costs, axis=1)
@@ -137,6 +155,8 @@ class Policy:
         if self.positive is not None:
             return np.abs(p[:, self.positive] - self.thresholds[0])
         top = np.sort(p, axis=1)
+        if self.rule == "sets":
+            return top[:, -1] - top[:, -2]
         reach = np.abs(p - self.thresholds)[np.arange(len(p)), p.argmax(axis=1)]
         return np.minimum(reach, top[:, -1] - top[:, -2])
 
@@ -144,10 +164,10 @@ class Policy:
         """The decisions for probabilities (n_samples × n_classes)."""
         p = np.asarray(probs, np.float64)
         parameters = {**self.arrays, "order": np.arange(len(classes), dtype=np.float64)}
-        column, automated = decide_rows(NUMPY, self, parameters, p)
+        column, automated, included = decide_rows(NUMPY, self, parameters, p)
         column, automated = column[:, 0].astype(np.intp), automated[:, 0] > 0
         action = np.where(automated, AUTOMATE, self.otherwise)
-        return Decisions(classes[column], action, automated, column)
+        return Decisions(classes[column], action, automated, column, None if included is None else included > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,13 +181,27 @@ class Decisions:
     automated: NDArray[np.bool_]
     column: NDArray[np.intp]
     """The column of the label."""
+    sets: NDArray[np.bool_] | None = None
+    """Whether each class is in the prediction set of the sample, (n_samples, n_classes); None without prediction sets."""
 
 
-def decide_rows(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value]:
-    """The column that is decided and whether it is automated, both as numbers (n_samples × 1), by any backend.
+def decide_rows(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value, Value | None]:
+    """The column that is decided and whether it is automated (n_samples × 1), and the prediction sets, by any backend.
 
-    ``parameters`` are the arrays of the policy as the backend holds them, and ``order``, the numbers of the columns.
+    All are numbers. ``parameters`` are the arrays of the policy as the backend holds them, and ``order``, the numbers of
+    the columns.
     """
+    included = None if policy.sets is None else set_rows(ops, policy.sets, parameters, probs)
+    if policy.rule == "sets":
+        order = parameters["order"]
+        # An empty set has the most probable class of all as its suggestion.
+        candidates = ops.where(included < ops.max(included), -1.0, probs)
+        column = ops.sum(ops.where(ops.first_max(candidates, order), order, 0.0))
+        return column, ops.where(ops.abs(ops.sum(included) - 1.0) < 0.5, 1.0, 0.0), included
+    return *_decide_by_threshold(ops, policy, parameters, probs), included
+
+
+def _decide_by_threshold(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value]:
     order, top = parameters["order"], ops.max(probs)
     if policy.rule == "cost":
         expected = ops.matmul(probs, parameters["costs"])
@@ -200,12 +234,14 @@ def describe_policy(policy: Policy, tensors: Tensors) -> dict[str, Any]:
         "positive": policy.positive,
         "otherwise": policy.otherwise,
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
+        **({} if policy.sets is None else {"sets": describe_sets(policy.sets, tensors)}),
     }
 
 
 def build_policy(about: Any, tensors: Tensors, n_classes: int) -> Policy:
     """The policy that ``describe_policy`` described; its numbers are taken out of the tensors."""
-    if not isinstance(about, dict) or set(about) != {"rule", "positive", "otherwise", "certificate"}:
+    names = {"rule", "positive", "otherwise", "certificate"}
+    if not isinstance(about, dict) or set(about) - {"sets"} != names:
         raise FileError("damaged, its policy does not fit")
     if about["positive"] is not None and type(about["positive"]) is not int:
         raise FileError(f"damaged, the positive class of its policy is {about['positive']!r}")
@@ -213,8 +249,8 @@ def build_policy(about: Any, tensors: Tensors, n_classes: int) -> Policy:
         raise FileError("damaged, the thresholds of its policy are missing")
     thresholds, costs = tensors.pop("policy.thresholds"), tensors.pop("policy.costs", None)
     try:
-        certificate = _certificate(about["certificate"])
-        policy = Policy(about["rule"], thresholds, about["positive"], costs, about["otherwise"], certificate)
+        certificate, sets = _certificate(about["certificate"]), build_sets(about.get("sets"), tensors)
+        policy = Policy(about["rule"], thresholds, about["positive"], costs, about["otherwise"], certificate, sets)
         policy.check(n_classes)
     except InputError as error:
         raise FileError(f"damaged, its policy does not fit: {error}") from error

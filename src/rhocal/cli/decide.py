@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from rhocal.evaluation.costs import CostDecision
     from rhocal.evaluation.decision import Decision
     from rhocal.evaluation.question import Question
+    from rhocal.evaluation.sets import SetQuestion
     from rhocal.numerics.special import Vector
 
 PROMISE = "What is promised"
 COSTS = "What decisions cost"
+SETS = "Prediction sets"
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,60 @@ class CostOptions:
         return binary_costs(self.cost_fp, self.cost_fn, column)
 
 
+@dataclass(frozen=True)
+class SetOptions:
+    """Which prediction sets are wanted."""
+
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage",
+            help="Find sets of classes that hold the class of a sample with this probability: 0.9 for 90 %.",
+            rich_help_panel=SETS,
+            show_default=False,
+        ),
+    ] = None
+    set_score: Annotated[
+        str,
+        typer.Option(
+            "--set-score",
+            help="lac (smallest sets), aps (adapts to a sample, never empty) or raps (the same without large sets).",
+            rich_help_panel=SETS,
+        ),
+    ] = "lac"
+    per_class: Annotated[
+        bool,
+        typer.Option(
+            "--per-class", help="Promise the coverage of each class, not of all together.", rich_help_panel=SETS
+        ),
+    ] = False
+    penalty: Annotated[
+        float, typer.Option("--penalty", help="raps: what each rank beyond --n-free costs.", rich_help_panel=SETS)
+    ] = 0.01
+    n_free: Annotated[
+        int, typer.Option("--n-free", help="raps: ranks without a penalty.", rich_help_panel=SETS, min=0)
+    ] = 5
+
+    def question(self, otherwise: str) -> SetQuestion | None:
+        """The same as the library takes it; None if no sets are wanted."""
+        from rhocal.calibrators.prediction_sets import SET_SCORES
+        from rhocal.evaluation.sets import SetQuestion
+        from rhocal.metrics.inference.risk_control import check_level
+
+        if self.coverage is None:
+            given = [name for name, value in vars(self).items() if value != getattr(SetOptions, name)]
+            if given:
+                raise InputError(
+                    f"--{given[0].replace('_', '-')} belongs to prediction sets; give their --coverage too"
+                )
+            return None
+        check_level(self.coverage, "--coverage", "0.9 for 90 %")
+        if self.set_score not in SET_SCORES:
+            raise InputError(f"--set-score is one of {', '.join(SET_SCORES)}; got {self.set_score!r}")
+        score = cast("Any", self.set_score)
+        return SetQuestion(self.coverage, score, self.per_class, self.penalty, self.n_free, otherwise)
+
+
 @grouped
 def decide(
     path: SourceFile,
@@ -172,6 +228,7 @@ def decide(
     ] = None,
     promise: PromiseOptions,
     costs: CostOptions,
+    sets: SetOptions,
     arrays: Arrays,
     spec: SpecOptions,
     execution: ExecutionOptions,
@@ -187,19 +244,24 @@ def decide(
 
     With costs (`--cost-fp 5 --cost-fn 50 --cost-review 1`, or `--costs table.csv`) the decision of least expected cost is
     taken, and what it saves against the most probable class, and what calibrating is worth, are measured with intervals.
+
+    With `--coverage 0.9` prediction sets are found: the classes that a sample may have, so that 90 % of sets hold the class
+    of their sample. A set of a single class is automated.
     """
     from rhocal.data.atomic import check_output
     from rhocal.evaluation.decide import decide_source
 
-    is_promise = promise.max_error is not None or promise.at_least is not None
-    if costs.are_given and is_promise:
-        raise InputError("--max-error and --at-least promise a risk, costs decide by themselves; give one of them")
-    question = None if costs.are_given else promise.question(spec.positive)
+    set_question = sets.question(promise.otherwise)
+    _refuse_both(promise, costs, set_question)
+    question = None if costs.are_given or set_question is not None else promise.question(spec.positive)
     if output is not None:
         if output.suffix != ".safetensors":
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
     cal, certifying, reference, origin = held_out(path, artifact, method, arrays, spec, execution, keep=keep_decision)
+    if set_question is not None:
+        _decide_sets(cal, certifying, set_question, execution, origin, output, as_json=as_json)
+        return
     if costs.are_given and costs.max_cost is None:
         least = _least_cost(cal, certifying, costs, promise.otherwise, spec.positive, execution)
         cal.policy_ = least.policy
@@ -220,6 +282,17 @@ def decide(
     else:
         _show(decision, cal, origin, output)
     raise typer.Exit(int(not decision.is_feasible))
+
+
+def _refuse_both(promise: PromiseOptions, costs: CostOptions, set_question: SetQuestion | None) -> None:
+    """Raise an error if two policies are asked for."""
+    is_promise = promise.max_error is not None or promise.at_least is not None
+    if costs.are_given and is_promise:
+        raise InputError("--max-error and --at-least promise a risk, costs decide by themselves; give one of them")
+    if set_question is not None and (costs.are_given or is_promise):
+        raise InputError(
+            "--coverage finds prediction sets, --max-error, --at-least and costs find thresholds; give one of them"
+        )
 
 
 def held_out(
@@ -303,6 +376,41 @@ def _show_costs(found: CostDecision, cal: Calibrator, origin: str, output: Path 
     screen.print(f"measured on {origin}")
     screen.print(tables.pairs(found.summary(), f"{cal.label}, mean cost of a sample"))
     screen.print(found.verdict)
+    if output is not None:
+        screen.print(f"saved {output}")
+
+
+def _decide_sets(
+    cal: Calibrator,
+    source: Source,
+    question: SetQuestion,
+    execution: ExecutionOptions,
+    origin: str,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Prediction sets."""
+    from rhocal.evaluation.sets import decide_sets_of_source
+    from rhocal.reporting import tables
+
+    with execution.cluster(), execution.progress("certifying", source) as blocks:
+        found = decide_sets_of_source(cal, blocks, question)
+    cal.policy_ = found.policy
+    if output is not None:
+        cal.save(output)
+    if as_json:
+        saved = {} if output is None else {"output": str(output)}
+        print_json({"method": cal.label, "certified_on": origin, **found.to_dict(), **saved, **skipped(source)})
+        return
+    screen = tables.console()
+    screen.print(f"limits from {origin}")
+    screen.print(tables.pairs(found.summary(), f"{cal.label}, prediction sets"))
+    if found.rule.per_class or found.below:
+        screen.print(tables.class_coverages(found.classes, found.rule.score, "classes of the samples"))
+    for sentence in (found.verdict, found.note, found.guarantee):
+        if sentence:
+            screen.print(sentence)
     if output is not None:
         screen.print(f"saved {output}")
 

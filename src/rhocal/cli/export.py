@@ -56,6 +56,8 @@ def export(
     )
     if done.has_decisions:
         typer.echo("outputs decided and action hold the decisions of the policy (1: automate)")
+    if done.has_sets:
+        typer.echo("output set holds whether each class is in the prediction set")
     if done.label:
         typer.echo(f"output {done.label} is decided from the calibrated {done.output}")
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"

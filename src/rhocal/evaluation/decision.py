@@ -79,9 +79,8 @@ class Decision:
         if self.policy is None or self.policy.certificate is None:
             return self._infeasible
         found = self.policy.certificate
-        share = (
-            f"{_percent(found.coverage)} of samples ({_percent(found.coverage_low)} – {_percent(found.coverage_high)})"
-        )
+        low, high = show_percent(found.coverage_low), show_percent(found.coverage_high)
+        share = f"{show_percent(found.coverage)} of samples ({low} – {high})"
         promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
         promise += f" with {100 * self.confidence:.10g} % confidence"
         evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
@@ -105,7 +104,7 @@ class Decision:
         if self.score == "per-class":
             return ""
         return (
-            f"price of certainty: {points:.1f} points of coverage ({_percent(self.coverage_if_known)} if the observed risk "
+            f"price of certainty: {points:.1f} points of coverage ({show_percent(self.coverage_if_known)} if the observed risk "
             "were the true one)"
         )
 
@@ -117,7 +116,7 @@ class Decision:
         rows = {} if self.score == "per-class" else {"threshold": f"{self.policy.thresholds[0]:.6g}"}
         return rows | {
             "share decided positive" if self.score == "positive" else "certified coverage": (
-                f"{_percent(found.coverage)} ({_percent(found.coverage_low)} – {_percent(found.coverage_high)}), "
+                f"{show_percent(found.coverage)} ({show_percent(found.coverage_low)} – {show_percent(found.coverage_high)}), "
                 f"{found.n_automated:,} of {found.n_samples:,} samples"
             ),
             f"{TITLES[self.risk]}, observed": self._value(found.observed),
@@ -134,7 +133,7 @@ class Decision:
             return f"infeasible: {what} cannot be certified on {self.n_samples:,} samples"
         observed, coverage = self.best
         name = "errors" if self.risk == "error" else TITLES[self.risk]
-        at_best = f"at best {self._value(observed)} {name} on {_percent(coverage)} of samples"
+        at_best = f"at best {self._value(observed)} {name} on {show_percent(coverage)} of samples"
         if self.n_more is None and self.coverage_if_known is not None:
             return (
                 f"infeasible: {at_best}; {self.n_samples:,} samples are too few to tell how many more labels would do"
@@ -146,7 +145,7 @@ class Decision:
         return f"infeasible: {at_best}; about {self.n_more:,} more labels would do"
 
     def _value(self, value: float) -> str:
-        return f"{value:.4g}" if self.risk == "cost" else _percent(value)
+        return f"{value:.4g}" if self.risk == "cost" else show_percent(value)
 
     def to_dict(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -167,9 +166,9 @@ class Decision:
             "curve": {name: values.tolist() for name, values in vars(self.curve).items()},
         }
         if self.positive is not None:
-            document["positive"] = _plain(self.positive)
+            document["positive"] = plain_name(self.positive)
         if self.classes:
-            document["classes"] = [asdict(row) | {"name": _plain(row.name)} for row in self.classes]
+            document["classes"] = [asdict(row) | {"name": plain_name(row.name)} for row in self.classes]
         return document
 
 
@@ -180,13 +179,15 @@ def threshold_cells(row: ClassThreshold) -> tuple[str, ...]:
     """The cells of a table row."""
     if not row.n_automated:
         return str(row.name), f"{row.n_samples:,}", "never", "0", "–", "–"
-    shares = (_percent(row.observed), _percent(row.bound))
+    shares = (show_percent(row.observed), show_percent(row.bound))
     return str(row.name), f"{row.n_samples:,}", f"{row.threshold:.4g}", f"{row.n_automated:,}", *shares
 
 
-def _plain(name: Any) -> Any:
+def plain_name(name: Any) -> Any:
+    """The name of a class for JSON."""
     return name.item() if hasattr(name, "item") else name
 
 
-def _percent(share: float) -> str:
+def show_percent(share: float) -> str:
+    """A share with as many digits as are useful."""
     return f"{100 * share:.4g} %" if share < 0.0995 else f"{100 * share:.3g} %"

@@ -103,18 +103,24 @@ def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
     return data if calibrator is None else data.in_order_of(calibrator.classes_)[0]
 
 
+def counts_of(data: Predictions) -> Vector:
+    """How many samples each stands for; an error if weights are no counts."""
+    weights = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, np.float64)
+    if not are_counts(weights):
+        raise InputError(
+            "sample_weight: a guarantee counts samples, so weights must be whole numbers; leave weights out, or draw samples "
+            "in proportion to them"
+        )
+    return weights
+
+
 def score_block(data: Predictions, calibrator: Calibrator | None, question: Question) -> SampleScores:
     """The scores of a block."""
     data = in_order(data, calibrator)
     classes = data.classes
     probs = softmax(data.logits) if calibrator is None else calibrator.map_.probs(data)
     probs = probs.astype(np.float64)
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
-    if not are_counts(weights):
-        raise InputError(
-            "sample_weight: a guarantee counts samples, so weights must be whole numbers; leave weights out, or draw samples "
-            "in proportion to them"
-        )
+    weights = counts_of(data)
     positive = None
     if question.rule == "positive":
         if len(classes) != 2:

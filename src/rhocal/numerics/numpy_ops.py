@@ -79,6 +79,9 @@ class ArrayOps(Ops):
     def take(self, table: Value, index: Value) -> Value:
         return table[index]
 
+    def take_in_rows(self, x: Value, index: Value) -> Value:
+        return self.xp.take_along_axis(x, index, axis=-1)
+
     def matmul(self, x: Value, weight: Value) -> Value:
         return self.xp.matmul(x, weight)
 

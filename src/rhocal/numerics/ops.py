@@ -100,6 +100,10 @@ class Ops(ABC):
         """The entries of a flat table at whole-number places."""
 
     @abstractmethod
+    def take_in_rows(self, x: Value, index: Value) -> Value:
+        """The entries of every row at whole-number places of that row; ``index`` has the shape of x."""
+
+    @abstractmethod
     def matmul(self, x: Value, weight: Value) -> Value:
         """X · weight."""
 
@@ -182,6 +186,22 @@ class Ops(ABC):
         """Whether an entry is the first of the largest of its row; ``order`` numbers the columns."""
         rank = self.where(x < self.max(x), float("inf"), order)
         return rank <= -self.max(-rank)
+
+    def sum_above(self, x: Value, n_classes: int) -> tuple[Value, Value]:
+        """The sum of the larger entries of its row for each entry, and how many there are; tied entries get the same.
+
+        Entries are not negative. The sums are those of the row in descending order, and a place in it is found by halving.
+        """
+        ordered = -self.sort(-x)
+        step = 1 << (n_classes.bit_length() - 1)
+        count = self.where(self.column(ordered, step - 1) > x, step, 0)
+        step //= 2
+        while step:  # beyond the end stands the smallest entry, which is above none
+            entry = self.take_in_rows(ordered, self.minimum(count + (step - 1), n_classes - 1))
+            count = count + self.where(entry > x, step, 0)
+            step //= 2
+        sums = self.take_in_rows(self.cumsum(ordered), self.maximum(count + -1, 0))
+        return self.where(count > 0, sums, 0.0), count
 
     def round_noise(self, score: Value) -> Value:
         """Scores without digits that are rounding noise; see ``score_noise``."""

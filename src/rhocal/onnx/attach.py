@@ -92,7 +92,8 @@ def attach(
     decisions = decision_outputs(cal, {value.name for value in graph.output})
     builder = emit(map_, place.source, place.name, place.spec, prefix, decisions)
     if decisions is not None:
-        graph.output.extend(decisions.values([None] * max(len(shape_of(value) or (0, 0)) - (not place.spec.flat), 0)))
+        n_axes = max(len(shape_of(value) or (0, 0)) - (not place.spec.flat), 0)
+        graph.output.extend(decisions.values([None] * n_axes, place.spec.perm[-1] if place.spec.perm else -1))
     if place.label is not None:
         label = next(value for value in graph.output if value.name == place.label.value.name)
         rename(graph, label.name, f"{prefix}{label.name}_before")
@@ -110,7 +111,7 @@ def decision_outputs(cal: Calibrator, taken: Collection[str] = ()) -> DecisionOu
     """The outputs of a calibrator's policy, if it has one, under names that are free."""
     if cal.policy_ is None:
         return None
-    names = [name if name not in taken else f"{PREFIX}{name}" for name in ("decided", "action")]
+    names = [name if name not in taken else f"{PREFIX}{name}" for name in ("decided", "action", "set")]
     return DecisionOutputs(cal.policy_, cal.classes_, *names)
 
 

@@ -45,6 +45,8 @@ class Exported:
     """The same for the whole model on random inputs; None if inputs could not be generated."""
     has_decisions: bool = False
     """Whether outputs ``decided`` and ``action`` hold the decisions of the policy."""
+    has_sets: bool = False
+    """Whether an output ``set`` holds prediction sets."""
     label: str = ""
     """The output that holds the predicted class, which is decided from calibrated scores now, or nothing."""
 
@@ -62,7 +64,7 @@ def save_model(
     check_model(model, full_check=True)
     worst = proof.prove(cal, model, spec)
     _write(model, path)
-    return Exported(names[1], output, "", spec.opset, worst, None, cal.policy_ is not None)
+    return Exported(names[1], output, "", spec.opset, worst, None, cal.policy_ is not None, has_sets(cal))
 
 
 def export(
@@ -90,7 +92,14 @@ def export(
     _write(new, path)
     label = "" if place.label is None else place.label.value.name
     decides = cal.policy_ is not None
-    return Exported(place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, decides, label)
+    return Exported(
+        place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, decides, has_sets(cal), label
+    )
+
+
+def has_sets(cal: Calibrator) -> bool:
+    """Whether a calibrator has prediction sets."""
+    return cal.policy_ is not None and cal.policy_.sets is not None
 
 
 def read_model(path: str | PathLike[str]) -> Any:

@@ -53,25 +53,39 @@ class DecisionOutputs:
     classes: NDArray[Any]
     decided: str = "decided"
     action: str = "action"
+    set: str = "set"
+    """The prediction sets, if the policy has them."""
 
-    def values(self, shape: list[Any]) -> list[Any]:
-        """Descriptions of the outputs; ``shape`` is without the axis of the classes."""
+    def values(self, shape: list[Any], axis: int = -1) -> list[Any]:
+        """Descriptions of the outputs; ``shape`` is without the axis of the classes, which sets have at ``axis``."""
         element = TensorProto.STRING if self.classes.dtype.kind not in "iub" else TensorProto.INT64
-        return [
+        values = [
             helper.make_tensor_value_info(self.decided, element, shape),
             helper.make_tensor_value_info(self.action, TensorProto.INT64, shape),
         ]
+        if self.policy.sets is not None:
+            at = axis % (len(shape) + 1)
+            wide = [*shape[:at], len(self.classes), *shape[at:]]
+            values.append(helper.make_tensor_value_info(self.set, TensorProto.BOOL, wide))
+        return values
 
 
-def emit_decisions(builder: Builder, ops: OnnxOps, probs: Node, outputs: DecisionOutputs) -> None:
-    """Nodes that decide from probabilities with the classes on the last axis."""
+def emit_decisions(builder: Builder, ops: OnnxOps, probs: Node, outputs: DecisionOutputs, spec: GraphSpec) -> None:
+    """Nodes that decide from probabilities with the classes on the last axis; sets have the axes of the scores."""
     numbers = {**outputs.policy.arrays, "order": np.arange(len(outputs.classes), dtype=np.float64)}
     held = {name: builder.constant(f"policy_{name}", value) for name, value in numbers.items()}
-    numbers_out = decide_rows(ops, outputs.policy, held, probs)
+    column, automated, included = decide_rows(ops, outputs.policy, held, probs)
     column, automated = (
         builder.node("Cast", builder.node("Squeeze", one, builder.number([-1], "i")), kind="i", to=TensorProto.INT64)
-        for one in numbers_out
+        for one in (column, automated)
     )
+    if included is not None:
+        if spec.perm:
+            included = builder.node("Transpose", included, perm=[int(k) for k in np.argsort(spec.perm)])
+        node = helper.make_node(
+            "Cast", [included.name], [outputs.set], name=f"{builder.prefix}set_node", to=TensorProto.BOOL
+        )
+        builder.nodes.append(node)
     decided = outputs.values([])[0]
     name_classes(builder, column, Label(decided, outputs.classes))
     builder.nodes.append(
@@ -102,7 +116,7 @@ def emit(
     held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
     out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs")
     if decisions is not None:
-        emit_decisions(builder, ops, out if spec.output == "probs" else ops.softmax(out), decisions)
+        emit_decisions(builder, ops, out if spec.output == "probs" else ops.softmax(out), decisions, spec)
     if spec.output == "log_probs":
         out = ops.log_softmax(out)
     if spec.one_score:
@@ -136,7 +150,7 @@ def standalone(
     values = [helper.make_tensor_value_info(name, spec.element, shape) for name in names]
     if decisions is not None:
         axis = len(shape) if spec.flat else (spec.perm[-1] if spec.perm else len(shape) - 1)
-        values += decisions.values([name for k, name in enumerate(shape) if k != axis])
+        values += decisions.values([name for k, name in enumerate(shape) if k != axis], axis)
     graph = helper.make_graph(builder.nodes, "calibrator", values[:1], values[1:], builder.initializers)
     model = helper.make_model(
         graph,

@@ -146,6 +146,9 @@ class OnnxOps(Ops):
     def take(self, table: Value, index: Value) -> Value:
         return self.builder.node("Gather", table, index, kind=table.kind, axis=0)
 
+    def take_in_rows(self, x: Value, index: Value) -> Value:
+        return self.builder.node("GatherElements", x, index, kind=x.kind, axis=-1)
+
     def matmul(self, x: Value, weight: Value) -> Value:
         return self.builder.node("MatMul", x, weight)
 

@@ -90,17 +90,32 @@ def prove(cal: Calibrator, model: Any, spec: GraphSpec) -> float:
 
 
 def check_decisions(
-    cal: Calibrator, probs: NDArray[Any], spec: GraphSpec, decided: NDArray[Any], action: NDArray[Any]
+    cal: Calibrator,
+    probs: NDArray[Any],
+    spec: GraphSpec,
+    decided: NDArray[Any],
+    action: NDArray[Any],
+    *sets: NDArray[Any],
 ) -> None:
     """Raise an error if a decision that rounding cannot change differs from that of the calibrator."""
     assert cal.policy_ is not None
     want = cal.policy_.decide(probs, cal.classes_)
     clear = cal.policy_.margin(probs) > TOLERANCE[spec.element]
+    if cal.policy_.sets is not None and want.sets is not None:
+        is_clear = cal.policy_.sets.is_clear(probs, TOLERANCE[spec.element])
+        included = sets[0].transpose(spec.perm) if spec.perm else sets[0]
+        _refuse("prediction sets", int((included.reshape(want.sets.shape) != want.sets)[is_clear].sum()))
+        if cal.policy_.rule == "sets":
+            clear &= is_clear.all(axis=1)
     same = (decided.reshape(-1) == want.label) & (action.reshape(-1) == want.automated)
-    if not same[clear].all():
+    _refuse("decisions", int((~same[clear]).sum()))
+
+
+def _refuse(what: str, n_different: int) -> None:
+    if n_different:
         raise ParityError(
-            f"nothing was written: {int((~same[clear]).sum())} decisions of the exported graph differ from those of the "
-            "calibrator; please report this with the calibrator"
+            f"nothing was written: {n_different} {what} of the exported graph differ from those of the calibrator; please "
+            "report this with the calibrator"
         )
 
 

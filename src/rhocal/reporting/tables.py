@@ -36,6 +36,7 @@ from rhocal.evaluation.evaluation import (
     class_cells,
     group_cells,
 )
+from rhocal.evaluation.set_decision import COVERAGE_HEADER, class_rows, coverage_cells
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.verdict import TOLERANCE
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rhocal.evaluation.best import DifferenceToBest
     from rhocal.evaluation.decision import ClassThreshold
     from rhocal.evaluation.evaluation import Evaluation, Group
+    from rhocal.evaluation.set_decision import ClassCoverage
 
 SECONDS_BETWEEN_LINES = 2.0
 """Seconds between two lines of progress, if stderr is not a terminal."""
@@ -262,6 +264,13 @@ def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> Table:
     """The thresholds of predicted classes, as many as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
     return _text_table(THRESHOLD_HEADER, (threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
+
+
+def class_coverages(rows: Sequence[ClassCoverage], score: str, title: str) -> Table:
+    """The coverage of classes, the least covered first, as many as fit a screen."""
+    more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
+    cells = (coverage_cells(row, score) for row in class_rows(rows)[:MAX_GROUPS_SHOWN])
+    return _text_table(COVERAGE_HEADER, cells, title + more)
 
 
 def class_shares(rows: Sequence[Mapping[str, Any]], title: str) -> Table:

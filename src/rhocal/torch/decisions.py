@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class DecisionModule(ExactBuffers):
     """Logits in; calibrated logits or probabilities, the column that is decided and whether it is automated out.
 
-    Decisions have the shape of the logits without the axis of the classes. They are made from probabilities in at least single
+    With prediction sets a fourth tensor holds whether each class is in the set, in the shape of the scores. Decisions have the
+    shape of the logits without the axis of the classes. They are made from probabilities in at least single
     precision, like those of ``Calibrator.decide``.
     """
 
@@ -36,12 +37,15 @@ class DecisionModule(ExactBuffers):
         for name, value in numbers.items():
             self.register_buffer(f"policy_{name}", torch.from_numpy(np.array(value, np.float64)))
 
-    def forward(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, logits: Tensor) -> tuple[Tensor, ...]:
         """Calibrate and decide."""
         probs = self.probs(logits)
         out = probs if self.logits is None else self.logits(logits)
         p = probs.movedim(self.class_axis, -1) if logits.dim() > 1 else probs
         dtype = torch.float64 if p.device.type != "mps" else torch.float32
         held = {name: self.get_buffer(f"policy_{name}").to(dtype) for name in self.names}
-        column, automated = decide_rows(TorchOps(dtype), self.policy, held, p.to(dtype))
-        return out, column[..., 0].long(), automated[..., 0] > 0
+        column, automated, included = decide_rows(TorchOps(dtype), self.policy, held, p.to(dtype))
+        decided = out, column[..., 0].long(), automated[..., 0] > 0
+        if included is None:
+            return decided
+        return *decided, (included > 0).movedim(-1, self.class_axis) if logits.dim() > 1 else included > 0

@@ -67,6 +67,9 @@ class TorchOps(Ops):
     def take(self, table: Value, index: Value) -> Value:
         return table[index]
 
+    def take_in_rows(self, x: Value, index: Value) -> Value:
+        return torch.gather(x, -1, index)
+
     def matmul(self, x: Value, weight: Value) -> Value:
         with torch.autocast(device_type=x.device.type, enabled=False):  # it would round both to half precision
             return torch.matmul(x, weight)
