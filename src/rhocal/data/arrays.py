@@ -105,6 +105,30 @@ def check_tensor(values: Any, name: str) -> Any:
     return values.resolve_neg() if values.is_neg() else values
 
 
+LIST_LIBRARIES = frozenset({"pandas", "polars", "pyarrow"})
+
+
+def unpack_lists(values: Any, name: str) -> Any:
+    """Scores as ``check_tensor`` passes them; a column of lists, one for each sample, becomes a matrix."""
+    values = check_tensor(values, name)
+    shape: tuple[int, ...] = getattr(values, "shape", ())
+    if type(values).__module__.partition(".")[0] not in LIST_LIBRARIES or (len(shape) == 2 and shape[1] != 1):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind != "O":
+        return array if len(shape) < array.ndim == 2 else values  # lists of a fixed size
+    lengths = [len(row) if isinstance(row, list | tuple | np.ndarray) else None for row in array.reshape(-1)]
+    if not lengths or set(lengths) == {None}:  # numbers that are stored as objects
+        return values
+    if len(set(lengths)) > 1:
+        row = next(k for k, length in enumerate(lengths) if length != lengths[0])
+        held = ["is no list" if lengths[k] is None else f"has {lengths[k]} numbers" for k in (0, row)]
+        raise InputError(
+            f"{name}: in the column of lists row 0 {held[0]} and row {row} {held[1]}; pass one for each class"
+        )
+    return np.stack([np.asarray(row) for row in array.reshape(-1)])
+
+
 def is_dask(logits: Any) -> bool:
     """Whether it is a Dask array, without importing Dask."""
     return type(logits).__module__.split(".")[0] == "dask"

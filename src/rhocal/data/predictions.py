@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from rhocal.data.arrays import Scores, check_tensor, scan_scores
+from rhocal.data.arrays import Scores, check_tensor, scan_scores, unpack_lists
 from rhocal.data.columns import class_order, frame_columns, match_columns, shown
 from rhocal.data.label_columns import label_values
 from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
@@ -155,7 +155,7 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        scores, labels = check_tensor(scores, name), check_tensor(labels, "labels")
+        scores, labels = unpack_lists(scores, name), check_tensor(labels, "labels")
         weights, groups = check_tensor(weights, "sample_weight"), check_tensor(groups, "groups")
         table, stored = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])

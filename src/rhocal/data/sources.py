@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.data.arrays import check_tensor, is_dask
+from rhocal.data.arrays import check_tensor, is_dask, unpack_lists
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
 from rhocal.data.checksums import verify
 from rhocal.data.executors import Executor, LocalExecutor
@@ -276,7 +276,7 @@ def as_source(
     A ``Source`` (``rhocal.stream``) brings its own labels; Dask arrays have one block for each of their chunks.
     """
     spec = spec or InputSpec()
-    scores, labels = check_tensor(scores, "logits"), check_tensor(labels, "labels")
+    scores, labels = unpack_lists(scores, "logits"), check_tensor(labels, "labels")
     weights, groups = check_tensor(weights, "sample_weight"), check_tensor(groups, "groups")
     if isinstance(scores, Source):
         source = scores
@@ -298,7 +298,8 @@ def as_source(
 
         _check_streamed(groups, spec)
         source = dask_source(scores, labels, weights)
-        return replace(source, spec=spec, needs_labels=needs_labels)
+        columns = spec.columns or source.spec.columns
+        return replace(source, spec=replace(spec, columns=columns), needs_labels=needs_labels)
     return Source((Block(scores, labels, "", weights, groups),), spec, resident=True, needs_labels=needs_labels)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from rhocal.calibrators import Calibrator, calibrator
 from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError
+from rhocal.torch.pretrained import is_pretrained, pretrained_class, with_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +27,14 @@ class Calibrated(nn.Module):
     """A model followed by its calibrator. ``forward`` gives what the model gives, with calibrated logits.
 
     A tensor becomes a tensor; of an output with ``logits`` (a dictionary, or the output of a Hugging Face model) only they
-    change. ``predict_proba`` gives probabilities. ``get_logits`` finds the logits in other outputs.
+    change. ``predict_proba`` gives probabilities. ``get_logits`` finds the logits in other outputs. Around a model of
+    transformers it has the arguments of that model, ``config`` and ``save_pretrained``, and a cross-entropy loss is that of the
+    calibrated logits: ``Trainer.evaluate`` takes it like the model.
     """
+
+    def __new__(cls, model: nn.Module | None = None, *_: Any, **__: Any) -> Self:
+        made = pretrained_class(cls, type(model)) if model is not None and is_pretrained(model) else cls
+        return super().__new__(made)
 
     def __init__(
         self,
@@ -47,8 +54,12 @@ class Calibrated(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         """What the model gives, with calibrated logits."""
         output = self.model(*inputs, **keywords)
-        calibrated = self.calibrator(logits_of(output, self.get_logits))
-        return with_logits(output, calibrated) if self.get_logits is None else calibrated
+        logits = logits_of(output, self.get_logits)
+        calibrated = self.calibrator(logits)
+        if self.get_logits is not None:
+            return calibrated
+        changed = with_logits(output, calibrated)
+        return with_loss(changed, logits, keywords.get("labels")) if is_pretrained(self.model) else changed
 
     def predict_proba(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Calibrated probabilities, in eval mode and without gradients."""

@@ -74,6 +74,12 @@ class CalibratorModule(ExactBuffers):
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What ``torch.jit.script`` compiles in the place of this module."""
+        from rhocal.torch.script import ScriptableCalibrator  # noqa: PLC0415 - it is about this module
+
+        return ScriptableCalibrator(self)
+
     def extra_repr(self) -> str:
         return f"{self.map_.n_classes} classes, output={self.output!r}, class_axis={self.class_axis}"
 

@@ -1,0 +1,48 @@
+"""A calibrator on Dask arrays and data frames: computed when asked for, block by block."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.dask.frames import is_frame, of_partitions
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+
+METHODS = {"probs": "predict_proba", "logits": "transform", "predicted": "predict"}
+
+
+def apply_lazily(
+    calibrator: Calibrator, scores: Any, output: str, kind: Any = None, class_axis: int = -1, groups: Any = None
+) -> Any:
+    """Calibrated probabilities or logits, or predicted classes, as a Dask array.
+
+    A frame is calibrated partition by partition, with columns matched by name as in memory.
+    """
+    m = len(calibrator.classes_)
+    if groups is not None:
+        raise InputError(
+            "groups: a Dask array is calibrated without groups; apply the calibrator to each block with its own"
+        )
+    n_columns = m if is_frame(scores) else (scores.shape[1] if scores.ndim == 2 else None)
+    if n_columns != m or class_axis not in {-1, 1}:
+        raise InputError(
+            f"a Dask array of logits has shape (n_samples, {m}) here, with class_axis=-1; got {scores.shape}"
+        )
+    apply = getattr(calibrator, METHODS[output])
+    is_single = not is_frame(scores) and scores.dtype.itemsize <= 4 and scores.dtype.kind == "f"
+    dtype = calibrator.classes_.dtype if output == "predicted" else np.dtype(np.float32 if is_single else np.float64)
+    if is_frame(scores):
+        return of_partitions(partial(_typed, apply, kind, dtype), scores, dtype, None if output == "predicted" else m)
+    meta = np.empty((0,) if output == "predicted" else (0, 0), dtype)
+    return scores.rechunk({1: -1}).map_blocks(
+        apply, kind=kind, dtype=dtype, meta=meta, drop_axis=1 if output == "predicted" else None
+    )
+
+
+def _typed(apply: Any, kind: Any, dtype: np.dtype[Any], part: Any) -> Any:
+    return np.asarray(apply(part, kind=kind), dtype)

@@ -1,0 +1,51 @@
+"""Maps for ``torch.jit.script``, which cannot read their formulas: traces of both precisions behind a forward that it can."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from rhocal.torch.module import CalibratorModule
+
+
+class ScriptableCalibrator(nn.Module):
+    """A calibrator for ``torch.jit.script``, with the input and output of ``CalibratorModule``."""
+
+    def __init__(self, module: CalibratorModule) -> None:
+        super().__init__()
+        self.n_classes, self.class_axis, self.probs = module.map_.n_classes, module.class_axis, module.output == "probs"
+        device = next((buffer.device for buffer in module.buffers()), torch.device("cpu"))
+        axis, module.class_axis = module.class_axis, -1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # of the tracer, that sizes become constants: the number of classes is one
+                rows = torch.zeros(2, self.n_classes, device=device)
+                self.single_rows = torch.jit.trace(module, rows, check_trace=False)  # type: ignore[no-untyped-call]
+                has_double = device.type != "mps"
+                wide = rows.double() if has_double else rows
+                self.double_rows = torch.jit.trace(module, wide, check_trace=False)  # type: ignore[no-untyped-call]
+        finally:
+            module.class_axis = axis
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrate."""
+        n_columns = 1 if logits.dim() == 1 else logits.size(self.class_axis)
+        if n_columns == 1 and self.n_classes == 2:
+            raise ValueError("a scripted calibrator takes a column for each of the two classes, not one score")
+        if n_columns != self.n_classes:
+            raise ValueError("logits have another number of classes than the calibrator was fitted with")
+        moved = logits.movedim(self.class_axis, -1)
+        table = moved.reshape(-1, self.n_classes)
+        is_double = logits.dtype == torch.float64
+        out = self.double_rows(table) if is_double else self.single_rows(table.to(torch.float32))
+        if not self.probs and logits.is_floating_point():
+            if logits.dtype == torch.float16:
+                out = out.clamp(min=-65504.0)
+            out = out.to(logits.dtype)
+        return out.reshape(moved.shape).movedim(-1, self.class_axis)
