@@ -31,6 +31,7 @@ BY_HAND = {
     "top_k_ece": (0.1 + 0.1) / 4,  # the top two weigh .9, 1, .9, 1 and always hold the label
     "classwise_ece": ((0.4 + 0.8 + 0.1 + 0) + (0.3 + 0.8 + 0.1) + (0.1 + 0.2)) / 4 / 3,
     "tace": ((0.4 + 0.8 + 0.1 + 0) / 4 + (0.3 + 0.8 + 0.1) / 3 + (0.1 + 0.2) / 2) / 3,  # without the zeros
+    "tce": 0.0,  # no confidence is outside the interval of one or two samples: a single right one allows .025 to 1
     "over_confidence": 2 * 0.3 / 4,
     "under_confidence": 0.4 / 4,
     "ks": 0.4 / 4,  # sums of correct − confidence up to .6, .8, 1: .4, −.2, −.2
@@ -48,6 +49,7 @@ BY_HAND = {
     "murphy_uncertainty": 0.75 * 0.25,
     "refinement_loss": (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 4,  # accuracies 1, 1/2, 1 pooled into 2/3, 2/3, 1
     "calibration_loss": (0.16 + 0.64 + 0.04) / 4 - (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 4,
+    "discrimination": 0.75 * 0.25 - (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 4,
     # errors among the first t samples: 0 to t = 1, then (t − 1)/2 to t = 3, then 1 to t = 4; ∫ of errors/t
     "aurc": ((2 - log(3)) / 2 + log(4 / 3)) / 4,
     "e_aurc": ((2 - log(3)) / 2 + log(4 / 3)) / 4 - (0.25 + 0.75 * log(0.75)),
@@ -57,7 +59,7 @@ BY_HAND = {
     "confidence_gap": 0.8 - 0.75,
     "entropy": (entropy_a + entropy_b + entropy_c) / 4,
 }
-ELSEWHERE = {"smooth_ece", "ici", "skce", "kde_ce", "nll_calibration_loss", "nll_refinement_loss"}
+ELSEWHERE = {"smooth_calibration", "smooth_ece", "ici", "skce", "kde_ce", "nll_calibration_loss", "nll_refinement_loss"}
 
 
 def test_every_metric_is_here():

@@ -30,7 +30,7 @@ import numpy as np
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
-from rhocal.metrics import binned, classwise, decompositions, kernel, scores, selection, smooth, spread
+from rhocal.metrics import binned, classwise, decompositions, distance, kernel, scores, selection, smooth, spread
 from rhocal.metrics.binned import equal_mass_bound, one_pass_error
 from rhocal.metrics.decompositions import Murphy, MurphySums
 from rhocal.metrics.metric import RANKS, Metric, mean_metric, ranked_metric, sums_metric, validate_options
@@ -86,10 +86,13 @@ _MORE: dict[str, Metric] = {
     "top_k_ece": sums_metric("Top-k ECE", binned.top_k_ece, "lower", reference="Gupta et al. 2021"),
     "classwise_ece": sums_metric("Classwise ECE", classwise.classwise_ece, "lower", reference=f"Kull et al. 2019; {_NIXON}"),
     "tace": Metric("TACE", "lower", classwise.tace, reference=_NIXON, no_sums_reason=EDGES),
+    "tce": ranked_metric("TCE", binned.tce, "lower", reference="Matsubara et al. 2023", reason=EDGES),
     "over_confidence": sums_metric("Over-confidence", binned.over_confidence, "lower", reference=_THULASIDASAN),
     "under_confidence": sums_metric("Under-confidence", binned.under_confidence, "lower", reference=_THULASIDASAN),
     # without bins
     "smooth_ece": sums_metric("Smooth ECE", smooth.smooth_ece, "lower", reference="Błasiok & Nakkiran 2024"),
+    "smooth_calibration": sums_metric("Smooth calibration", distance.smooth_calibration, "lower",
+        reference="Kakade & Foster 2008; Błasiok et al. 2023"),
     "ks": ranked_metric("KS", smooth.ks, "lower", reference="Gupta et al. 2021",
         bound=partial(smooth.cumulative_bound, n_ends=1)),
     "kuiper": ranked_metric("Kuiper", smooth.kuiper, "lower", reference="Arrieta-Ibarra et al. 2022",
@@ -112,6 +115,8 @@ _MORE: dict[str, Metric] = {
     "calibration_loss": Metric("Calibration loss", "lower", decompositions.calibration_loss, reference=_DIMITRIADIS,
         no_sums_reason=RANKS),
     "refinement_loss": Metric("Refinement loss", "lower", decompositions.refinement_loss, range=(0, 0.25),
+        reference=_DIMITRIADIS, no_sums_reason=RANKS),
+    "discrimination": Metric("Discrimination", "higher", decompositions.discrimination, range=(0, 0.25),
         reference=_DIMITRIADIS, no_sums_reason=RANKS),
     "nll_calibration_loss": Metric("NLL calibration loss", "lower", decompositions.nll_calibration_loss, range=(0, INF),
         reference=_BERTA, no_sums_reason=TEMPERATURE),
@@ -194,6 +199,18 @@ def accuracy_rejection_curve(
     return selection.rejection_curve(scored.ranked)
 
 
+def distance_bounds(
+    probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", classes: Any = None, positive: Any = None,
+) -> tuple[float, float]:  # fmt: skip
+    """A lower and an upper bound of the distance of the top label's confidence to the nearest calibrated confidence.
+
+    The lower one is half the smooth calibration error, the upper one the mean |confidence − isotonic accuracy|. Both are those
+    of these samples, and above those of the population by chance.
+    """
+    scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    return distance.distance_bounds(scored)
+
+
 def amplitude(logits: Any, *, center: bool = False, sample_weight: Any = None) -> float:
     """Mean of ‖z‖₂ / m (paper, Fig. 2). It needs the logits themselves: probabilities do not determine it.
 
@@ -229,6 +246,7 @@ OTHERS: dict[str, str] = {
     "class_errors": "ECE of every class against the rest",
     "murphy": "Murphy's three terms, and the variation inside bins",
     "accuracy_rejection_curve": "accuracy when the least confident are rejected, as a curve",
+    "distance_bounds": "bounds of the distance to calibration",
     "amplitude": "mean ‖z‖₂ / m; needs the logits",
     "kl_to_uncalibrated": "KL(g‖s) to the uncalibrated distribution; needs both",
 }

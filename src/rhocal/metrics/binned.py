@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.metrics.sums import Sketch
 
+TEST_LEVEL = 0.05
+TINY = 1e-300
 MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""
 
@@ -130,6 +132,23 @@ def debiased_l2(sums: BinSums) -> float:
     noise = sums.accuracy * (1 - sums.accuracy) / np.where(enough, sums.weight - 1, 1)
     square = np.where(enough, sums.weight * (sums.gap**2 - noise), 0).sum() / sums.weight.sum()
     return float(np.sqrt(max(square, 0.0)))
+
+
+def tce(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
+    """Test-based calibration error: the share of samples whose confidence a binomial test rejects as the accuracy of their bin.
+
+    Bins are of equal mass. The test has level 5 %: a confidence is rejected outside the Clopper–Pearson interval of the bin.
+    """
+    from scipy.special import betaincinv  # noqa: PLC0415 - importing rhocal must not import SciPy
+
+    where = ranked.mass_bins(n_bins)
+    bins = ranked.rebin(where, n_bins)
+    right, wrong = bins.correct, np.maximum(bins.weight - bins.correct, 0)
+    with np.errstate(invalid="ignore"):  # the ends of an interval without a right, or without a wrong sample
+        low = np.where(right > 0, betaincinv(np.maximum(right, TINY), wrong + 1, TEST_LEVEL / 2), 0.0)
+        high = np.where(wrong > 0, betaincinv(right + 1, np.maximum(wrong, TINY), 1 - TEST_LEVEL / 2), 1.0)
+    rejected = (ranked.mean < low[where]) | (ranked.mean > high[where])
+    return float(ranked.weight @ rejected / ranked.weight.sum())
 
 
 def ece_sweep(ranked: BinSums) -> float:

@@ -104,6 +104,14 @@ def calibration_loss(scored: Scored) -> float:
     return max(before - refinement_loss(scored), 0.0)
 
 
+def discrimination(scored: Scored) -> float:
+    """How much better than one constant confidence the best ascending recalibration is, in the top-label Brier score (DSC).
+
+    `top_brier` = `calibration_loss` (MCB) − `discrimination` (DSC) + `murphy_uncertainty` (UNC).
+    """
+    return max(scored.accuracy * (1 - scored.accuracy) - refinement_loss(scored), 0.0)
+
+
 def nll_refinement_loss(scored: Scored) -> float:
     """NLL after scaling with the temperature that is best on these same samples."""
     profile = Profile.from_predictions(scored.source)

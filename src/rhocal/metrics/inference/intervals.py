@@ -15,6 +15,7 @@ from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_interval import Interval, ece_interval
 from rhocal.metrics.inference.floor import check_names
+from rhocal.metrics.inference.l2_interval import rmsce_interval
 from rhocal.metrics.inference.mean_interval import LOSSES, LossParts
 from rhocal.metrics.inference.units import expand
 from rhocal.metrics.scored import Scored
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rhocal.data.predictions import Kind
 
+L2 = "debiased_rmsce"
 METHODS = ("auto", "inverted", "wilson", "errors", "percentile", "bca")
 
 RESAMPLED = ("aurc", "e_aurc", "auroc", "avu", "entropy", "murphy_uncertainty", "nll_refinement_loss")
@@ -41,13 +43,15 @@ NO_INTERVAL = {
     "spiegelhalter_z": NO_POPULATION_VALUE,
     "coverage_at_risk": NOT_REGULAR,
     "refinement_loss": NOT_REGULAR,
+    "discrimination": NOT_REGULAR,
+    "tce": NOT_REGULAR,
 }
 """Why a metric has no interval; others without one are biased."""
 
 
 def no_interval_reason(name: str) -> str:
     """Why there is no interval with the stated coverage; empty if there is one."""
-    if name in BINNED or name in LOSSES or name in RESAMPLED or name == "accuracy":
+    if name in BINNED or name in LOSSES or name in RESAMPLED or name in {"accuracy", L2}:
         return ""
     return NO_INTERVAL.get(name, BIASED)
 
@@ -71,9 +75,9 @@ def interval(
 ) -> Interval:
     """A confidence interval for the population value of a metric.
 
-    ``method`` is ``inverted`` (ECE and AdaECE, valid near 0), ``wilson`` (accuracy), ``errors`` (NLL, Brier score and other
-    means, valid with few errors), ``percentile``, ``bca``, or ``auto``: the first three where they exist, else bca if the
-    resamples of the metric vary around the population value. Others have no valid interval: NaN, with a ``reason``.
+    ``method`` is ``inverted`` (ECE, AdaECE and debiased RMSCE, valid near 0), ``wilson`` (accuracy), ``errors`` (NLL, Brier
+    score and other means, valid with few errors), ``percentile``, ``bca``, or ``auto``: the first three where they exist, else
+    bca if the resamples of the metric vary around the population value. Others have no valid interval: NaN, with a ``reason``.
     ``stratified`` resamples inside each class, so that the number of samples of a class is fixed.
     ``classes``, ``positive``, ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
     """
@@ -106,6 +110,8 @@ def intervals(
     by_name: dict[str, Interval] = {}
     if strata is None and method in {"auto", "inverted"}:
         by_name |= {name: ece_interval(sample, BINNED[name](sample), N_BINS, level) for name in names if name in BINNED}
+        if L2 in names:
+            by_name[L2] = rmsce_interval(sample, METRICS[L2].value(scored), level)
     if strata is None and method in {"auto", "wilson"} and "accuracy" in names:
         by_name["accuracy"] = wilson(METRICS["accuracy"].value(scored), float(scored.weights.sum()), level)
     if strata is None and method in {"auto", "errors"}:
@@ -128,7 +134,7 @@ def intervals(
     return {name: by_name[name] for name in names}
 
 
-APPLICABLE = {"inverted": tuple(BINNED), "wilson": ("accuracy",), "errors": tuple(LOSSES)}
+APPLICABLE = {"inverted": (*BINNED, L2), "wilson": ("accuracy",), "errors": tuple(LOSSES)}
 
 
 def loss_interval(scored: Scored, name: str, level: float, seed: int) -> Interval:
