@@ -12,13 +12,13 @@ from rhocal.errors import InputError
 from rhocal.metrics.sums import MetricSums
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import N_BINS, ON_THE_EDGE, BinSums, bin_totals, tie_blocks
+from rhocal.numerics.special import binomial_upper
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
     from rhocal.metrics.sums import Sketch
 
 TEST_LEVEL = 0.05
-TINY = 1e-300
 MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""
 
@@ -139,14 +139,11 @@ def tce(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
 
     Bins are of equal mass. The test has level 5 %: a confidence is rejected outside the Clopper–Pearson interval of the bin.
     """
-    from scipy.special import betaincinv  # noqa: PLC0415 - importing rhocal must not import SciPy
-
     where = ranked.mass_bins(n_bins)
     bins = ranked.rebin(where, n_bins)
-    right, wrong = bins.correct, np.maximum(bins.weight - bins.correct, 0)
-    with np.errstate(invalid="ignore"):  # the ends of an interval without a right, or without a wrong sample
-        low = np.where(right > 0, betaincinv(np.maximum(right, TINY), wrong + 1, TEST_LEVEL / 2), 0.0)
-        high = np.where(wrong > 0, betaincinv(right + 1, np.maximum(wrong, TINY), 1 - TEST_LEVEL / 2), 1.0)
+    wrong = np.maximum(bins.weight - bins.correct, 0)
+    low = 1 - binomial_upper(wrong, bins.weight, 1 - TEST_LEVEL / 2)
+    high = binomial_upper(bins.correct, bins.weight, 1 - TEST_LEVEL / 2)
     rejected = (ranked.mean < low[where]) | (ranked.mean > high[where])
     return float(ranked.weight @ rejected / ranked.weight.sum())
 

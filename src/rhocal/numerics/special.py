@@ -334,6 +334,13 @@ def normal_cdf(x: Vector) -> Vector:
     return np.asarray(ndtr(x))
 
 
+def chi2_cdf(statistic: Vector, degrees: Vector) -> Vector:
+    """The probability that a χ² variable of so many degrees of freedom, which need not be whole, is at most this large."""
+    from scipy.special import chdtr  # noqa: PLC0415 - SciPy takes a tenth of a second to import
+
+    return np.asarray(chdtr(degrees, statistic))
+
+
 def chi2_tail(statistic: float, degrees: int) -> float:
     """The probability that a χ² variable of so many degrees of freedom is at least this large."""
     from scipy.special import chdtrc  # noqa: PLC0415 - SciPy takes a tenth of a second to import

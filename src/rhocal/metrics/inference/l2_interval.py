@@ -15,6 +15,7 @@ import numpy as np
 
 from rhocal.metrics.inference.ece_interval import BinMoments, Interval
 from rhocal.numerics.bins import N_BINS, equal_width
+from rhocal.numerics.special import chi2_cdf
 
 if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
@@ -51,9 +52,7 @@ def invert(share: Vector, gap_squares: Vector, variances: Vector, level: float) 
 
 def _below(observed: float, share: Vector, delta_squares: Vector, variances: Vector) -> Vector:
     """The chance of a Q below the observed one, for every row of squared gaps."""
-    from scipy.special import chdtr  # noqa: PLC0415 - importing rhocal must not import SciPy
-
     mean = (share * (delta_squares + variances)).sum(axis=1)
     variance = (share**2 * variances * (2 * variances + 4 * delta_squares)).sum(axis=1)
     factor = variance / (2 * mean)
-    return np.asarray(chdtr(mean / factor, observed / factor))
+    return chi2_cdf(observed / factor, mean / factor)
