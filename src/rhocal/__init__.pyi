@@ -48,8 +48,10 @@ from rhocal.calibrators.scale.temperature import TemperatureScaling as Temperatu
 from rhocal.calibrators.top_k import calibrate_top_k as calibrate_top_k
 from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
+from rhocal.data.logs import read_log as read_log
 from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
+from rhocal.data.verbal_confidence import verbal_confidence as verbal_confidence
 from rhocal.evaluation.adapt import adapt as adapt
 from rhocal.evaluation.costs import minimize_cost as minimize_cost
 from rhocal.evaluation.decide import decide as decide
@@ -143,6 +145,8 @@ __all__ = [
     "profile_logits",
     "profile_top_k",
     "read_lm_eval",
+    "read_log",
     "save_profile",
     "stream",
+    "verbal_confidence",
 ]

@@ -8,7 +8,7 @@ import pytest
 
 import rhocal
 from helpers import run
-from rhocal.data.formats.lm_eval import NO_OPTION
+from rhocal.data.formats.questions import NO_OPTION
 from rhocal.errors import FileError
 
 WRITTEN = Path(__file__).parent / "samples" / "samples_lists.jsonl"
@@ -82,14 +82,14 @@ def test_arguments_and_numbers_as_earlier_versions_wrote_them(tmp_path):
     [
         (
             {"filtered_resps": ["The answer is 4."]},
-            r"line 7 \(doc_id 6\): holds 'The answer is 4.', not the log-likelihoods",
+            r"line 7: doc_id 6: holds 'The answer is 4.', not the log-likelihoods",
         ),
         ({"filtered_resps": [["-1.0", "True"]]}, "has 1 log-likelihoods"),
         ({"filtered_resps": [["nan", "True"], ["-1", "False"]]}, "not finite"),
         ({"target": 17}, "target is 17, which is none of the"),
         ({"target": "kangaroo"}, "target is 'kangaroo'"),
         ({"filter": "strict"}, "several filters"),
-        ({"acc": 1 - ROWS[6]["acc"]}, "line 7 .*: acc is"),
+        ({"acc": 1 - ROWS[6]["acc"]}, "line 7: .*: acc is"),
     ],
 )
 def test_lines_that_cannot_be_read_are_named(change, message, tmp_path):
@@ -102,7 +102,7 @@ def test_lines_that_cannot_be_read_are_named(change, message, tmp_path):
 
 def test_a_line_that_lacks_a_key_and_a_file_of_another_kind(tmp_path):
     rows = [*ROWS[:3], {key: value for key, value in ROWS[3].items() if key != "target"}]
-    with pytest.raises(FileError, match="line 4 lacks target"):
+    with pytest.raises(FileError, match="line 4: lacks target"):
         rhocal.read_lm_eval(write(tmp_path / "samples.jsonl", rows))
     with pytest.raises(FileError, match="no samples of lm-evaluation-harness"):
         rhocal.read_lm_eval(write(tmp_path / "other.jsonl", [{"logits": [0.1, 0.2], "labels": 1}] * 3))

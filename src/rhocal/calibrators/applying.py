@@ -54,7 +54,7 @@ def apply_source(
         raise InputError(f"write is probs or logits; got {write!r}")
     if not source.is_rereadable or source.n_rows is None:
         raise InputError("an iterator does not state how many rows it has; apply to a file")
-    if source.log.skip_bad:
+    if source.log.skip_bad and not source.resident:
         raise InputError("skip_bad would shift the rows of the output; repair the file, or leave it out")
     if not source.n_rows:
         raise InputError("the source has no samples")

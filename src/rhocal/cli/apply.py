@@ -15,16 +15,21 @@ from rhocal.cli.options import (
     GroupsOption,
     Json,
     SourceFile,
+    SpecOptions,
     StreamOption,
     grouped,
-    input_spec,
     print_json,
+    skipped,
 )
 from rhocal.cli.split import as_written
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+WITHOUT_COLUMNS = {".npy", ".safetensors"}
+"""Outputs that have no room for columns of the input."""
 
 
 @grouped
@@ -61,7 +66,8 @@ def apply_(
     """Apply a calibrator to a file of logits.
 
     The output holds the probabilities (or logits), the predicted class and the confidence of every sample, and the labels
-    if the file has them; a .npy file holds the first of these. --keep-columns copies others, such as identifiers. The test
+    if the file has them; a .npy file holds the first of these. --keep-columns copies others, such as identifiers;
+    those of the questions of a log are always there. The test
     split is used if the file has one. Files that are read block by block are written block by block (.npy or .safetensors);
     the same command continues an interrupted run.
     """
@@ -74,24 +80,40 @@ def apply_(
     check_output(output, [source, artifact])
     calibrator = load(artifact)
     execution = ExecutionOptions(stream)
-    spec = input_spec(kind or calibrator.kind_, calibrator.classes_, None, class_axis, calibrator.positive_)
+    spec = SpecOptions(kind, None, class_axis).spec([calibrator])
     arrays = arrays.of_calibrator(calibrator, source)
     if keep_columns is not None:
-        execution.refuse({"--keep-columns": execution.streams(source)})
+        execution.refuse({"--keep-columns": execution.streams(source, skip_bad=arrays.skip_bad)})
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
     beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns)
+    if scores.log.log is not None:
+        beside = _question_ids(arrays, source, output) | beside
     with execution.progress("applying", scores) as blocks:
         document = apply_source(calibrator, blocks, output, write=write, restart=restart, beside=beside)
+    left_out = skipped(scores)
     if as_json:
-        print_json({"output": str(output), "method": calibrator.label, **document})
+        print_json({"output": str(output), "method": calibrator.label, **document, **left_out})
         return
     resumed = f" (from row {document['resumed_at']:,} on)" if document["resumed_at"] else ""
     typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.label}{resumed}: {output}")
 
 
+def _question_ids(arrays: Arrays, source: Path, output: Path) -> dict[str, NDArray[Any]]:
+    """The identifiers of the questions of a log, where it has them and the output has room."""
+    found = arrays.contents(source).file.arrays.get("question_id")
+    if found is not None and output.suffix not in WITHOUT_COLUMNS:
+        return {"question_id": as_written(found)}
+    if arrays.skip_bad:
+        raise InputError(
+            "--skip-bad would shift the rows of the output, and nothing in it names the questions; repair the file, or write "
+            ".csv, .jsonl, .parquet or .npz from lines with a question_id"
+        )
+    return {}
+
+
 def _other_columns(arrays: Arrays, source: Path, output: Path, names: str) -> dict[str, NDArray[Any]]:
     """The columns of a file that are copied to the output; of a file with two splits those of the test split."""
-    if output.suffix in {".npy", ".safetensors"}:
+    if output.suffix in WITHOUT_COLUMNS:
         raise InputError(
             f"--keep-columns: {output.suffix} has no room for columns; write .csv, .jsonl, .parquet or .npz"
         )

@@ -76,7 +76,7 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes; each takes a file and split at a time.")] = 1,
     report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="Print a table for each network too.")] = False,
-    kind: KindOption = "logits",
+    kind: KindOption = None,
     positive: PositiveOption = None,
     arrays: Arrays,
     execution: ExecutionOptions,
@@ -97,7 +97,8 @@ def compare(
 
     _check(paths, output, report, arrays, resume=resume)
     _open.cache_clear()
-    execution.refuse({"--report": report is not None and any(execution.streams(path) for path in paths)})
+    are_streamed = any(execution.streams(path, skip_bad=arrays.skip_bad) for path in paths)
+    execution.refuse({"--report": report is not None and are_streamed})
     files = [
         LogitsFile(path, network, arrays, kind, execution, positive)
         for path, network in zip(paths, network_names(paths), strict=True)
@@ -152,14 +153,14 @@ class LogitsFile:
     network: str
     """How rows call it."""
     arrays: Arrays
-    kind: str
+    kind: str | None
     execution: ExecutionOptions
     positive: str | None = None
 
     @property
     def streams(self) -> bool:
         """Whether it is read block by block."""
-        return self.execution.streams(self.path)
+        return self.execution.streams(self.path, skip_bad=self.arrays.skip_bad)
 
     @property
     def n_bytes(self) -> int:

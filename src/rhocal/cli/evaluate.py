@@ -19,6 +19,7 @@ from rhocal.cli.options import (
     SpecOptions,
     ToleranceOption,
     WeightKindOption,
+    clusters_of,
     grouped,
     print_json,
     skipped,
@@ -112,6 +113,7 @@ def evaluate(
     stated = spec.spec(loaded.values())
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
     data = execution.open(source, arrays, stated, "test", None if groups == PREDICTED else groups)
+    clusters = clusters_of(data, clusters)
     if (groups or clusters) is not None and not data.resident:
         execution.refuse({"--groups": groups is not None, "--clusters": clusters is not None})
     design = SamplingDesign(weight_kind)

@@ -95,7 +95,7 @@ def fit(
         return
     if report is not None:
         check_report(report)
-        execution.refuse({"--report": execution.streams(path)})
+        execution.refuse({"--report": execution.streams(path, skip_bad=arrays.skip_bad)})
     cal = for_options(cal, arrays.contents(source_files(path)[0]).file, option or [])
     source = execution.open(path, arrays, spec.spec(), "calibration", groups)
     with execution.cluster(), execution.progress("fitting", source) as blocks:
@@ -106,6 +106,7 @@ def fit(
         return
     data = source.predictions
     counts = {name: getattr(data, name) for name in ("n_samples", "n_classes", "n_ignored", "n_clipped")}
+    counts |= skipped(source)
     values = measure_source(source, [Measurement({UNCALIBRATED: None, method: cal})]).values
     if report is not None:
         contents = arrays.contents(path)

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents, Split
-    from rhocal.data.formats.base import Names
+    from rhocal.data.formats.base import LogFacts, Names
     from rhocal.data.sources import Source
     from rhocal.data.spec import InputSpec, Kind
 
 LARGE_SHARE = 0.25
 """Share of the machine's memory: files larger than this are read block by block."""
+
+MAX_SHOWN_SKIPPED = 20
+"""Lines or blocks that were left out whose reasons are printed; the JSON has all."""
 
 InputFile = Annotated[Path, typer.Argument(metavar="FILE", help="A file of logits and labels.", show_default=False)]
 SourceFile = Annotated[
@@ -39,7 +42,13 @@ SourceFile = Annotated[
 ]
 FILE = "What is in the file"
 KindOption = Annotated[
-    str, typer.Option("--kind", help="What the numbers are: logits, probs or log_probs.", rich_help_panel=FILE)
+    str | None,
+    typer.Option(
+        "--kind",
+        help="What the numbers are: logits, probs or log_probs. Default: logits, or what a log states.",
+        rich_help_panel=FILE,
+        show_default=False,
+    ),
 ]
 KindOfFit = Annotated[
     str | None,
@@ -103,6 +112,14 @@ PositiveOption = Annotated[
         rich_help_panel=FILE,
     ),
 ]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out lines of a log, or blocks of a file, that cannot be read, and count them.",
+        rich_help_panel=FILE,
+    ),
+]
 GroupsOption = Annotated[
     str | None,
     typer.Option(
@@ -144,6 +161,7 @@ class Arrays:
     columns: ColumnsOption = None
     classes: ClassesOption = None
     weights: WeightsName = None
+    skip_bad: SkipBad = False
 
     def of_calibrator(self, calibrator: Calibrator | None, path: Path) -> Arrays:
         """The same for a table whose columns are those that a calibrator was fitted on, in whatever order they stand."""
@@ -160,10 +178,11 @@ class Arrays:
         from rhocal.data.formats.base import Names
 
         known = _listed(self.classes) or (None if classes is None else tuple(str(name) for name in classes))
-        return Names(self.logits_name, self.labels_name, groups, self.weights, _listed(self.columns), known)
+        columns = _listed(self.columns)
+        return Names(self.logits_name, self.labels_name, groups, self.weights, columns, known, self.skip_bad)
 
     def stated(self, spec: InputSpec, stored: InputSpec) -> InputSpec:
-        """A spec with the classes of the options. ``spec`` has those of a calibrator, ``stored`` the columns of the file."""
+        """A spec with the classes of the options. ``spec`` has those of a calibrator, ``stored`` what the file states."""
         from rhocal.data.columns import check_frame, name_key
 
         names = _listed(self.classes)
@@ -175,7 +194,9 @@ class Arrays:
                 spec = replace(spec, classes=_as_numbers(names))
         elif columns is not None and spec.classes is not None:
             check_frame(columns, spec.classes, None)
-        return replace(spec, columns=columns)
+        kind = spec.kind if spec.kind_is_stated or not stored.kind_is_stated else stored.kind
+        positive = stored.positive if spec.positive is None else spec.positive
+        return replace(spec, columns=columns, kind=kind, positive=positive)
 
     def contents(self, path: Path) -> Contents:
         """A file whose arrays are not read yet."""
@@ -206,17 +227,18 @@ class SpecOptions:
                 argument="kind",
                 remedy="state which of them the file holds",
             )
-        kind, classes, positive = self.kind or next(iter(kinds), "logits"), None, self.positive
+        classes, positive = None, self.positive
         if known:
             classes, positive = known[0].classes_, known[0].positive_ if positive is None else positive
-        return input_spec(kind, classes, self.ignore_index, self.class_axis, positive)
+        spec = input_spec(self.kind, classes, self.ignore_index, self.class_axis, positive)
+        return spec if self.kind or not kinds else replace(spec, kind=kinds[0])
 
 
 @dataclass(frozen=True)
 class FitSpecOptions(SpecOptions):
     """What the user states about the scores of a command without a calibrator."""
 
-    kind: KindOption = "logits"
+    kind: KindOption = None
 
 
 BLOCKS = "Block by block, and on many processes"
@@ -228,10 +250,6 @@ StreamOption = Annotated[
         "the memory are read block by block.",
         rich_help_panel=BLOCKS,
     ),
-]
-SkipBad = Annotated[
-    bool,
-    typer.Option("--skip-bad", help="Leave out blocks that cannot be read, and count them.", rich_help_panel=BLOCKS),
 ]
 Workers = Annotated[
     int | None,
@@ -248,7 +266,6 @@ class ExecutionOptions:
     """Where blocks are read and processed."""
 
     stream: StreamOption = None
-    skip_bad: SkipBad = False
     workers: Workers = None
     scheduler: Scheduler = None
 
@@ -270,16 +287,19 @@ class ExecutionOptions:
         from rhocal.data.sources import as_source
         from rhocal.data.streams import open_split
 
-        resident = not self.streams(path)
+        resident = not self.streams(path, skip_bad=arrays.skip_bad)
         if not resident:
             self.refuse({"--groups": groups is not None, "--class-axis": spec.class_axis != -1})
         group_file = Path(groups) if groups is not None and Path(groups).is_file() else None
         names = arrays.names(clusters if group_file or groups is None else groups, spec.classes)
-        source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=self.skip_bad)
+        source = open_split(path, names, split, labels=arrays.labels, resident=resident, skip_bad=arrays.skip_bad)
         if source.spec.columns is not None and arrays.columns is None:
             _show_columns(path, source.spec.columns, source.log.unused_columns)
-        if source.log.holds_options:
-            _show_options(path, arrays.logits_name)
+        if resident:
+            show_skipped(source)
+        if source.log.log is not None:
+            show_log(path, source.log.log, arrays.logits_name)
+            source = replace(source, spec=_log_spec(source.spec, source.log.log, arrays.logits_name))
         if needs_labels and resident:
             _check_labels(path, source)
         spec = arrays.stated(spec, source.spec)
@@ -294,14 +314,17 @@ class ExecutionOptions:
         first = self.open(path, arrays, spec, "calibration")
         return first, self.open(path, arrays, spec, "test") if has_splits(path, arrays.names()) else None
 
-    def streams(self, path: Path) -> bool:
-        """Whether a file is read block by block."""
+    def streams(self, path: Path, *, skip_bad: bool = False) -> bool:
+        """Whether a file is read block by block; of a log single lines are left out, of another file blocks."""
+        from rhocal.data.formats import holds_lines
+
+        skip_bad = skip_bad and not holds_lines(path)
         if self.stream is False:
-            if self._uses_workers or self.skip_bad:
+            if self._uses_workers or skip_bad:
                 raise InputError("--no-stream cannot be combined with --workers, --scheduler or --skip-bad")
             return False
         is_many = path.is_dir() or any(sign in str(path) for sign in "*?[")
-        if self.stream or self._uses_workers or self.skip_bad or is_many:
+        if self.stream or self._uses_workers or skip_bad or is_many:
             return True
         return path.is_file() and path.stat().st_size > LARGE_SHARE * _memory()
 
@@ -369,12 +392,35 @@ def _show_columns(path: Path, columns: tuple[str, ...], unused: tuple[str, ...])
     typer.echo(f"{path}: classes in columns {shown(columns)}{others}", err=True)
 
 
-def _show_options(path: Path, name: str) -> None:
-    """Print which scores of lm-evaluation-harness are used."""
-    from rhocal.data.formats.lm_eval import SCORES
+def show_log(path: Path, log: LogFacts, name: str) -> None:
+    """Print what a log was recognized as, and which of its scores are used."""
+    others = "; ".join(f"--logits-name {other}: {text}" for other, text in log.scores.items() if other != name)
+    used = log.scores.get(name, name)
+    _print_once(f"{path}: {log.source}; {used}" + (f" ({others})" if others else ""))
+    for note in log.notes:
+        _print_once(f"{path}: {note}")
 
-    others = "; ".join(f"--logits-name {other}: {text}" for other, text in SCORES.items() if other != name)
-    typer.echo(f"{path}: {SCORES.get(name, name)} ({others})", err=True)
+
+@cache  # a command may open a file more than once
+def _print_once(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def clusters_of(source: Source, clusters: str | None) -> str | None:
+    """The name of the clusters that the caller states, else of the questions of a log that occur more than once."""
+    log = source.log.log
+    if clusters is not None or log is None or log.clusters is None:
+        return clusters
+    _print_once(
+        f"questions occur more than once; samples of a question may depend on each other (--clusters {log.clusters})"
+    )
+    return log.clusters
+
+
+def _log_spec(spec: InputSpec, log: LogFacts, name: str) -> InputSpec:
+    """What a log states about its scores."""
+    kind = log.kinds.get(name)
+    return replace(spec, kind=kind or "logits", kind_is_stated=kind is not None, positive=log.positive)
 
 
 def _check_labels(path: Path, source: Source) -> None:
@@ -404,10 +450,18 @@ def _with_groups(source: Source, groups: str, group_file: Path | None) -> Source
     return source
 
 
+def show_skipped(source: Source) -> None:
+    """Print why lines or blocks were left out, and how many."""
+    for line in source.skipped[:MAX_SHOWN_SKIPPED]:
+        _print_once(f"skipped: {line}")
+    if source.log.skip_bad:
+        _print_once(f"skipped: {len(source.skipped):,} in all")
+
+
 def skipped(source: Source) -> dict[str, Any]:
     """Report the blocks that were left out."""
-    for line in source.skipped:
-        typer.echo(f"skipped: {line}", err=True)
+    if not source.resident:  # of a file in memory they are printed when it is opened
+        show_skipped(source)
     return {"n_skipped": len(source.skipped), "skipped": source.skipped} if source.log.skip_bad else {}
 
 
@@ -449,16 +503,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def input_spec(
-    kind: str,
+    kind: str | None,
     classes: Any = None,
     ignore_index: int | None = None,
     class_axis: int = -1,
     positive: Any = None,
 ) -> InputSpec:
-    """What is stated about the scores, as the library takes it."""
+    """What is stated about the scores, as the library takes it; a log may state its kind where nobody else does."""
     from rhocal.data.spec import InputSpec
 
-    return InputSpec(cast("Kind", kind), classes, ignore_index, class_axis, positive)  # which validates the kind
+    spec = InputSpec(cast("Kind", kind or "logits"), classes, ignore_index, class_axis, positive)  # validates the kind
+    return replace(spec, kind_is_stated=kind is not None)
 
 
 def print_json(document: dict[str, Any]) -> None:

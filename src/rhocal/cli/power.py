@@ -35,7 +35,7 @@ def power(
             help="Samples for each independent one, where they are clustered or weighted; see `rhocal evaluate`."
         ),
     ] = 1.0,
-    kind: KindOption = "logits",
+    kind: KindOption = None,
     *,
     arrays: Arrays,
     as_json: Json = False,
@@ -72,7 +72,7 @@ def power(
     typer.echo(f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of perfect models")
 
 
-def _confidences(source: Path, kind: str, arrays: Arrays) -> Vector:
+def _confidences(source: Path, kind: str | None, arrays: Arrays) -> Vector:
     import numpy as np
 
     from rhocal.numerics.special import softmax

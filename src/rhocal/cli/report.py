@@ -21,6 +21,7 @@ from rhocal.cli.options import (
     SpecOptions,
     ToleranceOption,
     WeightKindOption,
+    clusters_of,
     grouped,
 )
 from rhocal.errors import FileError, one_line
@@ -72,8 +73,7 @@ def report(
 
     check_report(output)
     check_tolerance(tolerance, "--tolerance")
-    if source.suffix == ".json":
-        document = _read_document(source)
+    if source.suffix == ".json" and (document := _read_document(source)) is not None:
         write(document, output, json_output, quiet=as_json)
         if as_json:
             typer.echo(to_json(document))
@@ -83,7 +83,10 @@ def report(
     arrays = arrays.of_calibrator(first, source)
     contents = arrays.contents(source)
     stated = spec.spec(cals.values())
-    test = IN_MEMORY.open(source, arrays, stated, "test", groups).predictions
+    if groups is None and contents.file.log is not None and "subject" in contents.file.arrays:
+        groups = "subject"
+    data = IN_MEMORY.open(source, arrays, stated, "test", groups)
+    test, clusters = data.predictions, clusters_of(data, clusters)
     design = SamplingDesign(weight_kind)
     if clusters is not None:
         design = replace(design, clusters=IN_MEMORY.open(source, arrays, stated, "test", clusters).predictions.groups)
@@ -138,11 +141,16 @@ def headline(methods: Mapping[str, Any]) -> str | None:
     return "rho-norm" if "rho-norm" in methods else None
 
 
-def _read_document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> dict[str, Any] | None:
+    """The JSON of a report; None if the file is a log."""
+    from rhocal.data.formats.jsonl import is_log
+
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path}: not a readable JSON file: {one_line(error)}") from error
-    if not isinstance(document, dict):
-        raise FileError(f"{path}: not a report")
-    return document
+    if isinstance(document, dict) and not is_log(document):
+        return document
+    if not isinstance(document, dict | list):
+        raise FileError(f"{path}: neither a report nor a log")
+    return None

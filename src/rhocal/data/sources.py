@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from rhocal.data.blocks import BlockRef
     from rhocal.data.checksums import Piece
+    from rhocal.data.formats.base import LogFacts
 
 R = TypeVar("R")
 
@@ -54,8 +55,8 @@ class ReadLog:
     skipped: list[str] = field(default_factory=list)
     unused_columns: tuple[str, ...] = ()
     """Columns of a table that hold neither classes nor what was asked for."""
-    holds_options: bool = False
-    """Whether columns are the options of questions, with the log-likelihoods of lm-evaluation-harness."""
+    log: LogFacts | None = None
+    """What is known of a log of a language model."""
 
     def add(self, outcome: Outcome[Any]) -> None:
         """Count what was read for a result."""

@@ -35,6 +35,9 @@ class InputSpec:
     """Whether labels that are whole numbers count ``columns``, as in a file that names its columns itself; else it is unclear
     what they count where classes put the columns in another order."""
 
+    kind_is_stated: bool = True
+    """Whether ``kind`` was stated; otherwise a file that states it itself decides."""
+
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"kind is one of {', '.join(KINDS)}; got {self.kind!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob as globs
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,9 +69,10 @@ def open_split(
 ) -> Source:
     """A source of one split of a file (or of its only set): all rows in memory, or blocks of one or many files."""
     if resident:
-        contents = read(path, names, labels)
-        spec = InputSpec(classes=contents.classes, columns=contents.file.columns)
-        log = ReadLog(unused_columns=contents.file.unused, holds_options=contents.file.holds_options)
+        contents = read(path, replace(names, skip_bad=skip_bad), labels)
+        spec = InputSpec(classes=contents.classes, columns=contents.file.columns, kind_is_stated=False)
+        file = contents.file
+        log = ReadLog(skip_bad=skip_bad, skipped=list(file.bad_lines), unused_columns=file.unused, log=file.log)
         return Source((contents.read(split),), spec, resident=True, log=log)
     files = open_files(_paths(str(path)), names)
     return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)
@@ -88,7 +90,8 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
     beside = None if labels is None else only_array(labels, "labels")
     blocks, classes = blocks_of_files(files, names, beside)
     log = ReadLog(skip_bad=skip_bad, unused_columns=files[0].unused)
-    return Source(blocks, InputSpec(classes=classes, columns=files[0].columns), log=log)
+    spec = InputSpec(classes=classes, columns=files[0].columns, kind_is_stated=False)
+    return Source(blocks, spec, log=log)
 
 
 def source_files(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ below.
 from __future__ import annotations
 
 import sys
+import zlib
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from rhocal.data.atomic import writing
 from rhocal.data.columns import is_other, shown
 from rhocal.data.formats.delimited import csv_file, open_csv, write_csv, write_tsv
-from rhocal.data.formats.jsonl import jsonl_file, open_jsonl, write_jsonl
-from rhocal.data.formats.limits import check_expansion
+from rhocal.data.formats.inspect_log import open_eval
+from rhocal.data.formats.jsonl import json_file, jsonl_file, open_json, open_jsonl, write_jsonl
+from rhocal.data.formats.limits import check_expansion, gunzip
 from rhocal.data.formats.npy import open_npy, write_npy
 from rhocal.data.formats.npz import open_npz, write_npz
 from rhocal.data.formats.parquet import open_parquet, write_parquet
@@ -37,11 +39,24 @@ READERS: dict[str, Callable[[Path, Names], StoredFile]] = {
     ".csv": open_csv,
     ".tsv": open_csv,
     ".jsonl": open_jsonl,
+    ".ndjson": open_jsonl,
+    ".json": open_json,
+    ".eval": open_eval,
     ".parquet": open_parquet,
     ".safetensors": open_safetensors,
     ".pt": open_pt,
     ".zarr": open_zarr,
 }
+TEXTS: dict[str, Callable[[Path, bytes, Names], StoredFile]] = {
+    ".csv": csv_file,
+    ".tsv": csv_file,
+    ".jsonl": jsonl_file,
+    ".ndjson": jsonl_file,
+    ".json": json_file,
+}
+"""Texts, which may be compressed with gzip (``.jsonl.gz``)."""
+LINES = (".jsonl", ".ndjson", ".json", ".eval")
+"""Files of objects, of which single ones can be left out."""
 WRITERS: dict[str, Callable[[Path, Arrays], None]] = {
     ".npz": write_npz,
     ".npy": write_npy,
@@ -104,10 +119,28 @@ def open_file(path: Path, names: Names) -> StoredFile:
         raise FileError(f"{path}: a folder, not a file")
     if path.is_file() and not path.stat().st_size:
         raise FileError(f"{path}: damaged, the file is empty (not a single byte)")
-    reader = READERS.get(path.suffix)
+    reader = _open_gzip if is_gzip(path) else READERS.get(path.suffix)
     if reader is None:
         raise FileError(f"{path}: unknown kind of file {path.suffix!r}; understood are {', '.join(READERS)}")
     return _open(reader, path, names)
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file is a text that is compressed with gzip, by its name."""
+    return path.suffix == ".gz" and path.with_suffix("").suffix in TEXTS
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a file has objects of which single ones can be left out, by its name."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix in LINES
+
+
+def _open_gzip(path: Path, names: Names) -> StoredFile:
+    try:
+        content = gunzip(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileError(f"{path}: damaged, or not compressed with gzip: {one_line(error)}") from error
+    return TEXTS[path.with_suffix("").suffix](path, content, names)
 
 
 def _open(reader: Callable[[Path, Names], StoredFile], path: Path, names: Names) -> StoredFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rhocal.data.blocks import BlockRef
     from rhocal.data.checksums import Member
+    from rhocal.data.spec import Kind
 
 Arrays = dict[str, Any]
 
@@ -48,6 +49,8 @@ class Names:
     """The columns of a table that hold one class each; None: they are inferred."""
     classes: tuple[str, ...] | None = None
     """The classes where they are known before the file is read, as texts."""
+    skip_bad: bool = False
+    """Leave out lines of a log that cannot be used, and count them."""
 
     def with_suffix(self, suffix: str) -> Names:
         """The names of a split."""
@@ -218,6 +221,25 @@ class ArrayBlock:
 
 
 @dataclass(frozen=True)
+class LogFacts:
+    """What a log of a language model states about its arrays."""
+
+    source: str
+    """What wrote it, or its form, for messages."""
+    scores: Mapping[str, str]
+    """The arrays of scores in words, that of ``logits`` first."""
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """What the scores of an array are, where the log states it."""
+    holds_options: bool = False
+    """Whether columns are the options of questions, which have no meaning of their own."""
+    positive: Any = None
+    """The positive class where the answer is right (1) or wrong (0)."""
+    clusters: str | None = None
+    """The array of question identifiers, where a question occurs more than once."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class StoredFile:
     """A file whose arrays are known and not yet read."""
 
@@ -229,8 +251,15 @@ class StoredFile:
     """The columns of a table that hold one class each, in the order of the logits."""
     unused: tuple[str, ...] = ()
     """Other columns of a table."""
-    holds_options: bool = False
-    """Whether columns are the options of questions, which have no meaning of their own."""
+    log: LogFacts | None = None
+    """What is known of a log of a language model."""
+    bad_lines: tuple[str, ...] = ()
+    """What is wrong with the lines that were left out."""
+
+    @property
+    def holds_options(self) -> bool:
+        """Whether columns are the options of questions, which have no meaning of their own."""
+        return self.log is not None and self.log.holds_options
 
     def describe(self) -> list[str]:
         """The arrays with their shapes, for messages."""

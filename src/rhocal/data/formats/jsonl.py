@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.formats.base import without_duplicates
+from rhocal.data.formats.completions import completions_file, is_completion
+from rhocal.data.formats.correctness import correctness_file, is_answer
+from rhocal.data.formats.inspect_log import inspect_file, is_inspect_log
+from rhocal.data.formats.lines import Lines, Row
 from rhocal.data.formats.lm_eval import is_lm_eval, lm_eval_file
+from rhocal.data.formats.options import is_question, options_file
 from rhocal.data.formats.tables import columns_of, table_file
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from rhocal.data.formats.base import Arrays, Names, StoredFile
+
+
+LOGS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Lines, Names], StoredFile]], ...] = (
+    (is_lm_eval, lm_eval_file),
+    (is_completion, completions_file),
+    (is_question, options_file),
+    (is_answer, correctness_file),
+)
+"""Logs of language models: how the first object of a file is recognized, and what reads it."""
 
 
 def open_jsonl(path: Path, names: Names) -> StoredFile:
@@ -27,29 +42,54 @@ def open_jsonl(path: Path, names: Names) -> StoredFile:
 
 def jsonl_file(path: Path, content: bytes, names: Names) -> StoredFile:
     """The same for the bytes of a file."""
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(content.decode("utf-8-sig").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, object_pairs_hook=without_duplicates)
-        except FileError as error:
-            raise error.at(f"{path}: line {number}") from error
-        except (ValueError, RecursionError) as error:
-            raise FileError(f"{path}: line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise FileError(f"{path}: line {number} holds no object ({{…}}), but {type(row).__name__}")
+    return lines_file(Lines.from_bytes(path, content, names), names)
+
+
+def open_json(path: Path, names: Names) -> StoredFile:
+    """A log of Inspect, a list of objects, or a single response."""
+    return json_file(path, path.read_bytes(), names)
+
+
+def json_file(path: Path, content: bytes, names: Names) -> StoredFile:
+    """The same for the bytes of a file."""
+    try:
+        document = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        hint = "; one object a line is JSON Lines (.jsonl)" if content.count(b"\n") else ""
+        raise FileError(f"{path}: is not JSON: {error}{hint}") from error
+    if is_inspect_log(document):
+        return inspect_file(Lines.from_rows(path, document["samples"] or [], names, "sample"), names)
+    if isinstance(document, dict):
+        document = [document]
+    if not isinstance(document, list):
+        raise FileError(f"{path}: holds {type(document).__name__}; need a log of Inspect, or a list of objects")
+    return lines_file(Lines.from_rows(path, document, names, "entry"), names)
+
+
+def is_log(document: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is a log of a language model."""
+    return is_inspect_log(document) or any(is_known(document) for is_known, _ in LOGS)
+
+
+def lines_file(lines: Lines, names: Names) -> StoredFile:
+    """A log of a language model, or a table with a row for each object."""
+    for is_log, read in LOGS:
+        if is_log(lines.rows[0]):
+            return read(lines, names)
+    for row in lines.rows:
         if isinstance(row.get(names.logits), dict):
             row |= {f"{names.logits}_{name}": value for name, value in row.pop(names.logits).items()}
-        if rows and row.keys() != rows[0].keys() and not is_lm_eval(rows[0]):
-            differing = sorted(row.keys() ^ rows[0].keys())
-            raise FileError(f"{path}: line {number} has other keys than line 1: {', '.join(differing)}")
-        rows.append(row)
-    if not rows:
-        raise FileError(f"{path}: has no line with an object")
-    if is_lm_eval(rows[0]):
-        return lm_eval_file(path, rows)
-    return table_file(path, {name: _values([row[name] for row in rows]) for name in rows[0]}, names)
+    first, number = lines.rows[0], lines.numbers[0]
+
+    def check(row: Row) -> None:
+        if row.keys() != first.keys():
+            raise FileError(
+                f"has other keys than {lines.unit} {number}: {', '.join(sorted(row.keys() ^ first.keys()))}"
+            )
+
+    lines.read(check)
+    table = table_file(lines.path, {name: _values([row[name] for row in lines.rows]) for name in first}, names)
+    return replace(table, bad_lines=tuple(lines.bad))
 
 
 def _values(values: list[Any]) -> NDArray[Any]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.formats.base import StoredFile
+from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.questions import filled, log_file
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-NO_OPTION = -1e9
-"""The score where a question has no such option."""
+    from rhocal.data.formats.base import Names, StoredFile
+    from rhocal.data.formats.lines import Lines
 
 KEYS = {"doc_id", "arguments", "target"}
 """Keys that every line of such a file has, besides ``filtered_resps`` or ``resps``."""
@@ -39,44 +40,47 @@ SCORES = {
 }
 """The arrays of scores in words, with the accuracy of lm-evaluation-harness that is computed from them."""
 
-SUBJECTS = ("subject", "category", "subtask", "task")
-"""Keys of a question by which results are grouped."""
-
 
 def is_lm_eval(row: Mapping[str, Any]) -> bool:
     """Whether an object is a sample of lm-evaluation-harness."""
     return row.keys() >= KEYS and ("filtered_resps" in row or "resps" in row)
 
 
-def lm_eval_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> StoredFile:
+def lm_eval_file(lines: Lines, names: Names) -> StoredFile:
     """Samples as arrays: ``logits``, the same by length, ``labels``, ``doc_id``, and ``subject`` where questions have one."""
-    filters = sorted({str(row.get("filter", "")) for row in rows})
+    filters = sorted({str(row.get("filter", "")) for row in lines.rows})
     if len(filters) > 1:
-        raise FileError(f"{path}: holds questions under several filters ({', '.join(filters)}); keep the lines of one")
-    scores, labels, lengths = [], [], []
-    for number, row in enumerate(rows, start=1):
-        if not is_lm_eval(row):
-            raise FileError(f"{path}: line {number} lacks {', '.join(sorted(KEYS - row.keys())) or 'filtered_resps'}")
-        where = f"{path}: line {number} (doc_id {row['doc_id']})"
-        scores.append(log_likelihoods(row, where))
-        options = option_texts(row["arguments"])
-        labels.append(target_column(row, len(scores[-1]), options, where))
-        lengths.append([{name: length(text) for name, length in NORMALIZED.items()} for text in options])
-    arrays: dict[str, Any] = {"logits": filled(scores), "labels": np.array(labels)}
-    check_accuracy(path, rows, arrays)
-    if all(len(texts) == len(values) for texts, values in zip(lengths, scores, strict=True)):
-        for name in NORMALIZED:
+        raise FileError(
+            f"{lines.path}: holds questions under several filters ({', '.join(filters)}); keep the lines of one"
+        )
+    samples = lines.read(_read_sample)
+    rows = lines.rows
+    n_options = 0 if names.classes is None else len(names.classes)
+    scores, labels = [part for part, _, _ in samples], np.array([label for _, label, _ in samples])
+    arrays: dict[str, Any] = {"logits": filled(scores, n_options), "labels": labels}
+    if all(len(options) == len(values) for values, _, options in samples):
+        for name, length in NORMALIZED.items():
             divided = [
-                [value / max(text[name], 1) for value, text in zip(values, texts, strict=True)]
-                for values, texts in zip(scores, lengths, strict=True)
+                [value / max(length(text), 1) for value, text in zip(values, options, strict=True)]
+                for values, _, options in samples
             ]
-            arrays[name] = filled(divided)
+            arrays[name] = filled(divided, n_options)
     arrays["doc_id"] = np.array([str(row["doc_id"]) for row in rows])
-    docs: list[dict[str, Any]] = [row["doc"] if isinstance(row.get("doc"), dict) else {} for row in rows]
-    subject = next((key for key in SUBJECTS if all(doc.get(key) for doc in docs)), None)
-    if subject is not None:
-        arrays["subject"] = np.array([str(doc[subject]) for doc in docs])
-    return StoredFile(path, arrays, has_blocks=False, holds_options=True)
+    known = {name: text for name, text in SCORES.items() if name in arrays}
+    facts = LogFacts("samples of lm-evaluation-harness", known, dict.fromkeys(known, "logits"), holds_options=True)
+    docs = [{"doc_id": row["doc_id"]} | (row["doc"] if isinstance(row.get("doc"), dict) else {}) for row in rows]
+    return log_file(lines, arrays | {"question_id": arrays["doc_id"]}, facts, docs)
+
+
+def _read_sample(row: Mapping[str, Any]) -> tuple[list[float], int, list[str]]:
+    """The log-likelihoods of a question, its correct option, and the texts of its options."""
+    if not is_lm_eval(row):
+        raise FileError(f"lacks {', '.join(sorted(KEYS - row.keys())) or 'filtered_resps'}")
+    where = f"doc_id {row['doc_id']}"
+    scores, options = log_likelihoods(row, where), option_texts(row["arguments"])
+    label = target_column(row, len(scores), options, where)
+    check_accuracy(row, scores, label, where)
+    return scores, label, options
 
 
 def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
@@ -119,7 +123,7 @@ def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str]
         target = target[0]
     text = str(target).strip()
     column = -1
-    if isinstance(target, int) or text.isdecimal():
+    if (isinstance(target, int) and not isinstance(target, bool)) or text.isdecimal():
         column = int(text)
     elif text in options:
         column = options.index(text)
@@ -130,25 +134,16 @@ def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str]
     return column
 
 
-def check_accuracy(path: Path, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any]) -> None:
-    """Raise an error where the file's own accuracy says that the targets were read wrongly."""
-    logits, labels = arrays["logits"], arrays["labels"]
-    for number, (row, scores, label) in enumerate(zip(rows, logits, labels, strict=True), start=1):
-        if isinstance(row.get("acc"), int | float) and (scores.argmax() == label) != bool(row["acc"]):
-            if np.sum(scores == scores.max()) > 1:
-                continue  # a tie
-            raise FileError(
-                f"{path}: line {number} (doc_id {row['doc_id']}): acc is {row['acc']:g}, but the option with the largest "
-                f"log-likelihood is {scores.argmax()} and the target is {label}"
-            )
-
-
-def filled(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Rows of different lengths as a matrix."""
-    out = np.full((len(rows), max(map(len, rows))), NO_OPTION)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = values
-    return out
+def check_accuracy(row: Mapping[str, Any], scores: Sequence[float], label: int, where: str) -> None:
+    """Raise an error where the file's own accuracy says that the target was read wrongly."""
+    best = int(np.argmax(scores))
+    if not isinstance(row.get("acc"), int | float) or (best == label) == bool(row["acc"]):
+        return
+    if np.sum(np.asarray(scores) == max(scores)) == 1:  # not a tie
+        raise FileError(
+            f"{where}: acc is {row['acc']:g}, but the option with the largest log-likelihood is {best} and the target is "
+            f"{label}"
+        )
 
 
 def read_lm_eval(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,103 @@
+"""Answers with a score and whether they are right: judges, reward models, confidence in words.
+
+``{"question_id": "q1", "score": 1.3, "correct": true}``. The key of the score states what it is: ``confidence`` and
+``probability`` are probabilities that the answer is right, ``logprob`` their logarithm, ``score`` any number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.questions import CORRECT, as_score, first_key, log_file, right_or_wrong
+from rhocal.data.verbal_confidence import verbal_confidence
+from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rhocal.data.formats.base import Names, StoredFile
+    from rhocal.data.formats.lines import Lines, Row
+    from rhocal.data.spec import Kind
+
+SCORES: dict[str, Kind | None] = {
+    "score": None, "reward": "logits", "logit": "logits", "confidence": "probs", "probability": "probs", "prob": "probs",
+    "p_correct": "probs", "p_true": "probs", "logprob": "log_probs", "log_prob": "log_probs",
+}  # fmt: skip
+"""Keys of the score of an answer in order of preference, and what it is; None: not stated."""
+
+IN_WORDS: dict[Kind | None, str] = {
+    None: "scores of answers",
+    "logits": "scores of answers",
+    "probs": "probabilities that the answer is right",
+    "log_probs": "log-probabilities of answers",
+}
+
+
+def is_answer(row: Mapping[str, Any]) -> bool:
+    """Whether an object is an answer with a score."""
+    return first_key(row, CORRECT) is not None and first_key(row, tuple(SCORES)) is not None and "labels" not in row
+
+
+def correctness_file(lines: Lines, names: Names) -> StoredFile:
+    """Answers as arrays: ``logits`` (the score), ``labels`` (1: right), and every other column of numbers or texts."""
+    has_labels = any(first_key(row, CORRECT) is not None for row in lines.rows)
+    keys = [key for key in SCORES if key in lines.rows[0]]
+    if names.logits in lines.rows[0] and names.logits not in keys:
+        keys.insert(0, names.logits)
+    if not keys:
+        raise FileError(f"{lines.path}: line {lines.numbers[0]} has no score; need one of the keys {', '.join(SCORES)}")
+    read = lines.read(lambda row: _read(row, keys, has_labels=has_labels))
+    arrays: dict[str, Any] = {key: np.array([scores[key] for scores, _ in read]) for key in keys}
+    arrays["logits"] = arrays[keys[0]]
+    if has_labels:
+        arrays[names.labels] = np.array([label for _, label in read])
+    used = {*keys, *CORRECT}
+    arrays |= {name: values for name, values in other_columns(lines.rows).items() if name not in used | arrays.keys()}
+    kinds: dict[str, Kind] = {key: kind for key in keys if (kind := SCORES.get(key)) is not None}
+    if keys[0] in kinds:
+        kinds["logits"] = kinds[keys[0]]
+    scores = {"logits": f"{IN_WORDS[SCORES.get(keys[0])]} ({keys[0]})"}
+    scores |= {key: IN_WORDS[SCORES.get(key)] for key in keys[1:]}
+    facts = LogFacts("answers that are right or wrong", scores, kinds, positive=1)
+    return log_file(lines, arrays, facts, lines.rows)
+
+
+def _read(row: Row, keys: list[str], *, has_labels: bool) -> tuple[dict[str, float], int]:
+    """The scores of an answer, and whether it is right; 0 where no line states it."""
+    scores = {key: answer_score(row.get(key), key) for key in keys}
+    if not has_labels:
+        return scores, 0
+    key = first_key(row, CORRECT)
+    if key is None:
+        raise FileError(f"does not state whether the answer is right; need one of the keys {', '.join(CORRECT)}")
+    return scores, right_or_wrong(row[key], key)
+
+
+def answer_score(value: Any, key: str) -> float:
+    """The score of an answer; a confidence may be in words."""
+    if value is None:
+        raise FileError(f"has no {key}, which the first line has")
+    kind = SCORES.get(key)
+    if kind == "probs":
+        try:
+            return verbal_confidence(value)
+        except InputError as error:
+            raise FileError(error.message) from error
+    number = as_score(value, key)
+    if kind == "log_probs" and number > 0:
+        raise FileError(f"{key} is {number:g}; a log-probability is at most 0")
+    return number
+
+
+def other_columns(rows: list[Row]) -> dict[str, Any]:
+    """Keys that hold a number in every row, or a text in every row: features, subjects, identifiers."""
+    columns: dict[str, Any] = {}
+    for name in rows[0]:
+        values = [row.get(name) for row in rows]
+        is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        if is_number or all(isinstance(value, str) for value in values):
+            columns[name] = np.array(values)
+    return columns

@@ -1,0 +1,214 @@
+"""Logs of Inspect AI: ``.eval`` archives and ``.json`` files, a sample for each question and epoch.
+
+Multiple-choice samples whose answers have the log-probabilities of the top tokens give the scores of the options. Other samples
+give whether the answer is right, with the confidence that its text states, or with the log-probabilities of its tokens.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+import zlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.completions import (
+    ANSWER_SCORES,
+    LETTERS,
+    answer_scores,
+    choice_tokens,
+    option_arrays,
+    option_facts,
+    option_scores,
+)
+from rhocal.data.formats.limits import check_expanded
+from rhocal.data.formats.lines import Lines, parse_object
+from rhocal.data.formats.questions import log_file, option_column, right_or_wrong
+from rhocal.data.verbal_confidence import verbal_confidence
+from rhocal.errors import FileError, InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rhocal.data.formats.base import Names, StoredFile
+    from rhocal.data.formats.completions import OptionScores
+    from rhocal.data.formats.lines import Row
+
+SOURCE = "samples of Inspect AI"
+ZSTANDARD = 93
+"""The number of this compression in a ZIP archive."""
+
+LOCAL_HEADER = struct.Struct("<26xHH")
+"""The lengths of name and extra field, which stand before the bytes of a member."""
+
+CONFIDENCE = re.compile(r"confiden(?:ce|t)\W*(?:\s+is\W*)?([^\n]*)", re.IGNORECASE)
+
+
+def is_inspect_log(document: Any) -> bool:
+    """Whether a JSON document is a log of Inspect."""
+    return isinstance(document, dict) and isinstance(document.get("eval"), dict) and "samples" in document
+
+
+def open_eval(path: Path, names: Names) -> StoredFile:
+    """Read a ``.eval`` archive."""
+    content = path.read_bytes()
+    lines = Lines(path, names.skip_bad, "sample")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = [info for info in archive.infolist() if info.filename.startswith("samples/")]
+        check_expanded(path, sum(info.file_size for info in members))
+        for number, info in enumerate(members, start=1):
+            lines.add(number, partial(_sample, content, archive, info))
+    return inspect_file(lines.checked(), names)
+
+
+def _sample(content: bytes, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Row:
+    return parse_object(_member(content, archive, info))
+
+
+def _member(content: bytes, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """The bytes of a member; Python before 3.14 does not read Zstandard in archives."""
+    if info.compress_type != ZSTANDARD:
+        return archive.read(info)
+    start = info.header_offset + LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack_from(content, info.header_offset))
+    data = _unzstandard(content[start : start + info.compress_size], info.file_size)
+    if zlib.crc32(data) != info.CRC:
+        raise FileError(f"{info.filename} is damaged: its checksum differs")
+    return data
+
+
+def _unzstandard(data: bytes, n_bytes: int) -> bytes:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - only for archives
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet", "reading .eval archives") from None
+    return bytes(pa.Codec("zstd").decompress(data, n_bytes, asbytes=True))
+
+
+def inspect_file(lines: Lines, names: Names) -> StoredFile:
+    """Samples as arrays; of options where all samples have choices, otherwise of answers."""
+    has_options = all(isinstance(row.get("choices"), list) and len(row["choices"]) > 1 for row in lines.rows)
+    if has_options and any(_has_top_tokens(row) for row in lines.rows):
+        return _options_file(lines, names)
+    return _answers_file(lines, names)
+
+
+def _options_file(lines: Lines, names: Names) -> StoredFile:
+    read = lines.read(_read_options)
+    scores = [part for part, _ in read]
+    arrays = option_arrays(scores, 0 if names.classes is None else len(names.classes))
+    arrays[names.labels] = np.array([label for _, label in read])
+    options = LETTERS[: max(len(part.logprobs) for part in scores)]
+    return log_file(lines, arrays, option_facts(SOURCE, scores, options), _docs(lines))
+
+
+def _read_options(row: Row) -> tuple[OptionScores, int]:
+    _check_finished(row)
+    options = list(LETTERS[: len(row["choices"])])
+    scores = option_scores(choice_tokens(_choice(row)), options)
+    label = option_column(row.get("target"), len(options), options, [str(text) for text in row["choices"]])
+    verdicts = _verdicts(row)
+    if verdicts and next(iter(verdicts.values())) != (scores.generated == label):
+        raise FileError(
+            f"the score is {next(iter(verdicts.values()))}, but the answer is {options[scores.generated]} and the target "
+            f"{options[label]}; choices that were shuffled cannot be matched"
+        )
+    return scores, label
+
+
+def _answers_file(lines: Lines, names: Names) -> StoredFile:
+    verdicts = lines.read(_checked_verdicts)
+    stated = [_stated_confidence(row) for row in lines.rows]
+    arrays: dict[str, Any] = {}
+    if None not in stated:
+        arrays["logits"] = np.array(stated)
+        facts = LogFacts(SOURCE, {"logits": "confidence that the answer states"}, {"logits": "probs"}, positive=1)
+    elif any(_has_tokens(row) for row in lines.rows):
+        answers = lines.read(lambda row: (choice_tokens(_choice(row)), _verdicts(row)))
+        verdicts = [part for _, part in answers]
+        arrays |= answer_scores([tokens for tokens, _ in answers])
+        facts = LogFacts(SOURCE, ANSWER_SCORES, dict.fromkeys(ANSWER_SCORES, "log_probs"), positive=1)
+    else:
+        raise FileError(
+            f"{lines.path}: sample {lines.numbers[stated.index(None)]}: no confidence: neither log-probabilities of tokens "
+            'nor a text such as "Confidence: 85 %"; evaluate with --logprobs --top-logprobs 20, or ask for the confidence'
+        )
+    scorers = [name for name in verdicts[0] if all(name in part for part in verdicts)]
+    if not scorers:
+        raise FileError(f"{lines.path}: its samples were scored by different scorers; none scored all of them")
+    labels = {name: np.array([part[name] for part in verdicts]) for name in scorers}
+    arrays |= {names.labels: labels.get(names.labels, labels[scorers[0]])} | labels
+    return log_file(lines, arrays, facts, _docs(lines))
+
+
+def _check_finished(row: Mapping[str, Any]) -> None:
+    if row.get("error"):
+        message = row["error"].get("message") if isinstance(row["error"], dict) else row["error"]
+        raise FileError(f"the sample ended in an error: {str(message)[:80]}")
+
+
+def _checked_verdicts(row: Row) -> dict[str, int]:
+    _check_finished(row)
+    verdicts = _verdicts(row)
+    if not verdicts:
+        raise FileError("has no score; run the log through a scorer (inspect score)")
+    return verdicts
+
+
+def _verdicts(row: Mapping[str, Any]) -> dict[str, int]:
+    """Whether the answer is right, by scorer."""
+    scores = row.get("scores")
+    return {
+        name: right_or_wrong(score.get("value"), f"the value of {name}")
+        for name, score in (scores.items() if isinstance(scores, dict) else ())
+        if isinstance(score, dict)
+    }
+
+
+def _choice(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    output = row.get("output")
+    choices = output.get("choices") if isinstance(output, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise FileError("has no output of the model")
+    choice: Mapping[str, Any] = choices[0]
+    return choice
+
+
+def _has_tokens(row: Mapping[str, Any]) -> bool:
+    try:
+        return bool(choice_tokens(_choice(row)))
+    except FileError:
+        return False
+
+
+def _has_top_tokens(row: Mapping[str, Any]) -> bool:
+    try:
+        return any(token.top for token in choice_tokens(_choice(row)))
+    except FileError:
+        return False
+
+
+def _stated_confidence(row: Mapping[str, Any]) -> float | None:
+    """The confidence that the text of an answer states after the word "confidence", the last one if there are several."""
+    output = row.get("output")
+    text = output.get("completion") if isinstance(output, dict) else None
+    if not isinstance(text, str):
+        return None
+    for found in reversed(CONFIDENCE.findall(text)):
+        try:
+            return verbal_confidence(found)
+        except InputError:
+            continue
+    return None
+
+
+def _docs(lines: Lines) -> list[Row]:
+    """Identifier and subject of each sample, which may stand in its metadata."""
+    return [
+        (row["metadata"] if isinstance(row.get("metadata"), dict) else {}) | {"id": row.get("id")} for row in lines.rows
+    ]
