@@ -182,7 +182,9 @@ def test_confidence_that_states_nothing_or_several_things(text):
 
 def test_the_table_of_phrases_is_documented():
     page = (SAMPLES.parents[2] / "docs" / "language_models.md").read_text(encoding="utf-8")
-    lines = (line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ") and line.rstrip(" |")[-1].isdigit())
+    lines = (
+        line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ") and line.rstrip(" |")[-1].isdigit()
+    )
     documented = {phrase.strip(): float(value) for phrases, value in lines for phrase in phrases.split(",")}
     assert documented == WORDS
 
