@@ -3,7 +3,11 @@
 >>> import rhocal
 >>> logits, labels = rhocal.demo_logits("cal")
 >>> cal = rhocal.RhoNormScaling().fit(logits, labels)
->>> probs = cal.predict_proba(rhocal.demo_logits("test")[0])
+>>> test_logits, test_labels = rhocal.demo_logits("test")
+>>> rhocal.evaluate(cal.predict_proba(test_logits), test_labels).state
+'within'
+
+``evaluate`` measures a model, ``compare`` tries methods on it, ``report`` and ``plot`` show it.
 
 Names are imported when they are used. ``__init__.pyi`` lists them for type checkers; ``make stubs`` writes it.
 """
@@ -30,6 +34,7 @@ PUBLIC = {
     "rhocal.data.top_k": ("TopK",),
     "rhocal.data.verbal_confidence": ("verbal_confidence",),
     "rhocal.evaluation.adapt": ("adapt",),
+    "rhocal.evaluation.comparison": ("Comparison", "compare"),
     "rhocal.evaluation.costs": ("minimize_cost",),
     "rhocal.evaluation.decide": ("decide",),
     "rhocal.evaluation.decision": ("Decision",),
@@ -46,6 +51,8 @@ PUBLIC = {
     "rhocal.profile.profile": ("Profile",),
     "rhocal.profile.saved": ("load_profile", "save_profile"),
     "rhocal.profile.top_k": ("profile_top_k",),
+    "rhocal.reporting.plotting": ("plot",),
+    "rhocal.reporting.report": ("Report", "report"),
 }  # fmt: skip
 """Module → its public names, beside the families of the registry."""
 
@@ -65,7 +72,7 @@ def public_names() -> dict[str, tuple[str, str]]:
     return names
 
 
-__all__ = ["CALIBRATORS", "__version__", "metrics"]
+__all__ = ["CALIBRATORS", "__version__", "errors", "metrics"]
 __all__ += list(public_names())
 
 
@@ -81,4 +88,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *PACKAGES})
+    return sorted(__all__)  # what users call; packages stay importable

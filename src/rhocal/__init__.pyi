@@ -53,6 +53,8 @@ from rhocal.data.streams import stream as stream
 from rhocal.data.top_k import TopK as TopK
 from rhocal.data.verbal_confidence import verbal_confidence as verbal_confidence
 from rhocal.evaluation.adapt import adapt as adapt
+from rhocal.evaluation.comparison import Comparison as Comparison
+from rhocal.evaluation.comparison import compare as compare
 from rhocal.evaluation.costs import minimize_cost as minimize_cost
 from rhocal.evaluation.decide import decide as decide
 from rhocal.evaluation.decision import Decision as Decision
@@ -78,6 +80,9 @@ from rhocal.profile.profile import Profile as Profile
 from rhocal.profile.saved import load_profile as load_profile
 from rhocal.profile.saved import save_profile as save_profile
 from rhocal.profile.top_k import profile_top_k as profile_top_k
+from rhocal.reporting.plotting import plot as plot
+from rhocal.reporting.report import Report as Report
+from rhocal.reporting.report import report as report
 
 __all__ = [
     "CALIBRATORS",
@@ -93,6 +98,7 @@ __all__ = [
     "Brier",
     "Cascade",
     "Chain",
+    "Comparison",
     "CrossFitted",
     "Decision",
     "EnsembleTemperatureScaling",
@@ -114,6 +120,7 @@ __all__ = [
     "PolynomialScaling",
     "Profile",
     "QuadraticCalibration",
+    "Report",
     "RhoNormScaling",
     "SetDecision",
     "SoftBinnedECE",
@@ -129,10 +136,12 @@ __all__ = [
     "adapt",
     "calibrate_top_k",
     "calibrator",
+    "compare",
     "confidence_bounds",
     "decide",
     "decide_sets",
     "demo_logits",
+    "errors",
     "evaluate",
     "load",
     "load_profile",
@@ -141,11 +150,13 @@ __all__ = [
     "minimize_cost",
     "objective",
     "plan_for",
+    "plot",
     "profile_block",
     "profile_logits",
     "profile_top_k",
     "read_lm_eval",
     "read_log",
+    "report",
     "save_profile",
     "stream",
     "verbal_confidence",

@@ -11,8 +11,8 @@ from rhocal.evaluation import best
 from rhocal.evaluation.best import DifferenceToBest, SampleNumbers, differences_to_best
 from rhocal.evaluation.measure import DEBIASED, EXTRAS
 from rhocal.evaluation.rows import COLUMNS, Row, summary
+from rhocal.evaluation.ties import ties
 from rhocal.metrics import METRICS, Scored
-from rhocal.reporting.tables import ties
 
 
 def row(method, scored, split="own", network="net"):

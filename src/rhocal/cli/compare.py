@@ -350,6 +350,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
     """Write the rows, and print their summary."""
     from rhocal.evaluation.best import differences_to_best
     from rhocal.evaluation.rows import averaged, summary, write_rows
+    from rhocal.evaluation.ties import ties
     from rhocal.reporting import tables
 
     if output is not None:
@@ -377,7 +378,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
     marks = "* best, = tied with it" if to_best else "* best"
     title = f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} ({marks}, ± sd of splits)"
     screen.print(tables.comparison(lines, title, to_best))
-    for sentence in [*tables.ties(to_best), *tables.class_note(lines)]:
+    for sentence in [*ties(to_best), *tables.class_note(lines)]:
         screen.print(sentence)
     if not to_best and len(lines) > 1:
         screen.print(NO_DIFFERENCES)

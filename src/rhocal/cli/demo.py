@@ -107,8 +107,8 @@ def _describe(part: Shown, *, quiet: bool) -> ModelSummary:
     from rhocal.evaluation.measure import apply_calibrator
     from rhocal.evaluation.rows import summary
     from rhocal.evaluation.samples import Samples
+    from rhocal.evaluation.ties import ties
     from rhocal.reporting.overview import ModelSummary, describe_state
-    from rhocal.reporting.tables import ties
 
     method = HEADLINES[part.name]
     after = apply_calibrator(part.calibrators[method], part.test)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class Request:
     """What is drawn, and from which data."""
 
+    what: str
     path: Path
     artifacts: list[Path]
     n_bins: int
@@ -39,23 +40,16 @@ class Request:
         """The test split of the file."""
         return self.source().predictions
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """Options of curves: the scores are logits, and these are their weights."""
-        return {"kind": "logits", "sample_weight": self.data.weights}
-
-    def views(self) -> dict[str, Any]:
-        """Logits by name: uncalibrated, and with each calibrator."""
+    def views(self) -> dict[str, Predictions]:
+        """Predictions by name: uncalibrated, and with each calibrator."""
         from rhocal.evaluation.evaluate import UNCALIBRATED
         from rhocal.evaluation.measure import apply_calibrator
 
         calibrators = load_calibrators(self.artifacts)
-        calibrated = {name: apply_calibrator(cal, self.data).logits for name, cal in calibrators.items()}
-        return {UNCALIBRATED: self.data.logits, **calibrated}
-
-    def last(self) -> tuple[Any, Any]:
-        """Logits with the last calibrator, or uncalibrated without one, and labels."""
-        return list(self.views().values())[-1], self.data.labels
+        return {
+            UNCALIBRATED: self.data,
+            **{name: apply_calibrator(cal, self.data) for name, cal in calibrators.items()},
+        }
 
     def calibrator(self) -> Any:
         """The one calibrator that is drawn: -c, or the file itself."""
@@ -90,63 +84,16 @@ class Request:
         return plots
 
 
-def _reliability(r: Request) -> Any:
-    logits, labels = r.last()
-    ax = r.plots.reliability(r.curves.reliability(logits, labels, n_bins=r.n_bins, scheme=r.scheme, **r.spec))
-    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
-    return ax
+def _of_one(r: Request) -> Any:
+    from rhocal.reporting.plotting import OF_ONE
+
+    return OF_ONE[r.what](list(r.views().values())[-1], r.n_bins, r.scheme)
 
 
-def _positive(r: Request) -> Any:
-    logits, labels = r.last()
-    spec: dict[str, Any] = {"n_bins": r.n_bins, "scheme": r.scheme, **r.spec}
-    names = {"classes": r.data.classes, "positive": r.data.positive}
-    curve = r.curves.reliability(logits, r.data.classes[labels], **spec, **names, of_positive=True)
-    ax = r.plots.reliability(curve)
-    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=7, frameon=False)
-    return ax
+def _of_several(r: Request) -> Any:
+    from rhocal.reporting.plotting import OF_SEVERAL
 
-
-def _cumulative(r: Request) -> Any:
-    logits, labels = r.last()
-    names = {"classes": r.data.classes, "positive": r.data.positive, "of_positive": r.data.n_classes == 2}
-    curve = r.curves.cumulative_gap(logits, r.data.classes[labels], **r.spec, **names)
-    return r.plots.cumulative(curve)
-
-
-def _smooth(r: Request) -> Any:
-    smoother = r.scheme if r.scheme in {"kernel", "isotonic"} else "kernel"
-    return r.plots.smooth(r.curves.smooth_reliability(*r.last(), smoother=smoother, **r.spec))
-
-
-def _histogram(r: Request) -> Any:
-    return r.plots.histogram(r.curves.histogram(*r.last(), n_bins=r.n_bins, **r.spec))
-
-
-def _grid(r: Request) -> Any:
-    labels = r.data.labels
-    spec: dict[str, Any] = {"n_bins": r.n_bins, **r.spec}
-    return r.plots.grid(
-        {
-            name: (r.curves.histogram(z, labels, **spec), r.curves.reliability(z, labels, scheme=r.scheme, **spec))
-            for name, z in r.views().items()
-        }
-    )
-
-
-def _risk_coverage(r: Request) -> Any:
-    labels = r.data.labels
-    return r.plots.risk_coverage({n: r.curves.risk_coverage(z, labels, **r.spec) for n, z in r.views().items()})
-
-
-def _decision(r: Request) -> Any:
-    labels, names = r.data.classes[r.data.labels], {"classes": r.data.classes, "positive": r.data.positive}
-    return r.plots.net_benefit({n: r.curves.net_benefit(z, labels, **r.spec, **names) for n, z in r.views().items()})
-
-
-def _classwise(r: Request) -> Any:
-    spec = {"classes": r.data.classes, "n_bins": r.n_bins, **r.spec}
-    return r.plots.class_heat(r.curves.class_heat(*r.last(), **spec))
+    return OF_SEVERAL[r.what](r.views(), r.n_bins, r.scheme)
 
 
 def _temperature(r: Request, against: str = "amplitude") -> Any:
@@ -203,18 +150,18 @@ def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path]) 
 
 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
-    "reliability": (_reliability, "accuracy in bins of confidence"),
-    "positive": (_positive, "share of the positive class in bins of its probability"),
+    "reliability": (_of_one, "accuracy in bins of confidence"),
+    "positive": (_of_one, "share of the positive class in bins of its probability"),
     "cumulative": (
-        _cumulative,
+        _of_one,
         "correct − confidence added up in order of confidence; of two classes, of the positive one",
     ),
-    "smooth": (_smooth, "the same without bins (--scheme kernel or isotonic)"),
-    "histogram": (_histogram, "how confidence is spread"),
-    "grid": (_grid, "both, for each -c"),
-    "risk-coverage": (_risk_coverage, "errors among the surest, for each -c"),
-    "decision": (_decision, "net benefit over thresholds of the positive class, for each -c"),
-    "classwise": (_classwise, "heat-map of the worst classes"),
+    "smooth": (_of_one, "the same without bins (--scheme kernel or isotonic)"),
+    "histogram": (_of_one, "how confidence is spread"),
+    "grid": (_of_several, "both, for each -c"),
+    "risk-coverage": (_of_several, "errors among the surest, for each -c"),
+    "decision": (_of_several, "net benefit over thresholds of the positive class, for each -c"),
+    "classwise": (_of_one, "heat-map of the worst classes"),
     "temperature": (_temperature, "temperature against amplitude; needs -c"),
     "margin": (_margin, "temperature against margin; needs -c"),
     "confidence-map": (_confidence_map, "confidence after against before; needs -c"),
@@ -254,5 +201,5 @@ def plot(
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")
     source = partial(_open, path, arrays, spec, artifacts or [])
-    plots.save(KINDS[what][0](Request(path, artifacts or [], n_bins, scheme, metric, source)), output)
+    plots.save(KINDS[what][0](Request(what, path, artifacts or [], n_bins, scheme, metric, source)), output)
     typer.echo(f"{what}: {output}")

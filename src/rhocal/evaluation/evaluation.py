@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rhocal.errors import MissingExtraError
+from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.calibration_tests import TITLES
 
@@ -115,13 +115,18 @@ class Evaluation:
         """The same as text; infinite statistics become null."""
         return json.dumps(_finite(self.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
 
+    def to_frame(self, library: FrameLibrary = "pandas") -> Any:
+        """One row for each metric, as a data frame of pandas or polars."""
+        return to_frame([asdict(value) for value in self.values], library, "metric")
+
     def to_pandas(self) -> Any:
-        """One row for each metric."""
-        try:
-            import pandas as pd  # noqa: PLC0415
-        except ImportError as error:
-            raise MissingExtraError("pandas", "pandas", "to_pandas()") from error
-        return pd.DataFrame([asdict(value) for value in self.values]).set_index("metric")
+        """One row for each metric, as a data frame of pandas."""
+        return self.to_frame("pandas")
+
+    def _repr_html_(self) -> str:
+        rows = [HEADER, *(cells(value) for value in self.values)]
+        size = f"{self.n_samples:,} samples{self.effective}, {self.n_classes} classes"
+        return html_table(rows, [f"verdict: {self.verdict}", *self.notes], size)
 
     @property
     def tested(self) -> str:

@@ -26,7 +26,7 @@ from rhocal.reporting.sections.cautions import cautions
 from rhocal.reporting.sections.decisions import decisions
 from rhocal.reporting.sections.methods import METRICS_SHOWN, Inference, describe_method
 from rhocal.reporting.sections.numbers import round_numbers
-from rhocal.reporting.sections.provenance import CITATIONS
+from rhocal.reporting.sections.provenance import citations
 from rhocal.reporting.sections.slices import slices, worst_classes
 from rhocal.reporting.sections.summary import level, select_headline
 
@@ -51,6 +51,8 @@ def build_document(
     calibration: Predictions | None = None,
     same_samples: bool = False,
     headline: str | None = None,
+    name: str = UNCALIBRATED,
+    models: Mapping[str, Predictions] | None = None,
     groups: Any = None,
     notes: Mapping[str, str] | None = None,
     design: SamplingDesign | None = None,
@@ -62,27 +64,35 @@ def build_document(
     ``headline`` is the calibrator that the summary is about, by default the first; it should be chosen before looking at these
     samples. ``groups`` are slices that are evaluated one by one, by default the predicted classes. ``calibration`` is the
     calibration set, if known; ``same_samples`` states that it is these same samples. ``design`` states what weights are and
-    which samples depend on each other; ``tolerance`` is that of the verdicts.
+    which samples depend on each other; ``tolerance`` is that of the verdicts. ``models`` are predictions of other models on the
+    same samples, which are compared with ``test``; ``name`` is how the page calls that.
     """
     if test.labels is None:
         raise InputError("labels are missing; a report needs one label for each sample")
     chosen = {name: cal for name, cal in calibrators.items() if not isinstance(cal, Identity)}
-    main = select_headline(chosen, headline)
+    others = dict(models or {})
+    if repeated := {name, *others} & set(chosen) or {name} & set(others):
+        raise InputError(f"two models or calibrators are called {repeated.pop()!r}; give them different names")
+    main = select_headline(chosen | others, headline)
     before = Scored.from_predictions(test)
-    n_replicates = max(N_REPLICATES, REPLICATES_PER_METHOD * len(chosen))
-    all_methods: dict[str, Calibrator | None] = {UNCALIBRATED: None, **chosen}
+    n_replicates = max(N_REPLICATES, REPLICATES_PER_METHOD * len(chosen | others))
     design = SamplingDesign() if design is None else design
     how = Inference(design, tolerance, n_replicates, seed)
-    methods = [describe_method(name, cal, test, before, how) for name, cal in all_methods.items()]
+    methods = [describe_method(name, None, test, None, how)]
+    methods += [describe_method(method, cal, test, before, how) for method, cal in chosen.items()]
+    methods += [describe_method(model, None, data, before, how) for model, data in others.items()]
     adjusted = adjust_for_candidates({method.name: method.differences for method in methods[1:]})
-    views = {UNCALIBRATED: test} | ({} if main is None else {main: apply_calibrator(chosen[main], test)})
+    views = {name: test}
+    if main is not None:
+        views[main] = apply_calibrator(chosen[main], test) if main in chosen else others[main]
     first, last = methods[0].evaluation, next((m for m in methods if m.name == main), methods[0]).evaluation
     document: dict[str, Any] = {
         "format": FORMAT,
         "schema": SCHEMA,
         "title": provenance.title,
         "created": provenance.created,
-        "before": UNCALIBRATED,
+        "before": name,
+        "compares": "models" if others else "calibrators",
         "headline": main,
         "verdict": {
             "before": first.verdict,
@@ -95,7 +105,7 @@ def build_document(
         "bins": {"min": MIN_BINS, "max": MAX_BINS, "default": N_BINS, "edges": edges().tolist()},
         "methods": [method.entry(adjusted.get(method.name)) for method in methods],
         "decisions": decisions(
-            main or UNCALIBRATED, None if main is None else chosen[main], test, design, same_samples=same_samples
+            main or name, chosen.get(main or ""), others.get(main or "", test), design, same_samples=same_samples
         ),
         "classes": worst_classes(views),
         "slices": slices(views, groups, how),
@@ -106,7 +116,7 @@ def build_document(
             "inputs": [vars(item) for item in provenance.inputs],
             "seed": seed,
         },
-        "cite": CITATIONS,
+        "cite": citations(methods),
     }
     return round_numbers(document)
 

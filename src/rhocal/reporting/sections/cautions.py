@@ -10,6 +10,7 @@ import numpy as np
 from rhocal.errors import RhocalWarning
 from rhocal.evaluation.shift import shift
 from rhocal.numerics.special import scan
+from rhocal.reporting.sections.methods import uses_rho_norm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ def cautions(
     notes: Mapping[str, str],
 ) -> list[dict[str, str]]:
     """Each with a ``kind`` and a ``text``."""
-    items = [*_samples(test, calibration, methods, same_samples=same_samples), *_logits(test), *_fits(methods)]
+    items = [*_samples(test, calibration, methods, same_samples=same_samples), *_logits(test, methods), *_fits(methods)]
     if calibration is not None:
         items += [*_unseen(test, calibration), *([] if same_samples else _shifted(test, calibration))]
     items += [Caution("fit", f"{name}: {note}") for name, note in notes.items() if note]
@@ -75,8 +76,8 @@ def _samples(
         yield Caution("input", f"{n} probabilities were (nearly) 0 and were raised to 1e−30; use logits if possible.")
 
 
-def _logits(test: Predictions) -> Iterator[Caution]:
-    if test.kind != "logits":
+def _logits(test: Predictions, methods: Sequence[MethodSection]) -> Iterator[Caution]:
+    if test.kind != "logits" or not uses_rho_norm(methods):
         return
     mean, spread = scan(test.logits).total / test.n_classes, np.std(test.logits, axis=1, dtype=np.float64)
     off = np.abs(mean) > MAX_RELATIVE_MEAN * np.maximum(spread, 1e-12)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import ScaleCalibrator
+from rhocal.calibrators.scale.rho_norm import RhoNormScaling
 from rhocal.evaluation.evaluate import infer
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.evaluation.samples import Samples
@@ -19,7 +20,7 @@ from rhocal.reporting.curves.selection import risk_coverage_from_scored
 from rhocal.reporting.sections.numbers import for_plot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
@@ -51,7 +52,7 @@ class MethodSection:
     calibrator: Calibrator | None
     evaluation: Evaluation
     differences: dict[str, Difference]
-    """To the uncalibrated model, by metric."""
+    """To the uncalibrated model, or to the first model, by metric."""
     fields: dict[str, Any]
 
     def entry(self, adjusted: Mapping[str, Difference] | None) -> dict[str, Any]:
@@ -62,9 +63,9 @@ class MethodSection:
 
 
 def describe_method(
-    name: str, cal: Calibrator | None, data: Predictions, before: Scored, how: Inference
+    name: str, cal: Calibrator | None, data: Predictions, before: Scored | None, how: Inference
 ) -> MethodSection:
-    """Everything the report shows of one method (None: uncalibrated), with differences to ``before``."""
+    """Everything the report shows of a method or model (``cal`` None: as it is), with differences to ``before`` if given."""
     after = apply_calibrator(cal, data)
     whole = Samples.from_predictions(after)
     samples = whole.with_design(how.design)
@@ -92,9 +93,10 @@ def describe_method(
         "temperature": None,
     }
     to_uncalibrated: dict[str, Difference] = {}
-    if cal is not None:
+    if before is not None:
         pair = how.design.apply_to_pair(whole.scored, before)
         to_uncalibrated = differences(*pair, METRICS_SHOWN, n_replicates=how.n_replicates, seed=how.seed)
+    if cal is not None:
         pairs = confidence_map_from_logits(data.logits, after.logits)
         points = {"raw": for_plot(pairs.raw), "calibrated": for_plot(pairs.calibrated)}
         fields["map"] = points | {"share_kept": pairs.share_kept}
@@ -127,6 +129,15 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
         "held_out": None if solution.held_out is None else solution.held_out.summary,
         "trials": [dict(row) for row in solution.trials],
     }
+
+
+def uses_rho_norm(methods: Sequence[MethodSection]) -> bool:
+    """Whether one of the calibrators is ρ-norm scaling, or is made of it."""
+
+    def is_rho_norm(cal: Calibrator) -> bool:
+        return isinstance(cal, RhoNormScaling) or any(is_rho_norm(child) for child in named_children(cal).values())
+
+    return any(method.calibrator is not None and is_rho_norm(method.calibrator) for method in methods)
 
 
 def named_children(cal: Calibrator) -> dict[str, Calibrator]:

@@ -10,10 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from rhocal._version import __version__
+from rhocal.reporting.sections.methods import uses_rho_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from rhocal.reporting.sections.methods import MethodSection
 
 PACKAGES = ("numpy", "scipy")
 
@@ -31,6 +34,11 @@ CITATIONS = [
         f"  version = {{{__version__}}}\n}}",
     },
 ]
+
+
+def citations(methods: Sequence[MethodSection]) -> list[dict[str, str]]:
+    """What to cite: the paper where its method is used, and the software."""
+    return CITATIONS if uses_rho_norm(methods) else CITATIONS[1:]
 
 
 @dataclass(frozen=True)
