@@ -228,7 +228,7 @@ check-dist: $(TOOLS)/.installed
 # package nor the script of `make parity`, without the tests listed here: these need an optional package, the source tree, or
 # a newer SciPy than the lowest.
 OPTIONAL := PIL|betacal|calibration|dask|distributed|jinja2|lightning|mapie|matplotlib|ml_dtypes|netcal|onnx|onnxruntime|pandas
-OPTIONAL := $(OPTIONAL)|playwright|plotly|probmetrics|pyarrow|relplot|skl2onnx|sklearn|torch|torchmetrics|venn_abers|zarr
+OPTIONAL := $(OPTIONAL)|playwright|plotly|polars|probmetrics|pyarrow|relplot|skl2onnx|sklearn|torch|torchmetrics|venn_abers|zarr
 OPTIONAL := $(OPTIONAL)|rhocal[.](dask|onnx|plots|sklearn|torch)
 CORE_TESTS = $(shell grep -rLE '(^|[[:space:]])(import|from) +($(OPTIONAL))\b|parity[.]py' tests --include='test_*.py')
 NOT_CORE := test_report.py or test_example or test_demo or test_conversions or test_bca_agrees_with_scipy

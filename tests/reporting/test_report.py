@@ -141,8 +141,13 @@ def test_warnings():
     logits -= logits.mean(axis=1, keepdims=True)
     few = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"))
     assert kinds(few) == {"few samples"}
-    shifted = build_document(Predictions.from_arrays(logits + 30, labels), {}, Provenance.now("x"))
-    assert "not zero-mean" in kinds(shifted)
+    shifted = Predictions.from_arrays(logits + 30, labels)
+    assert "not zero-mean" not in kinds(
+        build_document(shifted, {}, Provenance.now("x"))
+    )  # it matters to rho-norm alone
+    for chosen in ("rho-norm", "rho-norm:isotonic"):
+        cal = rhocal.calibrator(chosen).fit(logits, labels)
+        assert "not zero-mean" in kinds(build_document(shifted, {chosen: cal}, Provenance.now("x")))
     tune = Predictions.from_arrays(*synthetic(1200, 4, seed=1))
     only_three = tune.take(np.flatnonzero(tune.labels < 3))
     unseen = build_document(Predictions.from_arrays(logits, labels), {}, Provenance.now("x"), calibration=only_three)

@@ -68,6 +68,24 @@ def load(path: str | PathLike[str]) -> Calibrator:
     """Read a calibrator that ``save`` wrote.
 
     Everything in the file is compared with what the registry declares for its method, and then with its checksum.
+
+    Parameters
+    ----------
+    path
+        A ``.safetensors`` file.
+
+    Returns
+    -------
+    Calibrator
+
+    Examples
+    --------
+    >>> import rhocal, tempfile
+    >>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cal.save(f"{folder}/cal.safetensors")
+    ...     rhocal.load(f"{folder}/cal.safetensors").temperature_ == cal.temperature_
+    True
     """
     path = as_path(path)
     card, tensors = _read(path)

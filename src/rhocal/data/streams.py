@@ -51,6 +51,18 @@ def stream(
         ``"_val"`` or ``"_test"`` for files with two splits.
     skip_bad
         Leave out blocks that cannot be read; ``stream.skipped`` says which.
+
+    Returns
+    -------
+    Source
+        For ``fit``, ``evaluate``, ``measure`` and others, in place of logits and labels.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> blocks = (rhocal.demo_logits(split) for split in ("cal", "test"))
+    >>> round(rhocal.measure(rhocal.stream(blocks))["accuracy"], 3)
+    0.743
     """
     if isinstance(source, str | PathLike):
         paths = _paths(str(source))

@@ -144,6 +144,21 @@ def adapt(
         the probabilities are not exact, give honest intervals, and test whether another mix explains the samples.
     positive
         The positive class of two, by name or column number. Default: that of the calibrator, or the second.
+    kind
+        What ``logits`` are; by default what the calibrator was fitted on.
+
+    Returns
+    -------
+    Adaptation
+        Its ``calibrator`` is the adapted one, and its ``shares`` are those of the classes.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> cal = rhocal.TemperatureScaling().fit(*rhocal.demo_logits("cal", "table"))
+    >>> rare = rhocal.adapt(cal, prevalence=0.01).calibrator
+    >>> bool(rare.predict_proba([[0.0, 0.0]])[0, 1] < cal.predict_proba([[0.0, 0.0]])[0, 1])
+    True
     """
     calibrator._fitted()  # noqa: SLF001 - our own
     given = {"logits": logits, "priors": priors, "prevalence": prevalence, "sampling_rates": sampling_rates}

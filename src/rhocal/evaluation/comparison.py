@@ -218,9 +218,9 @@ def chosen_methods(
         return {name: make_calibrator(name) for name in names}
     if isinstance(methods, Calibrator):
         methods = [methods]
-    named = methods.items() if hasattr(methods, "items") else ((_name_of(method), method) for method in methods)
+    pairs = methods.items() if hasattr(methods, "items") else ((_name_of(method), method) for method in methods)
     chosen: dict[str, Calibrator] = {}
-    for name, method in named:
+    for name, method in pairs:
         if name in chosen:
             raise InputError(f"methods: {name!r} is there twice; pass a mapping of names to calibrators")
         chosen[name] = make_calibrator(method) if isinstance(method, str) else method

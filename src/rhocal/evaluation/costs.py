@@ -107,9 +107,42 @@ def minimize_cost(
 ) -> CostDecision:
     """Decide what costs least in expectation, and measure what that saves on held-out samples.
 
-    ``costs[i][j]`` is the cost of deciding column j for a sample of class i, in order of the columns; a last column, or
-    ``review``, is the cost of a review. The probabilities decide, so that they must be calibrated: fit ``calibrator`` on other
-    samples than these. ``sample_weight`` are whole numbers.
+    The probabilities decide, so that they must be calibrated.
+
+    Parameters
+    ----------
+    calibrator
+        Fitted on other samples than these. None: the scores as they are.
+    logits, labels
+        Held-out samples. Also a ``rhocal.stream``.
+    costs
+        ``costs[i][j]`` is the cost of deciding column j for a sample of class i, in order of the columns; a last column is the
+        cost of a review.
+    review
+        The cost of a review, instead of that column.
+    otherwise
+        The action for other samples: ``review`` or ``abstain``.
+    sample_weight
+        Whole numbers: a weight of k stands for k samples.
+    groups
+        The domain of each sample, for calibrators that know domains.
+    kind, classes, positive, ignore_index
+        What the scores are; by default as the calibrator was fitted.
+    seed
+        Of the draws behind intervals.
+
+    Returns
+    -------
+    CostDecision
+        The mean cost, what it saves, and the ``policy``.
+
+    Examples
+    --------
+    >>> import numpy as np, rhocal
+    >>> cal = rhocal.VectorScaling().fit(*rhocal.demo_logits("cal", "table"))
+    >>> missed_fraud = np.array([[0.0, 1.0], [20.0, 0.0]])
+    >>> rhocal.minimize_cost(cal, *rhocal.demo_logits("test", "table"), costs=missed_fraud).policy.rule
+    'cost'
     """
     spec = InputSpec(
         kind or ("logits" if calibrator is None else calibrator.kind_),

@@ -96,6 +96,20 @@ def decide(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains (``multi-domain``); give it to ``cal.decide`` too.
+    kind, classes, positive, ignore_index
+        What the scores are; by default as the calibrator was fitted.
+
+    Returns
+    -------
+    Decision
+        With a ``verdict`` in words and a ``policy`` for ``calibrator.policy_``.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> cal = rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal"))
+    >>> rhocal.decide(cal, *rhocal.demo_logits("test"), target=0.05).verdict[:24]
+    'automate 44 % of samples'
     """
     spec = InputSpec(
         kind or ("logits" if calibrator is None else calibrator.kind_),

@@ -79,16 +79,46 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate calibration: metrics with intervals, floors and p-values, tests, and a verdict.
 
-    ``classes`` names the label of each column; columns of a data frame are matched with labels by name.
-    ``positive`` is the positive class of two, by name or column number: that of scores of shape (n_samples,).
-    ``tolerance`` is the calibration error that is tolerated, .02 for two points; the verdict states whether the error is shown
-    to be within it, shown to be beyond it, or whether there are too few samples to tell.
-    Samples are assumed to be independent. ``clusters`` names the cluster of each (patient, session) where they are not.
-    ``weight_kind`` is ``frequency`` (a weight of k stands for k samples) or ``importance`` (weights correct a selection). If it
-    is not stated, weights are frequencies, with a warning if they are not whole numbers.
-    ``groups`` names the group of each sample (domain, site, …), or is ``"predicted"`` for one group for each predicted class.
-    (Not the true class: among samples of one true class even a perfect model is not calibrated.) Of Dask arrays and of a
-    ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
+    Parameters
+    ----------
+    probs, labels
+        Probabilities of shape (n_samples, n_classes) and the true classes. Columns of a data frame are matched with labels by
+        name. Of Dask arrays and of a ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
+    groups
+        The group of each sample (domain, site, …), or ``"predicted"`` for one group for each predicted class. (Not the true
+        class: among samples of one true class even a perfect model is not calibrated.)
+    sample_weight
+        Weights of shape (n_samples,).
+    weight_kind
+        ``frequency`` (a weight of k stands for k samples) or ``importance`` (weights correct a selection). If it is not stated,
+        weights are frequencies, with a warning if they are not whole numbers.
+    clusters
+        The cluster of each sample (patient, session), where samples are not independent.
+    kind
+        ``probs``, ``logits`` or ``log_probs``; it is never inferred.
+    classes
+        The label of each column.
+    positive
+        The positive class of two, by name or column number: that of scores of shape (n_samples,).
+    metrics
+        Names of metrics; ``rhocal metrics`` lists them.
+    tolerance
+        The calibration error that is tolerated, .02 for two points. The verdict states whether the error is shown to be within
+        it, shown to be beyond it, or whether there are too few samples to tell.
+    n_replicates, seed
+        Draws behind intervals and floors.
+
+    Returns
+    -------
+    Evaluation
+        Prints as a table, and has ``verdict``, ``state``, ``to_frame``, ``to_dict`` and ``to_json``.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> evaluation = rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits")
+    >>> evaluation.state, round(evaluation["ece"].value, 3)
+    ('beyond', 0.145)
     """
     check_tolerance(tolerance)
     source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))

@@ -79,8 +79,33 @@ def measure(
 ) -> dict[str, float]:
     """Metric values of a ``rhocal.stream``, of Dask arrays or of arrays, without intervals; see ``evaluate`` for these.
 
-    ``calibrator`` is applied first, if given; ``spec`` is ``kind``, ``classes`` and ``ignore_index``. Streams and Dask
-    arrays are measured block by block in fixed memory; metrics of rank (``adaptive_ece``) then come from a sketch.
+    Streams and Dask arrays are measured block by block in fixed memory; metrics of rank (``adaptive_ece``) then come from a
+    sketch.
+
+    Parameters
+    ----------
+    logits, labels
+        Scores of shape (n_samples, n_classes) and the true classes; a ``rhocal.stream`` brings its labels.
+    calibrator
+        Applied first, if given.
+    metrics
+        Names of metrics; ``rhocal metrics`` lists them.
+    sample_weight
+        Weights of shape (n_samples,).
+    spec
+        ``kind``, ``classes`` and ``ignore_index``.
+
+    Returns
+    -------
+    dict
+        Metric → value.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> values = rhocal.measure(*rhocal.demo_logits("test"), metrics=["ece", "accuracy"])
+    >>> {name: round(value, 3) for name, value in values.items()}
+    {'ece': 0.145, 'accuracy': 0.746}
     """
     source = as_source(logits, labels, sample_weight, spec=InputSpec(**spec))
     return measure_source(source, [Measurement({"": calibrator})], metrics).values[""]

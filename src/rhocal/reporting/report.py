@@ -204,10 +204,10 @@ def _named(calibrators: Calibrator | Sequence[Calibrator] | Mapping[str, Calibra
     if isinstance(calibrators, Mapping):
         return {str(name): calibrator for name, calibrator in calibrators.items()}
     listed = [calibrators] if isinstance(calibrators, Calibrator) else list(calibrators)
-    named = {calibrator.label: calibrator for calibrator in listed}
-    if len(named) < len(listed):
+    by_label = {calibrator.label: calibrator for calibrator in listed}
+    if len(by_label) < len(listed):
         raise InputError("two calibrators have the same name; pass a mapping of names to calibrators")
-    return named
+    return by_label
 
 
 def _kind(calibrators: Mapping[str, Calibrator]) -> Kind:
