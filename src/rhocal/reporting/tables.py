@@ -179,12 +179,24 @@ def class_note(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     if not known:
         return []
-    best, by_class = (min(known, key=lambda line: line[name]) for name in (ORDER["ece"], "classwise_ece"))
-    if best["classwise_ece"] < by_class["classwise_ece"] + CLASSWISE_MARGIN:
+    by_class = min(known, key=lambda line: line["classwise_ece"])
+    lowest = min(line[ORDER["ece"]] for line in known)
+    equal = [line for line in known if f"{line[ORDER['ece']]:.4f}" == f"{lowest:.4f}"]
+    off = [line for line in equal if line["classwise_ece"] >= by_class["classwise_ece"] + CLASSWISE_MARGIN]
+    if not off:
         return []
+    has = (
+        "has the lowest"
+        if len(equal) == 1
+        else "has as low an ECE as any"
+        if len(off) == 1
+        else "have as low an ECE as any"
+    )
+    names = ", ".join(line["method"] for line in off)
+    up_to = "" if len(off) == 1 else "up to "
     sentence = (
-        f"the ECE looks at the predicted class alone: {best['method']} has the lowest, but a classwise ECE of "
-        f"{best['classwise_ece']:.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
+        f"the ECE looks at the predicted class alone: {names} {has}, but a classwise ECE of {up_to}"
+        f"{max(line['classwise_ece'] for line in off):.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
     )
     return [sentence]
 
