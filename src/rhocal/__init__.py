@@ -24,6 +24,7 @@ PUBLIC = {
     "rhocal.calibrators": ("calibrator",),
     "rhocal.calibrators.artifact": ("load",),
     "rhocal.calibrators.policy": ("Policy",),
+    "rhocal.calibrators.replicates": ("bootstrap",),
     "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),
     "rhocal.calibrators.scale.bounds": ("confidence_bounds",),
     "rhocal.calibrators.top_k": ("calibrate_top_k",),

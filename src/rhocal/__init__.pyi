@@ -38,6 +38,7 @@ from rhocal.calibrators.order.iop import IntraOrderPreserving as IntraOrderPrese
 from rhocal.calibrators.order.polynomial import PolynomialScaling as PolynomialScaling
 from rhocal.calibrators.policy import Policy as Policy
 from rhocal.calibrators.registry import CALIBRATORS as CALIBRATORS
+from rhocal.calibrators.replicates import bootstrap as bootstrap
 from rhocal.calibrators.scale.bounds import confidence_bounds as confidence_bounds
 from rhocal.calibrators.scale.field import FieldScaling as FieldScaling
 from rhocal.calibrators.scale.identity import Identity as Identity
@@ -134,6 +135,7 @@ __all__ = [
     "VennAbers",
     "__version__",
     "adapt",
+    "bootstrap",
     "calibrate_top_k",
     "calibrator",
     "compare",

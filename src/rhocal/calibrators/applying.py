@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.replicates import Replicates
     from rhocal.data.blocks import BlockRef
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
@@ -44,11 +45,12 @@ def apply(
 
 def apply_source(
     calibrator: Calibrator, source: Source, output: Path, *, write: str = "probs", restart: bool = False,
-    beside: Mapping[str, Any] | None = None,
+    beside: Mapping[str, Any] | None = None, replicates: Replicates | None = None, level: float = 0.95,
 ) -> dict[str, Any]:  # fmt: skip
     """The same for a source; the numbers of rows and blocks that were written.
 
-    ``beside`` are further arrays with one value a row, for a resident source: identifiers, say.
+    ``beside`` are further arrays with one value a row, for a resident source: identifiers, say. With ``replicates`` intervals
+    of the probabilities are written too.
     """
     if write not in WRITE:
         raise InputError(f"write is probs or logits; got {write!r}")
@@ -60,10 +62,14 @@ def apply_source(
         raise InputError("the source has no samples")
     blocks: Sequence[BlockRef] = list(source.blocks)
     check_output(output, {path for block in blocks if (path := _file_of(block)) is not None})
-    fingerprint = "" if source.resident else _fingerprint(calibrator, source, write)
+    fingerprint = (
+        ""
+        if source.resident
+        else _fingerprint(calibrator, source, [write, None if replicates is None else [level, *replicates.describe()]])
+    )
     progress = source.progress
     source = replace(source, needs_labels=False, progress=None)  # progress counts rows that are written
-    work = partial(calibrate_block, calibrator=calibrator, write=write)
+    work = partial(calibrate_block, calibrator=calibrator, write=write, replicates=replicates, level=level)
     with open_writer(
         output, None if source.resident else source.sizes, fingerprint, calibrator.classes_, restart=restart
     ) as writer:
@@ -79,11 +85,13 @@ def apply_source(
     return {"rows": source.n_rows, "resumed_at": first_row, "blocks": len(blocks) - first_block, "arrays": names}
 
 
-def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Arrays:
+def calibrate_block(
+    data: Predictions, calibrator: Calibrator, write: str, replicates: Replicates | None = None, level: float = 0.95
+) -> Arrays:
     """The arrays that are written of a block: always ``probs`` or ``logits``, ``predicted``, ``confidence``, ``labels``.
 
     Of a calibrator with a policy also ``decided``, the class that is decided, ``action``, and ``set``, if it has
-    prediction sets.
+    prediction sets. With replicates ``probs_low`` and ``probs_high``, the intervals of the probabilities.
     """
     if data.n_classes != len(calibrator.classes_):
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
@@ -95,6 +103,8 @@ def calibrate_block(data: Predictions, calibrator: Calibrator, write: str) -> Ar
         "predicted": _plain(predicted),
         "confidence": row_max(probs),
     }
+    if replicates is not None:
+        arrays["probs_low"], arrays["probs_high"] = replicates.bounds(data, level)
     if calibrator.policy_ is not None:
         decisions = calibrator.policy_.decide(probs, calibrator.classes_)
         arrays |= {"decided": _plain(decisions.label), "action": decisions.action}
@@ -141,7 +151,7 @@ def _in_shape(arrays: Arrays, source: Source) -> Arrays:
     }
 
 
-def _fingerprint(calibrator: Calibrator, source: Source, write: str) -> str:
+def _fingerprint(calibrator: Calibrator, source: Source, write: Any) -> str:
     """Changes with the calibrator, the input, the blocks and what is written."""
     digest = hashlib.sha256()
     spec = source.spec

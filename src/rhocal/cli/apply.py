@@ -9,6 +9,7 @@ import typer
 
 from rhocal.cli.options import (
     BLOCKS,
+    IN_MEMORY,
     Arrays,
     ClassAxis,
     ExecutionOptions,
@@ -26,6 +27,10 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.replicates import Replicates
+    from rhocal.data.spec import InputSpec
 
 
 WITHOUT_COLUMNS = {".npy", ".safetensors"}
@@ -53,6 +58,21 @@ def apply_(
             show_default=False,
         ),
     ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            help="Write intervals of the probabilities with this level (0.95), by fits on resamples of --fitted-on.",
+            show_default=False,
+        ),
+    ] = None,
+    fitted_on: Annotated[
+        Path | None,
+        typer.Option(
+            "--fitted-on", help="The file that the calibrator was fitted on, for --interval.", show_default=False
+        ),
+    ] = None,
+    n_replicates: Annotated[int, typer.Option("--n-replicates", help="Fits on resamples, for --interval.")] = 100,
     arrays: Arrays,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
@@ -70,6 +90,9 @@ def apply_(
     those of the questions of a log are always there. The test
     split is used if the file has one. Files that are read block by block are written block by block (.npy or .safetensors);
     the same command continues an interrupted run.
+
+    `--interval 0.95 --fitted-on data.npz` adds the bounds of every probability (probs_low, probs_high): the error of the
+    fit, found by fitting again on resamples of the calibration set.
     """
     from rhocal.calibrators.applying import WRITE, apply_source
     from rhocal.calibrators.artifact import load
@@ -88,8 +111,18 @@ def apply_(
     beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns)
     if scores.log.log is not None:
         beside = _question_ids(arrays, source, output) | beside
+    replicates = _replicates(calibrator, interval, fitted_on, n_replicates, arrays, spec, groups)
     with execution.progress("applying", scores) as blocks:
-        document = apply_source(calibrator, blocks, output, write=write, restart=restart, beside=beside)
+        document = apply_source(
+            calibrator,
+            blocks,
+            output,
+            write=write,
+            restart=restart,
+            beside=beside,
+            replicates=replicates,
+            level=interval or 0.95,
+        )
     left_out = skipped(scores)
     if as_json:
         print_json({"output": str(output), "method": calibrator.label, **document, **left_out})
@@ -109,6 +142,30 @@ def _question_ids(arrays: Arrays, source: Path, output: Path) -> dict[str, NDArr
             ".csv, .jsonl, .parquet or .npz from lines with a question_id"
         )
     return {}
+
+
+def _replicates(
+    calibrator: Calibrator,
+    level: float | None,
+    fitted_on: Path | None,
+    n_replicates: int,
+    arrays: Arrays,
+    spec: InputSpec,
+    groups: str | None,
+) -> Replicates | None:
+    """Fits on resamples, if intervals are wanted."""
+    from rhocal.calibrators.replicates import bootstrap_source
+    from rhocal.metrics.inference.risk_control import check_level
+
+    if level is None:
+        if fitted_on is not None:
+            raise InputError("--fitted-on is for intervals; give their level too: --interval 0.95")
+        return None
+    check_level(level, "--interval", "0.95 for 95 %")
+    if fitted_on is None:
+        raise InputError("--interval fits again on resamples of the calibration set; give it: --fitted-on data.npz")
+    source = IN_MEMORY.open(fitted_on, arrays.of_calibrator(calibrator, fitted_on), spec, "calibration", groups)
+    return bootstrap_source(calibrator, source, n_replicates)
 
 
 def _other_columns(arrays: Arrays, source: Path, output: Path, names: str) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,229 @@
+"""Intervals of calibrated probabilities: how far they depend on which samples the calibrator was fitted on.
+
+A calibrator is fitted again on reweighted calibration sets (the Bayesian bootstrap, Rubin 1981): the weight of a sample is
+drawn from a gamma distribution whose shape is its weight, so that a weight of 2 has the distribution of two copies, and a
+class never disappears. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
+endlessly many samples, which is the true probability only if a member of the family is right.
+
+>>> import rhocal
+>>> logits, labels = rhocal.demo_logits("cal")
+>>> cal = rhocal.TemperatureScaling().fit(logits, labels)
+>>> replicates = rhocal.bootstrap(cal, logits, labels)
+>>> low, high = replicates.predict_interval(rhocal.demo_logits("test")[0][:2])
+>>> low.shape
+(2, 10)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator, effective_size
+from rhocal.calibrators.cascade.cascade import Cascade
+from rhocal.calibrators.compose.auto import AutoCalibrator
+from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.guard import fit_without_warnings
+from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.data.arrays import restore_shape
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec, Kind
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.numerics.special import student_quantile
+from rhocal.numerics.threads import row_blocks
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rhocal.calibrators.map import Map
+    from rhocal.data.predictions import Predictions
+    from rhocal.data.sources import Source
+    from rhocal.numerics.special import Floats, Vector
+
+N_REPLICATES = 100
+MIN_REPLICATES, MAX_REPLICATES = 20, 10_000
+LEVEL = 0.95
+REPLICATED_ENTRIES = 1 << 22
+"""Probabilities of all replicates in memory at a time."""
+
+
+class ProbabilityInterval(NamedTuple):
+    """Bounds of every probability, in the shape of ``predict_proba``."""
+
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """A fitted calibrator, and the maps of its fits on reweighted calibration sets."""
+
+    calibrator: Calibrator
+    maps: tuple[Map, ...]
+
+    def predict_interval(
+        self,
+        logits: Any,
+        *,
+        level: float = LEVEL,
+        kind: Kind | None = None,
+        class_axis: int = -1,
+        groups: Any = None,
+    ) -> ProbabilityInterval:
+        """The interval of every calibrated probability: what the family would give if it were fitted on endless samples.
+
+        Each probability has the level by itself, not all of a sample together.
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level must lie between 0 and 1 (0.95 for 95 %); got {level!r}")
+        data = self.calibrator._border(logits, kind, class_axis, groups)  # noqa: SLF001 - our own
+        low, high = self.bounds(data, level)
+        return ProbabilityInterval(*(restore_shape(side, logits, class_axis) for side in (low, high)))
+
+    def bounds(self, data: Predictions, level: float = LEVEL) -> tuple[Floats, Floats]:
+        """The same of validated data."""
+        center = self.calibrator.map_.probs(data)
+        low, high = np.empty_like(center), np.empty_like(center)
+        for rows in row_blocks(data.n_samples, data.n_classes * len(self.maps), REPLICATED_ENTRIES):
+            part = data.take(np.arange(rows.start, rows.stop))
+            drawn = np.stack([map_.probs(part).astype(np.float64) for map_ in self.maps])
+            low[rows], high[rows] = interval_of(center[rows].astype(np.float64), drawn, level)
+        return low, high
+
+    def describe(self) -> tuple[int, str]:
+        """The number of maps, and a digest of their numbers."""
+        digest = hashlib.sha256()
+        for map_ in self.maps:
+            for name, value in sorted(map_.arrays.items()):
+                digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
+        return len(self.maps), digest.hexdigest()
+
+
+def interval_of(center: Vector, drawn: Vector, level: float) -> tuple[Vector, Vector]:
+    """Bounds of probabilities from those of replicates, which are the first axis: Student's t of the angle 2·asin(√p).
+
+    The angle is near normal and finite at 0 and 1; percentiles of 100 replicates cover less.
+    """
+    half = student_quantile(len(drawn) - 1, (1 + level) / 2) * _angle(drawn).std(axis=0, ddof=1)
+    low, high = (np.sin(np.clip(_angle(center) + sign * half, 0.0, np.pi) / 2) ** 2 for sign in (-1, 1))
+    return np.minimum(low, center), np.maximum(high, center)
+
+
+def _angle(probs: Vector) -> Vector:
+    return np.asarray(2 * np.arcsin(np.sqrt(np.clip(probs, 0.0, 1.0))))
+
+
+def bootstrap(
+    calibrator: Calibrator,
+    logits: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    *,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+    groups: Any = None,
+    kind: Kind | None = None,
+    classes: Any = None,
+    ignore_index: int | None = None,
+    class_axis: int = -1,
+    positive: Any = None,
+) -> Replicates:
+    """Fit a calibrator again on reweighted calibration sets, for intervals of its probabilities.
+
+    Parameters
+    ----------
+    calibrator
+        Fitted on these samples; it stays as it is.
+    logits, labels, sample_weight
+        The samples of its fit.
+    n_replicates
+        Number of fits.
+    seed
+        Of the weights, which belong to samples by what they hold: their order does not matter.
+    groups, kind, classes, ignore_index, class_axis, positive
+        As in ``fit``.
+
+    What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
+    reference that a guarded fit fell back to. The interval does not cover this choice.
+    """
+    spec = InputSpec(
+        kind or calibrator._fitted().kind_,  # noqa: SLF001 - our own
+        calibrator.classes_ if classes is None else classes,
+        ignore_index,
+        class_axis,
+        positive,
+    )
+    calibrator.check_groups(groups)
+    source = as_source(logits, labels, sample_weight, groups, spec=spec)
+    return bootstrap_source(calibrator, source, n_replicates, seed)
+
+
+def bootstrap_source(
+    calibrator: Calibrator, source: Source, n_replicates: int = N_REPLICATES, seed: int = 0
+) -> Replicates:
+    """The same for a source."""
+    if not MIN_REPLICATES <= n_replicates <= MAX_REPLICATES:
+        raise InputError(
+            f"n_replicates must be a number from {MIN_REPLICATES} to {MAX_REPLICATES:,}; got {n_replicates}",
+            argument="n_replicates",
+        )
+    if not source.resident:
+        raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")
+    data = source.predictions.in_order_of(calibrator.classes_)[0].prepared()
+    n, n_fitted = effective_size(data), calibrator.n_samples_
+    if n_fitted is not None and n != n_fitted:
+        warn(
+            f"the calibrator was fitted on {n_fitted:,} samples, and these are {n:,}; intervals are those of a fit on these. "
+            "Give the samples of the fit",
+            SuspiciousInputWarning,
+        )
+    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)))
+
+
+def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int, seed: int) -> Iterator[Map]:
+    """The maps of the fits."""
+    if isinstance(calibrator, Chain) and isinstance(calibrator.second_, PriorShift):
+        for map_ in replicated_maps(calibrator.first_, data, n_replicates, seed):
+            first = unfitted(calibrator.first_)
+            first.__dict__ |= vars(calibrator.first_) | {"map_": map_}
+            yield Chain.from_fitted(first, calibrator.second_, like=calibrator).map_
+        return
+    method, weights = method_of_refits(calibrator), np.ones(data.n_samples) if data.weights is None else data.weights
+    profile = Profile.from_predictions(data) if method.fits_on == "profile" else None
+    for drawn in draw_weights(data, weights, n_replicates, seed):
+        if profile is None:
+            yield fit_without_warnings(method, replace(data, weights=drawn * weights.sum()), calibrator.map_).map_
+        else:
+            yield fit_without_warnings(method, replace(profile, weights=drawn), calibrator.map_).map_
+
+
+def method_of_refits(calibrator: Calibrator) -> Calibrator:
+    """The unfitted method that a calibrator is in effect, with what cross-validation chose as options."""
+    scores = calibrator.solution_.held_out
+    if scores is not None and scores.fell_back_to:
+        return unfitted(scores.fell_back_to)
+    if isinstance(calibrator, AutoCalibrator):
+        return method_of_refits(calibrator.chosen_)
+    if isinstance(calibrator, Cascade) and calibrator.fallback_:
+        return method_of_refits(calibrator.fallback_[0])
+    return unfitted(calibrator.with_choices() if isinstance(calibrator, ScaleCalibrator) else calibrator)
+
+
+def draw_weights(data: Predictions, weights: Vector, n_replicates: int, seed: int) -> Iterator[Vector]:
+    """Weights of the samples, with a sum of 1, for each replicate."""
+    assert data.labels is not None
+    rows = np.ascontiguousarray(data.logits, np.float64)
+    digests = [
+        hashlib.blake2b(row, digest_size=8, key=label).digest()
+        for row, label in zip(rows, np.asarray(data.labels, np.int64), strict=True)
+    ]
+    order = np.lexsort([weights, np.frombuffer(b"".join(digests), np.uint64)])
+    for k in range(n_replicates):
+        drawn = np.zeros(len(order))
+        drawn[order] = np.random.default_rng((seed, k)).standard_gamma(weights[order])
+        yield drawn / drawn.sum()

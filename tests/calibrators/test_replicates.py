@@ -1,0 +1,131 @@
+"""Intervals of probabilities: every method, any order, weights, and what they cover."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import synthetic
+from rhocal.calibrators.replicates import draw_weights, interval_of, method_of_refits
+from rhocal.cli import app, in_options
+from rhocal.data.predictions import Predictions
+from rhocal.errors import InputError, SuspiciousInputWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+Z, Y = synthetic(250, 3, seed=2)
+BINARY = "platt beta isotonic histogram-binning bbq venn-abers"
+METHODS = f"identity temperature rho-norm field multi-domain ets vector svs {BINARY}".split()
+"""One of each kind; the others differ in time alone."""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_intervals(name):
+    groups = np.arange(250) % 2 if rhocal.CALIBRATORS[name].family.takes_groups else None
+    cal = rhocal.calibrator(name).fit(Z, Y, groups=groups)
+    low, high = rhocal.bootstrap(cal, Z, Y, n_replicates=20, groups=groups).predict_interval(Z, groups=groups)
+    probs = cal.predict_proba(Z, groups=groups)
+    assert ((low >= 0) & (low <= probs) & (probs <= high) & (high <= 1)).all()
+    assert (high - low > 1e-6).any() == (name != "identity")
+
+
+def test_coverage_where_the_family_is_right():
+    """Temperature scaling of a model that needs it: 60 trials, whose binomial error is 0.028."""
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(60, 300, 3))
+    p = np.exp(z / 1.6) / np.exp(z / 1.6).sum(axis=2, keepdims=True)
+    y = (p.cumsum(axis=2) < rng.random((60, 300, 1))).sum(axis=2)
+    covered = []
+    for k in range(60):
+        replicates = rhocal.bootstrap(rhocal.TemperatureScaling().fit(z[k], y[k]), z[k], y[k], n_replicates=30)
+        low, high = replicates.predict_interval(z[k, :20])
+        covered.append(((low <= p[k, :20]) & (p[k, :20] <= high)).mean())
+    assert 0.87 < np.mean(covered) < 0.99
+
+
+def test_order_copies_and_weights():
+    cal = rhocal.calibrator("vector").fit(Z, Y)
+    order = np.random.default_rng(0).permutation(250)
+    one = rhocal.bootstrap(cal, Z, Y, n_replicates=20).predict_interval(Z[:9])
+    other = rhocal.bootstrap(cal, Z[order], Y[order], n_replicates=20).predict_interval(Z[:9])
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    drawn = rhocal.bootstrap(cal, Z, Y, n_replicates=20, seed=1).predict_interval(Z[:9])
+    assert not np.allclose(one, drawn, atol=1e-4)
+    data = Predictions.from_arrays(Z, Y)
+    counts = np.where(np.arange(250) < 125, 2.0, 0.0)
+    weights = np.stack(list(draw_weights(data, counts, 400, 0)))
+    assert (weights[:, 125:] == 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    # Twice the samples: half of the variance.
+    assert weights[:, :125].var() * 125**2 == pytest.approx(0.5, rel=0.05)
+
+
+def test_bounds_of_probabilities_at_the_ends():
+    drawn = np.array([[0.0, 1.0, 0.5, 1e-9]] * 10 + [[0.0, 1.0, 0.7, 3e-9]] * 10)
+    low, high = interval_of(np.array([0.0, 1.0, 0.6, 2e-9]), drawn, 0.95)
+    assert low.tolist()[:2] == [0, 1]
+    assert high.tolist()[:2] == [0, 1]
+    assert (low[2], high[2]) == pytest.approx((0.38, 0.80), abs=0.01)
+    assert 0 <= low[3] < 1e-9
+    assert 4e-9 < high[3] < 1e-8
+
+
+def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
+    auto = rhocal.calibrator("auto", methods=("temperature", "vector")).fit(Z, Y)
+    assert method_of_refits(auto).label == auto.chosen_.label
+    field = rhocal.calibrator("field").fit(*rhocal.demo_logits("cal"))
+    assert method_of_refits(field).ridge == field.ridge_
+    cal = rhocal.TemperatureScaling().fit(Z, Y)
+    moved = rhocal.adapt(cal, priors=[0.8, 0.1, 0.1]).calibrator
+    low, high = rhocal.bootstrap(moved, Z, Y).predict_interval(Z)
+    probs = moved.predict_proba(Z)
+    assert ((low <= probs) & (probs <= high)).all()
+    inside = (low <= cal.predict_proba(Z)) & (cal.predict_proba(Z) <= high)
+    assert inside.mean() < 0.5
+
+
+def test_shapes_names_and_bad_requests():
+    cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
+    replicates = rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=20)
+    assert replicates.predict_interval(Z[:7, 0]).low.shape == (7, 2)
+    assert replicates.predict_interval(Z[:8, :2].reshape(2, 4, 2).transpose(0, 2, 1), class_axis=1).high.shape == (
+        2,
+        2,
+        4,
+    )
+    narrow, wide = (replicates.predict_interval(Z[:5, :2], level=level) for level in (0.5, 0.99))
+    assert (wide.low < narrow.low).all()
+    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+        replicates.predict_interval(Z[:5, :2], level=95)
+    with pytest.raises(InputError, match="n_replicates must be a number from 20"):
+        rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=1)
+    with pytest.raises(InputError, match="must be in memory"):
+        rhocal.bootstrap(cal, rhocal.stream(iter([(Z[:, :2], Y % 2)])))
+    with pytest.warns(SuspiciousInputWarning, match="fitted on 250 samples, and these are 100"):
+        rhocal.bootstrap(cal, Z[:100, :2], Y[:100] % 2, n_replicates=20)
+
+
+def test_intervals_on_the_command_line(tmp_path):
+    np.savez(tmp_path / "data.npz", logits=Z, labels=Y)
+    cal, out = tmp_path / "cal.safetensors", tmp_path / "out.npz"
+    fitted = rhocal.TemperatureScaling().fit(Z, Y)
+    fitted.save(cal)
+
+    def call(*options, to=out):
+        done = CliRunner().invoke(
+            app, ["apply", str(cal), str(tmp_path / "data.npz"), "-o", str(to), *map(str, options)]
+        )
+        return in_options(done.exception, app) if isinstance(done.exception, InputError) else done.output
+
+    call("--interval", 0.9, "--fitted-on", tmp_path / "data.npz")
+    low, high = rhocal.bootstrap(fitted, Z, Y).predict_interval(Z, level=0.9)
+    with np.load(out) as file:
+        np.testing.assert_allclose(file["probs_low"], low)
+        np.testing.assert_allclose(file["probs_high"], high)
+    blocks = tmp_path / "out.safetensors"
+    call("--interval", 0.9, "--fitted-on", tmp_path / "data.npz", "--stream", to=blocks)
+    from safetensors.numpy import load_file
+
+    np.testing.assert_allclose(load_file(blocks)["probs_low"], low, atol=1e-12)
+    assert "give it: --fitted-on data.npz" in call("--interval", 0.9)
+    assert "give their level too: --interval 0.95" in call("--fitted-on", tmp_path / "data.npz")
+    assert "--interval must lie between 0 and 1" in call("--interval", 95, "--fitted-on", tmp_path / "data.npz")
