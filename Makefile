@@ -32,7 +32,7 @@ help:
 	@echo "make coverage  how often intervals contain the true value, and whether p-values are uniform"
 	@echo "make decide    how often a certified risk is exceeded, and thresholds beside MAPIE's"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (resumes after an interruption)"
-	@echo "make paper     every table and figure of the paper, the published numbers beside ours (resumes after an interruption)"
+	@echo "make paper     every table and figure of the paper, the published numbers beside ours (RUNS=folder adds runs)"
 	@echo "make cascade   what each part of a cascade contributes"
 	@echo "make chains    what the second stage of a chain should be fitted on"
 	@echo "make quality   our methods beside probmetrics' on real networks"
@@ -135,8 +135,8 @@ comparison: $(VENV)/.installed-dev
 	$(BIN)/python experiments/comparison/render.py
 
 paper: $(VENV)/.installed-dev
-	$(BIN)/python reproduction/pages/paper_rows.py --logits $(LOGITS)
-	$(BIN)/python reproduction/pages/paper_pages.py
+	$(BIN)/python reproduction/pages/paper_rows.py --logits $(LOGITS) --runs $(RUNS)
+	$(BIN)/python reproduction/pages/paper_pages.py --runs $(RUNS)
 
 cascade: $(VENV)/.installed-dev
 	$(BIN)/python experiments/cascade/ablation.py --logits $(LOGITS) --seeds 1

@@ -1,4 +1,4 @@
-"""Keep what finished runs of `train_networks.py` left: logits, log and card; the one that the package ships goes into its data.
+"""Keep what a campaign of `thin.toml` left: logits, log and card. Those that the package ships go into its data.
 
     python reproduction/pages/keep_runs.py runs
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_rows import OWN, ROWS, SHIPPED
+from paper_rows import HERE, OWN, ROWS
 
 from rhocal.calibrators import calibrator
 from rhocal.data.files import read
@@ -40,7 +40,9 @@ def small(name: str, values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any
     """Logits in this type, labels in the smallest that holds them."""
     if name.startswith("logits"):
         return values.astype(dtype)
-    return values.astype(np.uint8 if values.max() < 256 else np.int32) if name.startswith("labels") else values
+    if not name.startswith("labels") or values.dtype.kind not in "iu":
+        return values
+    return values.astype(np.uint8 if values.max() < 256 else np.int32)
 
 
 def keep(run: Path, target: Path) -> str:
@@ -75,15 +77,16 @@ def forget(network: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="the folder that train_networks.py wrote to")
+    parser.add_argument("runs", type=Path, help="the folder of the campaign")
     for path in sorted(parser.parse_args().runs.glob("*/logits.npz")):
         run = path.parent
-        target = OWN[run.name != SHIPPED] / run.name
+        name = run.name.removesuffix("-0")  # the seed
+        target = (OWN[0] if (OWN[0] / name).is_dir() else HERE / "runs") / name
         if (target / "logits.npz").exists():
             if (target / "log.csv").read_bytes() == (run / "log.csv").read_bytes():
                 continue
-            forget(run.name)
-        print(f"{run.name}: {keep(run, target)}", flush=True)
+            forget(name)
+        print(f"{name}: {keep(run, target)}", flush=True)
 
 
 if __name__ == "__main__":

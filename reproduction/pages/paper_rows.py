@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import tomllib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,30 +32,14 @@ HERE = Path(__file__).parent
 ROWS = HERE / "rows"
 OWN = [HERE.parents[1] / "src" / "rhocal" / "data" / "shipped", HERE / "runs"]
 
-SHIPPED = "cifar10-resnet18-w16-wd1e-4"
-"""The run that the package ships."""
-RESNET18 = [SHIPPED, "flowers102_64px-resnet18-w16-wd1e-4"]
-STAND_IN = "cifar100_resnet56"
-"""Of the public networks nearest to the paper's ResNet35 on CIFAR-100."""
-
-CIFAR100 = [
-    STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", "cifar100_mobilenetv2_x1_0", "cifar100_repvgg_a2",
-    "cifar100_resnet20", "cifar100_shufflenetv2_x2_0", "cifar100_vgglike_playground",
-]  # fmt: skip
-"""Every public network on CIFAR-100."""
-
+with (HERE / "networks.toml").open("rb") as _file:
+    _CHOSEN = tomllib.load(_file)
+STAND_IN: str = _CHOSEN["stand_in"]
 NETWORKS: dict[int, list[str]] = {
-    1: [
-        *CIFAR100, "cifar10_resnet56", "svhn_disiji_logp", "flowers102_effnetlite0_lin", *RESNET18,
-        "cifar10-vgg16-w8-wd0", "cifar10-vgg16-w8-wd1e-4", "fashion-mnist-resnet18-w8-wd0",
-    ],
-    2: [STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", *RESNET18],
-    3: [STAND_IN, "cifar10_resnet56", *RESNET18],
-    4: [STAND_IN, "cifar100_resnet50_brier", "cifar100_vgg16_bn", *RESNET18],
-    5: [STAND_IN, "cifar10_resnet56", "flowers102_effnetlite0_lin", *RESNET18],
-    paper.OPEN_CHOICES.table: CIFAR100,
-}  # fmt: skip
-"""For each table the networks to measure it on: the paper's own, one for each of its datasets, and ours."""
+    int(table): [name for entry in names for name in _CHOSEN["groups"].get(entry, [entry])]
+    for table, names in _CHOSEN["tables"].items()
+}
+"""For each table the networks to measure it on; 0 is what the paper leaves open. Runs that are given need no entry."""
 
 
 def here(folders: list[Path]) -> dict[str, Path]:
@@ -78,12 +63,13 @@ def rows_file(number: int) -> Path:
     return ROWS / (f"table{number}.csv" if number in paper.GRIDS else "open_choices.csv")
 
 
-def table(number: int, known: dict[str, Path], n_seeds: int, n_jobs: int) -> None:
+def table(number: int, known: dict[str, Path], runs: dict[str, Path], n_seeds: int, n_jobs: int) -> None:
     grid, output = grids()[number], rows_file(number)
     paths = [known[name] for name in NETWORKS[number] if name in known]
+    paths += [path for name, path in runs.items() if paper.network_of(path).beside(number)[0] and path not in paths]
     before = old_rows(output)
     left = sum(len(task.methods) for task in tasks(grid, paths, n_seeds, before))
-    print(f"{output.stem}: {len(paths)} of {len(NETWORKS[number])} networks here, {left} fits left", flush=True)
+    print(f"{output.stem}: {len(paths)} networks here, {left} fits left", flush=True)
     start, last = time.perf_counter(), [""]
 
     def step(row: Row) -> None:
@@ -95,10 +81,10 @@ def table(number: int, known: dict[str, Path], n_seeds: int, n_jobs: int) -> Non
     measure(grid, paths, n_seeds=n_seeds, n_jobs=n_jobs, output=output, before=before, step=step)
 
 
-def figures(known: dict[str, Path]) -> None:
+def figures(known: dict[str, Path], folders: list[Path]) -> None:
     """Figures are quick but for the fits of 3 and 4, which are not made again either."""
     try:
-        runs = figure2.runs([folder for folder in OWN if folder.is_dir()])
+        runs = figure2.runs([folder for folder in [*OWN, *folders] if folder.is_dir()])
     except FileError as error:
         print(f"figure 2: {error}")
     else:
@@ -118,15 +104,17 @@ def figures(known: dict[str, Path]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logits", type=Path, default=Path("../shared/data/logits"), help="folder of public networks")
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], help="folders of runs of `rhocal-paper train`")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes of the rows
     ROWS.mkdir(exist_ok=True)
-    known = here([args.logits, *OWN])
+    runs = here(args.runs)
+    known = here([args.logits, *OWN]) | runs
     for number in NETWORKS:
-        table(number, known, args.seeds, args.jobs)
-    figures(known)
+        table(number, known, runs, args.seeds, args.jobs)
+    figures(known, args.runs)
 
 
 if __name__ == "__main__":

@@ -130,12 +130,19 @@ CARD = {
     "loss": "cross-entropy",
     "mixup": 0,
     "epochs": 200,
+    "batch_size": 128,
+    "learning_rate": 0.1,
+    "momentum": 0.9,
+    "clip_norm": 3.0,
+    "milestones": [0.4, 0.8],
+    "decay": 0.1,
 }
 
 
 def test_cards_of_runs_say_the_network(tmp_path):
     changes = {"run-0-64": {}, "run-1-64": {"seed": 1}, "run-0-16": {"model_width": 16}}
     changes |= {"run-focal": {"loss": "focal"}, "run-short": {"epochs": 1}, "run-decay": {"weight_decay": 0.0}}
+    changes |= {"run-momentum": {"momentum": 0.5}, "run-members": {"model_members": 4}, "run-keep": {"keep": "nll"}}
     for name, change in changes.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -146,7 +153,8 @@ def test_cards_of_runs_say_the_network(tmp_path):
     label = "CIFAR-10, ResNet35, width 64, weight decay 0.0001"
     assert first == paper.Network(label, "CIFAR-10", "ResNet35", follows_recipe=True)
     assert not any(network.follows_recipe for network in (thin, *others))  # each differs in one thing
-    assert len(others) == 3
+    assert len(others) == 6
+    assert len({network.label for network in (thin, first, *others)}) == 8  # what is pooled differs in the seed alone
     assert ("CIFAR-10", "ResNet35") in paper.missing(1, [thin])
     assert ("CIFAR-10", "ResNet35") not in paper.missing(1, [thin, first])
     assert network_name(tmp_path / "run-0-64" / "logits.npz") == "run-0-64"

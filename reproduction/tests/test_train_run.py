@@ -13,9 +13,9 @@ from rhocal.errors import FileError, InputError
 from rhocal.evaluation.rows import read_rows
 from rhocal.metrics import amplitude
 from rhocal_paper.train import PAPER, Images, Model, Recipe, train
-from rhocal_paper.train.batches import Normal, augmented, epoch_batches
+from rhocal_paper.train.batches import EpochDraws, Normal, augmented, epoch_batches
 from rhocal_paper.train.data.dataset import dataset
-from rhocal_paper.train.run import Worker
+from rhocal_paper.train.worker import Worker
 
 THIN = Model("resnet18", width=2)
 
@@ -63,7 +63,7 @@ def test_recipes_refused(options, says):
 def test_normalised_images_have_mean_0_and_deviation_1():
     pixels = np.random.default_rng(0).integers(0, 200, (50, 8, 8, 3), np.uint8)
     pixels[..., 2] = 7  # a constant channel divides by nothing
-    seen = Normal.of(pixels)(torch.from_numpy(pixels))
+    seen = Normal.of(pixels).on(torch.device("cpu"))(torch.from_numpy(pixels))
     assert seen.shape == (50, 3, 8, 8)
     assert seen.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=1e-5)
     assert seen.std((0, 2, 3), correction=0).tolist() == pytest.approx([1, 1, 0], abs=1e-5)
@@ -78,7 +78,8 @@ def test_augmentation_shifts_and_mirrors(mirror):
     allowed = {wide[y : y + 16, x : x + 16].tobytes() for y in range(5) for x in range(5)}
     if mirror:
         allowed |= {wide[y : y + 16, x : x + 16][:, ::-1].tobytes() for y in range(5) for x in range(5)}
-    out = augmented(torch.from_numpy(np.stack([image] * 400)), np.random.default_rng(0), mirror=mirror)
+    draws = EpochDraws.of(400, 2, Recipe(batch_size=400), 0, torch.device("cpu"), mirror=mirror)
+    out = augmented(torch.from_numpy(np.stack([image] * 400)), draws.shifts, draws.mirrored)
     assert {one.numpy().tobytes() for one in out} == allowed
 
 

@@ -11,6 +11,7 @@ import typer
 from rhocal.cli import run
 from rhocal.cli.options import Json, print_json
 from rhocal.errors import InputError
+from rhocal_paper.campaign_command import campaign
 from rhocal_paper.train_command import train
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ OneFile = Annotated[Path, typer.Option(help="A file of logits and labels.", show
 
 
 app.command()(train)
+app.command()(campaign)
 
 
 @app.callback()

@@ -14,8 +14,8 @@ from rhocal.metrics.spread import amplitudes as per_sample
 from rhocal.numerics.special import top_probability
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import new_axes_grid
-from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED, UNKNOWN
-from rhocal_paper.networks import MODELS, card_of
+from rhocal_paper.grid import IN_DIRECTION, NOT, REPRODUCED, UNKNOWN, half_interval
+from rhocal_paper.networks import MODELS, card_of, differences, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +42,7 @@ class Run:
     """Of the calibration set on the way; of the test set at the end."""
     correlation: float
     """Rank correlation of amplitude and confidence over the test samples."""
+    seed: int = 0
 
     @classmethod
     def of(cls, folder: Path) -> Run:
@@ -57,9 +58,12 @@ class Run:
             epoch=columns["epoch"], mean=columns["amplitude"], confidence=columns["confidence"],
         )  # fmt: skip
         confidence = top_probability(logits)
-        network = f"{str(card['data']).split('.')[0]}, {MODELS.get(card['model_name'], card['model_name'])}"
+        model = str(card["model_name"])
+        dataset, _ = named(f"{card['data']} {model}")
+        parts = [str(card["data"]).split(".", maxsplit=1)[0], MODELS.get(model, model), f"width {card['model_width']}"]
         correlation = rank_correlation(per_sample(logits, center=False), confidence)
-        return cls(f"{network}, width {card['model_width']}", decay, curve, correlation)
+        label = ", ".join([*parts, *differences(card, dataset)])
+        return cls(label, decay, curve, correlation, int(card.get("seed", 0)))
 
 
 def runs(folders: Iterable[Path]) -> list[Run]:
@@ -68,7 +72,7 @@ def runs(folders: Iterable[Path]) -> list[Run]:
     found = [Run.of(card.parent) for card in cards if (card.parent / "logits.npz").is_file()]
     if not found:
         raise FileError("no finished runs of `rhocal-paper train` there: folders with run.json, log.csv and logits.npz")
-    return sorted(found, key=lambda run: (run.network, run.weight_decay))
+    return sorted(found, key=lambda run: (run.network, run.weight_decay, run.seed))
 
 
 def rank_correlation(x: Vector, y: Vector) -> float:
@@ -85,7 +89,7 @@ def rows(found: Sequence[Run]) -> list[dict[str, Any]]:
     """Tidy: a row for each run and epoch."""
     return [
         {
-            "network": run.network, "weight_decay": run.weight_decay, "epoch": int(epoch),
+            "network": run.network, "weight_decay": run.weight_decay, "seed": run.seed, "epoch": int(epoch),
             "amplitude": float(amplitude), "confidence": float(confidence), "rank_correlation": run.correlation,
         }
         for run in found
@@ -108,29 +112,52 @@ def verdicts(found: Sequence[Run]) -> list[dict[str, str]]:
         verdict = REPRODUCED if run.correlation > 0 else NOT
         network = f"{run.network}, weight decay {run.weight_decay:g}"
         lines.append(line(network, "amplitude and confidence of samples are positively correlated", verdict, told))
-        for other in found:
-            if other.network == run.network and run.weight_decay > 0 == other.weight_decay:
-                verdict = IN_DIRECTION if size[-1] < other.curve.mean[-1] else NOT  # one seed is no reproduction
-                told = (
-                    f"ends at {size[-1]:.3f} with weight decay {run.weight_decay:g}, {other.curve.mean[-1]:.3f} without; "
-                    "one seed each"
-                )
-                lines.append(line(run.network, "weight decay holds the amplitude down", verdict, told))
-                lines.append(line(run.network, RUNS, *between_runs(run, other)))
+    decayed = dict.fromkeys((run.network, run.weight_decay) for run in found if run.weight_decay > 0)
+    for network, decay in decayed:
+        plain = {run.seed: run for run in found if run.network == network and run.weight_decay == 0}
+        pairs = [
+            (run, plain[run.seed])
+            for run in found
+            if (run.network, run.weight_decay) == (network, decay) and run.seed in plain
+        ]
+        if pairs:
+            lines.append(line(network, "weight decay holds the amplitude down", *amplitudes_of(pairs, decay)))
+            lines.append(line(network, RUNS, *confidences_of(pairs)))
     return lines
 
 
-def between_runs(decayed: Run, plain: Run) -> tuple[str, str]:
+def amplitudes_of(pairs: Sequence[tuple[Run, Run]], decay: float) -> tuple[str, str]:
+    """Whether runs with weight decay end with a smaller amplitude than their partners of the same seed without."""
+    ends = np.array([[run.curve.mean[-1] for run in pair] for pair in pairs])
+    told = f"ends at {ends[:, 0].mean():.3f} with weight decay {decay:g}, {ends[:, 1].mean():.3f} without"
+    return judged(ends[:, 1] - ends[:, 0], 0.0), f"{told}; {seeds(pairs)}"
+
+
+def confidences_of(pairs: Sequence[tuple[Run, Run]]) -> tuple[str, str]:
     """The caption's claim is about whole runs: that of the larger final amplitude is the more confident."""
-    one, other = sorted((decayed, plain), key=lambda run: run.curve.mean[-1])
-    gap = float(other.curve.confidence[-1] - one.curve.confidence[-1])
-    told = (
-        f"final amplitude {one.curve.mean[-1]:.3f} and {other.curve.mean[-1]:.3f}, mean confidence "
-        f"{one.curve.confidence[-1]:.4f} and {other.curve.confidence[-1]:.4f}; one seed each"
+    ordered = [sorted(pair, key=lambda run: run.curve.mean[-1]) for pair in pairs]
+    size, sure = (
+        np.array([[getattr(run.curve, name)[-1] for run in pair] for pair in ordered]).mean(0)
+        for name in ("mean", "confidence")
     )
-    if abs(gap) <= ONE_SEED:
-        return UNKNOWN, told
-    return (IN_DIRECTION if gap > 0 else NOT), told
+    gaps = np.array([other.curve.confidence[-1] - one.curve.confidence[-1] for one, other in ordered])
+    told = f"final amplitude {size[0]:.3f} and {size[1]:.3f}, mean confidence {sure[0]:.4f} and {sure[1]:.4f}"
+    return judged(gaps, ONE_SEED), f"{told}; {seeds(pairs)}"
+
+
+def judged(gaps: Vector, margin_of_one: float) -> str:
+    """The verdict on the claim that gaps are positive: by their interval over seeds; one seed is no reproduction."""
+    mean, half = float(np.mean(gaps)), half_interval(gaps)
+    if len(gaps) < 2:
+        return UNKNOWN if abs(mean) <= margin_of_one else IN_DIRECTION if mean > 0 else NOT
+    if mean - half > 0:
+        return REPRODUCED
+    return NOT if mean + half < 0 else IN_DIRECTION if mean > margin_of_one else UNKNOWN
+
+
+def seeds(pairs: Sequence[tuple[Run, Run]]) -> str:
+    """How many there are."""
+    return "one seed each" if len(pairs) == 1 else f"means of {len(pairs)} seeds"
 
 
 def line(network: str, claim: str, verdict: str, reason: str) -> dict[str, str]:
@@ -143,7 +170,8 @@ def draw(found: Sequence[Run]) -> Any:
     networks = list(dict.fromkeys(run.network for run in found))
     axes = new_axes_grid(None, len(networks), 3, (10.5, 3.1 * len(networks)))
     for row, network in zip(axes, networks, strict=True):
-        mine = [run.curve for run in found if run.network == network]
+        same = [run for run in found if run.network == network]
+        mine = [run.curve for run in same if run.seed == min(other.seed for other in same)]
         plots.amplitude_over_epochs(mine, ax=row[0]).set_title(network, fontsize=10)
         plots.confidence_histogram(mine, ax=row[1])
         plots.amplitude_histogram(mine, ax=row[2])

@@ -38,6 +38,17 @@ whole interval is within ±{MARGIN:g}. *Not*: the whole interval is above −{MA
 comparison on one cut. Over several networks the interval is that of the mean difference over them. Claims of another form
 state their own rule, and their verdict is that of more than half of the networks."""
 
+OFFICIAL = "official"
+"""The name of the split that the data has: fit on its calibration set, report on its test set."""
+
+RULE_OF_SEEDS = f"""\
+Calibrators are fitted on the calibration set of the official split and measured on its test set. Values are means ± standard
+deviation over networks trained with different seeds. A claim that one method is below another is judged by the {LEVEL:.0%}
+interval of their mean difference over seeds (Student's t). *Reproduced*: the whole interval is below −{MARGIN:g}. *In
+direction*: the mean is, and part of the interval is not. *Tie*: the whole interval is within ±{MARGIN:g}. *Not*: the whole
+interval is above −{MARGIN:g}. *Cannot be told*: anything else, and every comparison on one seed. All seeds share one test
+set: the interval is about training, not about other images."""
+
 ECE, ADA, MCE, KL = "ECE", "AdaECE", "MCE", "KL"
 COLUMNS = {"ece": ECE, "adaptive_ece": ADA, "mce": MCE, "kl_to_base": KL}
 """Our columns of the paper's metrics: 10 bins; KL(g‖s) as a mean over samples and classes."""
@@ -123,7 +134,7 @@ class Means:
 
     values: Mapping[tuple[str, str], Any]
     test_ratio: float = 1.0
-    """Test samples for each calibration sample of a split."""
+    """Test samples for each calibration sample of a split, 0 for networks of different seeds: ``overlap``."""
 
     def __call__(self, method: str, metric: str = ECE) -> float:
         """The mean over splits."""
@@ -170,8 +181,15 @@ def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> Means:
             for method in methods
             for column, title in [*columns, ("accuracy", "accuracy")]
         },
-        test_ratio=ordered[0].n_test / max(ordered[0].n_calibration, 1) if ordered else 1.0,
+        test_ratio=overlap(ordered),
     )
+
+
+def overlap(rows: Sequence[Row]) -> float:
+    """What the variance over splits of one network lacks, because they overlap; networks of different seeds do not."""
+    if not rows or rows[0].split == OFFICIAL:
+        return 0.0
+    return rows[0].n_test / max(rows[0].n_calibration, 1)
 
 
 def by_label(rows: Sequence[Row], networks: Mapping[str, Network]) -> dict[str, list[Row]]:

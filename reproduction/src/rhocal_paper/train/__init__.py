@@ -16,11 +16,13 @@ except ImportError as error:
     raise MissingExtraError("torch", "train", "rhocal_paper.train") from error
 
 from rhocal_paper.train.data import Dataset, Images, load
+from rhocal_paper.train.job import Job
 from rhocal_paper.train.losses import LOSSES, loss
 from rhocal_paper.train.networks import NETWORKS, n_parameters, network
 from rhocal_paper.train.recipe import PAPER, Recipe
 from rhocal_paper.train.run import Model, train
 
 __all__ = [
-    "LOSSES", "NETWORKS", "PAPER", "Dataset", "Images", "Model", "Recipe", "load", "loss", "n_parameters", "network", "train",
+    "LOSSES", "NETWORKS", "PAPER", "Dataset", "Images", "Job", "Model", "Recipe", "load", "loss", "n_parameters",
+    "network", "train",
 ]  # fmt: skip

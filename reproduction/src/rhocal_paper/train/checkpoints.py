@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,10 @@ class Checkpoint:
     optimizer: dict[str, Any]
     scaler: dict[str, Any]
     rows: list[dict[str, float]]
+    criterion: dict[str, Any] = field(default_factory=dict)
+    """The state of a loss that adapts."""
+    best: dict[str, Any] = field(default_factory=dict)
+    """The weights of the epoch that is kept, unless that is the last."""
 
     def save(self, folder: Path) -> None:
         """Write it, in place of the one before."""
@@ -35,8 +39,11 @@ class Checkpoint:
             torch.save(vars(self), unfinished)
 
 
-def read(folder: Path, settings: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint of a run folder, if there is one; it must be of the same run."""
+def read(folder: Path, settings: dict[str, Any], defaults: dict[str, Any]) -> Checkpoint | None:
+    """The checkpoint of a run folder, if there is one; it must be of the same run.
+
+    ``defaults`` are those of settings that checkpoints of earlier versions do not have.
+    """
     path = folder / NAME
     if not path.is_file():
         return None
@@ -44,10 +51,11 @@ def read(folder: Path, settings: dict[str, Any]) -> Checkpoint | None:
         found = Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # torch raises whatever the damage leads to
         raise FileError(f"{path}: damaged, or not a checkpoint of ours; remove it to start again: {error}") from error
+    old = defaults | found.settings
     changed = [
-        f"{name} was {found.settings.get(name)!r} and is {settings.get(name)!r}"
-        for name in sorted(settings.keys() | found.settings.keys())
-        if found.settings.get(name) != settings.get(name)
+        f"{name} was {found.settings.get(name)!r} and is {settings[name]!r}"
+        for name in sorted(settings)
+        if old.get(name) != settings[name]
     ]
     if changed:
         raise FileError(

@@ -109,10 +109,16 @@ def loss(text: str) -> Loss:
     >>> loss("focal:gamma=2").keywords
     {'gamma': 2.0}
     """
-    name, _, rest = text.partition(":")
+    name = text.partition(":")[0]
     if name not in LOSSES:
         raise InputError(f"loss {name!r} is unknown; there are {', '.join(LOSSES)}")
-    allowed = list(inspect.signature(LOSSES[name]).parameters)[2:]
+    return partial(LOSSES[name], **loss_options(text, LOSSES[name], skip=2))
+
+
+def loss_options(text: str, function: Callable[..., object], *, skip: int) -> dict[str, float]:
+    """The options of a text; ``skip`` arguments of the function are no options."""
+    name, _, rest = text.partition(":")
+    allowed = list(inspect.signature(function).parameters)[skip:]
     options = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
@@ -122,7 +128,7 @@ def loss(text: str) -> Loss:
             options[key] = float(value)
         except ValueError:
             raise InputError(f"loss {name}: {key} must be a number; got {value!r}") from None
-    return partial(LOSSES[name], **options)
+    return options
 
 
 def mixed(criterion: Loss, logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,12 @@ class Dataset:
     classes: tuple[str, ...]
     mirror: bool = True
     """Whether an image seen in a mirror is of the same class: not so for digits."""
+
+    def with_share(self, share: float) -> Dataset:
+        """With a share of the training images of every class, always the same ones."""
+        if share == 1:
+            return self
+        return replace(self, train=self.train.take(held_out(self.train.labels, share)[0]))
 
 
 def dataset(
