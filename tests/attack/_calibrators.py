@@ -8,6 +8,8 @@ import numpy as np
 
 import rhocal
 from rhocal.calibrators import CALIBRATORS
+from rhocal.calibrators.policy import Certificate, Policy
+from rhocal.calibrators.prediction_sets import SetRule
 
 METHODS = tuple(CALIBRATORS)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-320, 1e-300, 1e300, -1e300, 1e16, 2.0**-1074, 0.5, 3.0)
@@ -26,6 +28,29 @@ def fitted(method, n_classes, seed=0):
     size = np.exp(0.4 * rng.normal(size=(n, 1)))
     groups = {"groups": np.array(["a", "b", "c"])[rng.integers(3, size=n)]} if method == "multi-domain" else {}
     return rhocal.calibrator(method).fit(truth * 2 * size, labels, **groups)
+
+
+def random_policy(rng, n_classes):
+    """A policy of any rule, with or without prediction sets and certificate."""
+    rules = ["confidence", "per-class", "cost", "sets"] + ["positive"] * (n_classes == 2)
+    rule = str(rng.choice(rules))
+    sets = None
+    if rule == "sets" or rng.random() < 0.3:
+        score = str(rng.choice(["lac", "aps", "raps"]))
+        limits = rng.uniform(-0.7, 1, n_classes)
+        sets = SetRule(score, 0.9, limits, per_class=bool(rng.random() < 0.5), penalty=0.1, n_free=2)
+    certificate = None
+    if rng.random() < 0.5 and rule != "cost":
+        certificate = Certificate("error", 0.05, 0.95, 100, 60, 0.02, 0.048, 0.6, 0.5, 0.7)
+    return Policy(
+        rule,
+        rng.uniform(0, 1, {"per-class": n_classes, "cost": 0, "sets": 0}.get(rule, 1)),
+        positive=int(rng.integers(2)) if rule == "positive" else None,
+        costs=rng.normal(size=(n_classes, n_classes + int(rng.integers(2)))) if rule == "cost" else None,
+        otherwise=str(rng.choice(["review", "abstain"])),
+        certificate=certificate,
+        sets=sets,
+    )
 
 
 def hostile_logits(rng, n_rows, n_classes, dtype=np.float64, largest=30.0):

@@ -11,13 +11,14 @@ import json
 import struct
 import tempfile
 import warnings
+from copy import copy
 from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.attack import REFUSED, Counts, rounds
-from tests.attack._calibrators import METHODS, SPECIAL, fitted, hostile_logits
+from tests.attack._calibrators import METHODS, SPECIAL, fitted, hostile_logits, random_policy
 
 import rhocal
 from rhocal.data.container import checksum
@@ -32,7 +33,8 @@ def run(rng_seed, seconds, methods=METHODS):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for rng in rounds(rng_seed, seconds):
-            cal = fitted(str(rng.choice(methods)), int(rng.choice([2, 3, 6])))
+            cal = copy(fitted(str(rng.choice(methods)), int(rng.choice([2, 3, 6]))))
+            cal.policy_ = random_policy(rng, len(cal.classes_)) if rng.random() < 0.5 else None
             path = Path(folder) / "original.safetensors"
             cal.save(path)
             for _ in range(N_MUTATIONS):
@@ -54,6 +56,7 @@ def attack_artifact(counts, rng, cal, original):
         same = counts.attempt(what, lambda: loaded.predict_proba(z))
         counts.check(what, same is not REFUSED and np.array_equal(same, cal.predict_proba(z)))
         counts.check(f"{what}: classes", np.array_equal(loaded.classes_, cal.classes_) and loaded.kind_ == cal.kind_)
+        counts.check(f"{what}: the rest", rest(loaded, z) == rest(cal, z))
         return
     z = z[:, : len(loaded.classes_)] if len(loaded.classes_) <= z.shape[1] else np.resize(z, (8, len(loaded.classes_)))
     scores = np.exp(z - z.max(1, keepdims=True))
@@ -65,9 +68,33 @@ def attack_artifact(counts, rng, cal, original):
     counts.check(f"{what}: probabilities", (probs >= 0).all() and np.allclose(probs.sum(1), 1, atol=1e-9))
     if loaded.keeps_decision:
         counts.check(f"{what}: decision", np.array_equal(probs.argmax(1), scores.argmax(1)))
+    counts.check(f"{what}: mix and size", sensible_rest(loaded))
+    decided = None if loaded.policy_ is None else counts.attempt(what, lambda: loaded.decide(scores))
+    if decided is REFUSED:
+        return
+    if decided is not None:
+        counts.check(f"{what}: decisions", set(decided.action) <= {"automate", "review", "abstain"})
+        counts.check(f"{what}: labels", bool(np.isin(decided.label, loaded.classes_).all()))
     loaded.save(path)
     again = counts.attempt(f"{what}: saved again", lambda: rhocal.load(path).predict_proba(scores))
     counts.check(f"{what}: saved again", again is not REFUSED and np.array_equal(again, probs))
+
+
+def rest(cal, z):
+    """What an artifact says beside its map, in a form that can be compared."""
+    decided = None if cal.policy_ is None else cal.decide(z)
+    about = None
+    if decided is not None:
+        sets = None if decided.sets is None else decided.sets.tolist()
+        about = decided.column.tolist(), decided.action.tolist(), sets, cal.policy_.sentence
+    return str(cal.label_shares_), cal.n_samples_, cal.columns_, cal.positive_, about
+
+
+def sensible_rest(cal):
+    """Whether the mix of classes and the size of the calibration set can be those of a calibration set."""
+    shares = cal.label_shares_
+    is_mix = shares is None or ((shares >= 0).all() and abs(shares.sum() - 1) < 1e-6)
+    return bool(is_mix) and (cal.n_samples_ is None or cal.n_samples_ >= 1)
 
 
 def damage(rng, original, path):
