@@ -7,10 +7,11 @@ import warnings
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.fit import for_options
 from rhocal.cli.options import (
     Arrays,
     ExecutionOptions,
@@ -30,8 +31,10 @@ from rhocal.numerics.caching import cached_property
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from rhocal.data.formats.base import StoredFile
     from rhocal.data.sources import Source
     from rhocal.evaluation.compare import CalibrationSplit
+    from rhocal.evaluation.models import ModelAnswers, ModelComparison
     from rhocal.evaluation.rows import Row
 
 BETWEEN_WRITES = 5.0
@@ -74,6 +77,14 @@ def compare(
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes; each takes a file and split at a time.")] = 1,
+    models: Annotated[
+        bool,
+        typer.Option(
+            "--models",
+            help="Compare the files with each other too, as models of the same samples in the same order. Logs of the same "
+            "questions are always compared.",
+        ),
+    ] = False,
     report: ReportOption = None,
     per_network: Annotated[bool, typer.Option("--per-network", help="Print a table for each network too.")] = False,
     kind: KindOption = None,
@@ -97,6 +108,7 @@ def compare(
 
     _check(paths, output, report, arrays, resume=resume)
     _open.cache_clear()
+    _stored.cache_clear()
     are_streamed = any(execution.streams(path, skip_bad=arrays.skip_bad) for path in paths)
     execution.refuse({"--report": report is not None and are_streamed})
     files = [
@@ -104,13 +116,15 @@ def compare(
         for path, network in zip(paths, network_names(paths), strict=True)
     ]
     if methods is None:
-        names = default_methods(2 if all(file.n_classes == 2 for file in files) else 0)
+        n_classes = 2 if all(file.n_classes == 2 for file in files) else 0
+        names = default_methods(n_classes, holds_options=all(file.holds_options for file in files))
     else:
         names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     if keep_decision:
         names = keeping_methods(names, are_named=methods not in {None, "all"})
     for name in names:
         calibrator(name)  # an unknown name is an error now, not after an hour
+    side_by_side = model_comparison(files, is_stated=models)
     ledger = Ledger(output, names, files, resume=resume)
     resident = sorted((file for file in files if not file.streams), key=lambda file: -file.n_bytes)
     has_keys = output is not None  # where rows are kept, a later run compares what they were computed from
@@ -128,10 +142,58 @@ def compare(
             for task in file.tasks(names, seeds, ledger.done, has_keys=has_keys):
                 ledger.keep(list(task.rows()))
             ledger.write()
-    show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json)
+    beside = show_models(side_by_side, as_json=as_json)
+    show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json, **beside)
     if report is not None:
         split = split_by_seed(*files[0].open(), seeds - 1)
-        write_report(report, paths[0], split, ledger.ordered, quiet=as_json)
+        write_report(report, paths[0], split, ledger.ordered, files[0].stored, quiet=as_json)
+
+
+def model_comparison(files: list[LogitsFile], *, is_stated: bool) -> ModelComparison | None:
+    """The files as models of the same samples: if that is stated, or if they are logs with common questions."""
+    from rhocal.evaluation.models import compare_models
+
+    if len(files) < 2:
+        if is_stated:
+            raise InputError("--models compares files with each other; got one")
+        return None
+    answers = {file.network: file.answers for file in files}
+    known = {name: part for name, part in answers.items() if part is not None}
+    has_ids = len(known) == len(files) and all(part.question_id is not None for part in known.values())
+    if not is_stated and not has_ids:
+        return None
+    if len(known) < len(files):
+        raise InputError(
+            "--models needs the files in memory, but they are read block by block; --no-stream reads them whole"
+        )
+    if not has_ids:
+        known = {name: replace(part, question_id=None) for name, part in known.items()}
+        sizes = {part.data.n_samples for part in known.values()}
+        if len(sizes) > 1:
+            raise InputError(
+                f"--models: files without question_id need the same samples in the same order; they have {sizes}"
+            )
+    try:
+        return compare_models(known)
+    except InputError as error:
+        if is_stated:
+            raise
+        typer.echo(f"models are not compared with each other: {error.message}", err=True)
+        return None
+
+
+def show_models(side_by_side: ModelComparison | None, *, as_json: bool) -> dict[str, Any]:
+    """Print models side by side, or return what the JSON has of them."""
+    from rhocal.reporting import tables
+
+    if side_by_side is None:
+        return {}
+    if not as_json:
+        screen = tables.console()
+        screen.print(tables.models(side_by_side))
+        for sentence in tables.model_differences(side_by_side):
+            screen.print(sentence)
+    return {"models": side_by_side.to_dict()}
 
 
 def keeping_methods(names: list[str], *, are_named: bool) -> list[str]:
@@ -176,6 +238,28 @@ class LogitsFile:
         return content_key(self.path, [] if self.arrays.labels is None else [self.arrays.labels], options)
 
     @property
+    def stored(self) -> StoredFile:
+        """Its arrays; of a folder or pattern those of the first file."""
+        return _stored(self)
+
+    @property
+    def holds_options(self) -> bool:
+        """Whether its columns are options of questions."""
+        return self.stored.holds_options
+
+    @property
+    def answers(self) -> ModelAnswers | None:
+        """The samples of a file in memory, to be compared with those of another model."""
+        from rhocal.evaluation.models import ModelAnswers
+
+        if self.streams:
+            return None
+        first, test = self.open()
+        log, ids = self.stored.log, self.stored.arrays.get("question_id")
+        ids = None if log is None or ids is None else ids[:]
+        return ModelAnswers((test or first).predictions, ids, log is not None and not log.holds_options)
+
+    @property
     def n_classes(self) -> int:
         """Number of classes; of a file that is read block by block, in its first block."""
         import numpy as np
@@ -212,6 +296,13 @@ def _open(file: LogitsFile) -> tuple[Source, Source | None]:
     return file.execution.open_splits(file.path, file.arrays, input_spec(file.kind, positive=file.positive))
 
 
+@lru_cache(maxsize=1)
+def _stored(file: LogitsFile) -> StoredFile:
+    from rhocal.data.streams import source_files
+
+    return file.arrays.contents(source_files(file.path)[0]).file
+
+
 @dataclass(frozen=True)
 class Task:
     """Methods on splits of one file; each split by its seed."""
@@ -232,8 +323,10 @@ class Task:
         from rhocal.evaluation.compare import compare, split_by_seed
 
         execution, sources = self.file.execution, self.file.open()
+        stored = self.file.stored
         work = (
-            (split_by_seed(*sources, seed), {name: calibrator(name) for name in names}) for seed, names in self.todo
+            (split_by_seed(*sources, seed), {name: for_options(calibrator(name), stored, ()) for name in names})
+            for seed, names in self.todo
         )
         with execution.cluster():
             for row in compare(self.file.network, work, progress=execution.progress):
@@ -320,7 +413,9 @@ def _check(sources: list[Path], output: Path | None, report: Path | None, arrays
         raise InputError(f"--labels belongs to one file of logits; got {len(sources)}")
 
 
-def write_report(target: Path, source: Path, split: CalibrationSplit, rows: list[Row], *, quiet: bool) -> None:
+def write_report(
+    target: Path, source: Path, split: CalibrationSplit, rows: list[Row], file: StoredFile, *, quiet: bool
+) -> None:
     """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.base import fit_validated
@@ -331,7 +426,9 @@ def write_report(target: Path, source: Path, split: CalibrationSplit, rows: list
     notes = {row.method: row.note for row in rows if row.split == split.name and not row.failed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)  # they are in the notes
-        chosen = {name: fit_validated(calibrator(name), calibration, kind="logits") for name in notes}
+        chosen = {
+            name: fit_validated(for_options(calibrator(name), file, ()), calibration, kind="logits") for name in notes
+        }
     provenance, main = origin(source.stem, [source]), headline(chosen)
     design = SamplingDesign.from_weights(test.weights)
     document = build_document(
@@ -346,8 +443,8 @@ def in_order(rows: list[Row], methods: list[str]) -> list[Row]:
     return sorted(rows, key=lambda row: (row.network, row.split, place.get(row.method, len(place)), row.method))
 
 
-def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool) -> None:
-    """Write the rows, and print their summary."""
+def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool, **beside: Any) -> None:
+    """Write the rows, and print their summary; ``beside`` are further entries of the JSON."""
     from rhocal.evaluation.best import differences_to_best
     from rhocal.evaluation.rows import averaged, summary, write_rows
     from rhocal.evaluation.ties import ties
@@ -364,7 +461,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
             }
             for line in lines
         }
-        print_json({"summary": lines, "to_best": by_method, "rows": [row.flat() for row in rows]})
+        print_json({"summary": lines, "to_best": by_method, "rows": [row.flat() for row in rows], **beside})
         return
     screen = tables.console()
     networks = list(dict.fromkeys(row.network for row in rows))

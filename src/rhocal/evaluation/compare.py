@@ -47,6 +47,9 @@ OWN = "own"
 DEFAULT_METHODS = ("identity", "temperature", "rho-norm", "field", "svs", "svs:field", "cascade")
 """What is compared unless methods are named: fitted in seconds on 25,000 samples of 1,000 classes."""
 
+OPTION_METHODS = ("identity", "temperature", "rho-norm", "field", "ets", "cascade")
+"""The same where columns are the options of questions."""
+
 MAX_CLASSES_CLASSWISE = 4096
 """Classes up to which a stream is measured classwise: the sums are 240 bytes a class, for every method and split."""
 
@@ -67,8 +70,13 @@ class CalibrationSplit:
         return cls(name, Source.from_predictions(calibration), Source.from_predictions(test))
 
 
-def default_methods(n_classes: int) -> list[str]:
-    """The methods that are compared unless others are named; with two classes also those that ``auto`` tries."""
+def default_methods(n_classes: int, *, holds_options: bool = False) -> list[str]:
+    """The methods that are compared unless others are named; with two classes also those that ``auto`` tries.
+
+    Options have no meaning of their own: methods that fit a map of a column are left out.
+    """
+    if holds_options:
+        return list(OPTION_METHODS)
     return list(dict.fromkeys([*DEFAULT_METHODS, *(BINARY if n_classes == 2 else ())]))
 
 

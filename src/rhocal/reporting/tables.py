@@ -46,7 +46,11 @@ if TYPE_CHECKING:
     from rhocal.evaluation.best import DifferenceToBest
     from rhocal.evaluation.decision import ClassThreshold
     from rhocal.evaluation.evaluation import Evaluation, Group
+    from rhocal.evaluation.models import ModelComparison
     from rhocal.evaluation.set_decision import ClassCoverage
+
+SELECTED = "Accuracy of the most confident 80 %"
+"""The heading of the selective accuracy of a model."""
 
 SECONDS_BETWEEN_LINES = 2.0
 """Seconds between two lines of progress, if stderr is not a terminal."""
@@ -170,6 +174,36 @@ def comparison(
         label = f"{method} (subsample)" if line.get("subsampled") else method
         table.add_row(label, *cells, _number(line["seconds"], 2))
     return table
+
+
+def models(comparison: ModelComparison) -> Table:
+    """Models as rows, metrics as columns."""
+    title = f"models on the same {comparison.n_samples:,} samples, uncalibrated"
+    table = Table(title=title, title_justify="left")
+    table.add_column("model", no_wrap=True)
+    names = list(next(iter(comparison.values.values())))
+    for name in names:
+        metric = METRICS.get(name)
+        heading = f"{SELECTED} ↑" if metric is None else f"{metric.title} {ARROWS[metric.better]}"
+        table.add_column(heading, justify="right")
+    for model, values in comparison.values.items():
+        table.add_row(model, *(_number(values[name], 4) for name in names))
+    return table
+
+
+def model_differences(comparison: ModelComparison) -> list[str]:
+    """Each model against the first, and the samples that are not compared."""
+    first = next(iter(comparison.values))
+    sentences = [
+        f"{name} against {first}, on the same samples: {', '.join(map(str, by_metric.values()))}"
+        for name, by_metric in comparison.differences.items()
+    ]
+    left_out = [f"{n:,} of {name}" for name, n in comparison.left_out.items() if n]
+    if left_out:
+        sentences.append(
+            f"not all models have the questions of these samples, which are left out: {', '.join(left_out)}"
+        )
+    return sentences
 
 
 def class_note(lines: Sequence[Mapping[str, Any]]) -> list[str]:
