@@ -1,4 +1,4 @@
-"""Kills at random moments: ``apply``, ``compare`` and ``monitor`` are killed and started again until they finish.
+"""Kills at random moments: ``fit``, ``apply``, ``compare`` and ``monitor`` are killed and started again until they finish.
 
 What a command that was killed leaves is nothing, or what a later run continues; the result is the one of a run that nobody
 disturbed, byte for byte (without the times of a comparison).
@@ -19,7 +19,7 @@ from tests.attack._processes import run as run_command
 
 import rhocal
 
-COMMANDS = ("apply", "compare", "monitor")
+COMMANDS = ("fit", "apply", "compare", "monitor")
 MAX_KILLS = 5
 """Kills of one run before it may finish."""
 
@@ -59,6 +59,7 @@ class Attack:
             time.sleep(float(rng.random() * 1.2 * self.seconds))
             kill(process)
             counts.calls += 1
+            counts.check(f"{self.name}: a torn file after a kill", self.is_whole())
         code = wait(start(self.command()))
         counts.calls += 1
         if code is None:
@@ -68,6 +69,10 @@ class Attack:
             counts.check(f"{self.name}: exit code {code} after a kill", code in {0, 1})
             counts.check(f"{self.name}: another result after a kill", self.result() == self.expected)
         self.clean()
+
+    def is_whole(self):
+        """Whether the output, if it is there, is that of a run that nobody disturbed; what grows row by row is not asked."""
+        return True
 
     def clean(self):
         """Remove what was written."""
@@ -94,6 +99,27 @@ class Apply(Attack):
         left = sorted(path.name for path in self.folder.glob(".*"))
         path = self.folder / "out.safetensors"
         return left, path.read_bytes() if path.exists() else None
+
+    def is_whole(self):
+        return self.result()[1] in {None, self.expected[1]}
+
+
+class Fit(Attack):
+    name = "fit"
+
+    def prepare(self):
+        logits, labels = scores(2000, 10)
+        np.savez(self.folder / "in.npz", logits=logits, labels=labels)
+
+    def command(self):
+        return ["fit", self.folder / "in.npz", "-m", "svs:field", "-o", self.folder / "out.safetensors"]
+
+    def result(self):
+        path = self.folder / "out.safetensors"
+        return path.read_bytes() if path.exists() else None
+
+    def is_whole(self):
+        return self.result() in {None, self.expected}
 
 
 class Compare(Attack):
@@ -135,7 +161,7 @@ class Monitor(Attack):
         return json.loads(path.read_text()) if path.exists() else None
 
 
-ATTACKS = {"apply": Apply, "compare": Compare, "monitor": Monitor}
+ATTACKS = {"fit": Fit, "apply": Apply, "compare": Compare, "monitor": Monitor}
 
 
 def scores(n, m, seed=0):
