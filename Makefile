@@ -227,7 +227,7 @@ check-dist: $(TOOLS)/.installed
 # Tests of the core run on what users install, a wheel or a source distribution. They are the files that import no optional
 # package nor the script of `make parity`, without the tests listed here: these need an optional package, the source tree, or
 # a newer SciPy than the lowest.
-OPTIONAL := PIL|betacal|calibration|dask|distributed|jinja2|lightning|mapie|matplotlib|ml_dtypes|netcal|onnx|onnxruntime|pandas
+OPTIONAL := PIL|betacal|calibration|dask|distributed|duckdb|jinja2|lightning|mapie|matplotlib|ml_dtypes|netcal|onnx|onnxruntime|pandas
 OPTIONAL := $(OPTIONAL)|playwright|plotly|polars|probmetrics|pyarrow|relplot|skl2onnx|sklearn|torch|torchmetrics|venn_abers|zarr
 OPTIONAL := $(OPTIONAL)|rhocal[.](dask|onnx|plots|sklearn|torch)
 CORE_TESTS = $(shell grep -rLE '(^|[[:space:]])(import|from) +($(OPTIONAL))\b|parity[.]py' tests --include='test_*.py')

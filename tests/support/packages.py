@@ -10,7 +10,8 @@ PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- packages: written by `make packages` -->", "<!-- end of packages -->"
 ORDER = (
     "numerics", "data", "profile", "objectives", "optimize", "calibrators", "calibrators/scale", "calibrators/linear",
-    "calibrators/binary", "calibrators/order", "calibrators/compose", "metrics", "metrics/inference", "evaluation",
+    "calibrators/binary", "calibrators/order", "calibrators/compose",
+    "calibrators/portable", "metrics", "metrics/inference", "evaluation",
     "reporting", "sklearn", "torch", "onnx", "dask", "cli",
 )  # fmt: skip
 """Each package imports only those above it; `tests/laws/test_layers.py` checks it."""

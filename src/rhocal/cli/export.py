@@ -1,4 +1,4 @@
-"""`rhocal export`: a calibrator behind a user's ONNX model, or as a model of its own."""
+"""`rhocal export`: a calibrator behind a user's ONNX model, as a model of its own, as SQL or as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,29 @@ def export(
     model: Annotated[
         Path | None, typer.Argument(help="An ONNX model; without one the calibrator becomes a model of its own.")
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx file to write.")] = Path("calibrated.onnx"),
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="The file to write: .onnx, .sql with --sql, or .json for any language."),
+    ] = Path("calibrated.onnx"),
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql", help="Write a SELECT statement for duckdb, bigquery, snowflake, postgres, spark or sqlite."
+        ),
+    ] = None,
+    table: Annotated[
+        str, typer.Option("--table", help="The table that the statement reads, with its schema before a dot.")
+    ] = ("predictions"),
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            help="The table's columns of scores, in the order of the classes; unless given, as in the fit.",
+        ),
+    ] = None,
+    keep_columns: Annotated[
+        str | None, typer.Option("--keep-columns", help="Columns of the table that the statement returns too: id,day.")
+    ] = None,
     scores: Annotated[
         str | None, typer.Option("--scores", help="The name of the model's output that holds the scores.")
     ] = None,
@@ -27,18 +49,24 @@ def export(
     class_axis: ClassAxis = -1,
     as_json: Json = False,
 ) -> None:
-    """Append a calibrator to an ONNX model, check the result, and prove it with onnxruntime before it is written.
+    """Append a calibrator to an ONNX model, or write it as SQL or JSON.
 
-    A final Softmax is replaced: the output stays probabilities. An output that holds the predicted class is decided again.
-    Names, dynamic batch and metadata stay.
+    An ONNX model is checked, and proved with onnxruntime before it is written. A final Softmax is replaced: the output stays
+    probabilities. An output that holds the predicted class is decided again. Names, dynamic batch and metadata stay. With --sql
+    or -o map.json nothing but the calibrator is needed where it runs (docs/portable.md).
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.atomic import check_output
     from rhocal.onnx import export as to_file
     from rhocal.onnx import save_model
 
+    if sql is not None or output.suffix in {".sql", ".json"}:
+        _export_text(
+            artifact, model, output, sql, as_json=as_json, table=table, columns=columns, keep_columns=keep_columns
+        )
+        return
     if output.suffix != ".onnx":
-        raise FileError(f"-o: {output} must end in .onnx (--scores names an output of the model)")
+        raise FileError(f"-o: {output} must end in .onnx, .sql or .json (--scores names an output of the model)")
     if model is None and scores is not None:
         raise InputError(f"--scores: {scores!r} would be an output of a model, but no MODEL is given")
     check_output(output, [artifact] if model is None else [artifact, model])
@@ -65,3 +93,40 @@ def export(
         f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores"
         + ("" if model is None else f"; whole model {whole}")
     )
+
+
+def _export_text(
+    artifact: Path, model: Path | None, output: Path, sql: str | None, *, as_json: bool, table: str, columns: str | None,
+    keep_columns: str | None,
+) -> None:  # fmt: skip
+    """Write a calibrator as a SELECT statement, or as a program in JSON."""
+    import json
+
+    from rhocal.calibrators.artifact import load
+    from rhocal.calibrators.portable import portable_map, to_sql
+    from rhocal.data.atomic import check_output, writing
+
+    if model is not None:
+        raise InputError(f"MODEL: {model} would be an ONNX model; SQL and JSON are written of the calibrator alone")
+    if (sql is None) != (output.suffix == ".json") or (sql is not None and output.suffix != ".sql"):
+        raise InputError(f"-o: {output} must end in .sql with --sql duckdb (or another dialect), and in .json without")
+    check_output(output, [artifact])
+    cal = load(artifact)
+    names = None if columns is None else _names(columns)
+    if sql is None:
+        text = json.dumps(portable_map(cal, is_single_score=names is not None and len(names) < len(cal.classes_)))
+    else:
+        text = to_sql(cal, sql, table=table, columns=names, keep=[] if keep_columns is None else _names(keep_columns))
+    with writing(output) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"file": str(output), "method": cal.label, "holds": sql or "program", "n_characters": len(text)})
+    else:
+        typer.echo(f"saved {output}: {cal.label} as {'a program in JSON' if sql is None else f'SQL for {sql}'}")
+
+
+def _names(text: str) -> list[str]:
+    """Names that commas separate."""
+    import csv
+
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
