@@ -15,7 +15,7 @@ SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt 
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
 .PHONY: quality keep tabular bench parity bench-stream scale trace clean
-.PHONY: format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
+.PHONY: docs format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo "make test-lowest  tests of the core on the lowest dependency versions that pyproject.toml allows"
 	@echo "make test-no-compiler  tests of the core on an installation without compiled kernels"
 	@echo "make test-docs  the links and examples of the documentation"
+	@echo "make docs      build the documentation site into build/docs/site, and try it in a browser"
 	@echo "make sdist     build the source distribution into dist/"
 	@echo "make wheel     build the source distribution, and from it a wheel for this machine"
 	@echo "make wheels    build and test the wheels of this platform that are published (cibuildwheel; Linux needs Docker)"
@@ -259,6 +260,16 @@ test-no-compiler: sdist
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/numerics/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The site of the documentation. Warnings are errors, and nothing is loaded from other hosts, at build or at view.
+$(VENV)/.installed-docs: $(SAY_WHAT) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs,report]' playwright
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python site/stage.py build/docs/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f site/mkdocs.yml
+	$(BIN)/python site/check.py build/docs/site
 
 trace: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/trace/trace.py

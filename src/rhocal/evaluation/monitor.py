@@ -76,6 +76,8 @@ class Monitor:
         Samples that the calibrator was fitted on. A map fitted on few samples is not exact; two standard errors of as many
         are tolerated besides. Without it a correct method fitted on 1,000 samples raises an alarm sooner or later.
 
+    Examples
+    --------
     >>> monitor = Monitor()
     >>> monitor.add(np.full(400, 0.9), np.r_[np.ones(200), np.zeros(200)])
     >>> monitor.alarm
