@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import rhocal
@@ -125,6 +126,10 @@ def test_prediction_sets_on_the_command_line(folder):
     done = CliRunner().invoke(app, ["apply", str(out), str(folder / "one.npz"), "-o", str(folder / "sets.csv")])
     assert done.exit_code == 0, done.output
     assert "set_0" in (folder / "sets.csv").read_text().splitlines()[0]
+    blocks = folder / "blocks.safetensors"  # a file of numbers: 1 is automate
+    done = CliRunner().invoke(app, ["apply", str(out), str(folder / "one.npz"), "-o", str(blocks), "--stream"])
+    assert done.exit_code == 0, done.output
+    assert (load_file(blocks)["action"] == (load_file(blocks)["set"].sum(axis=1) == 1)).all()
     assert "--coverage must lie between 0 and 1 (0.9 for 90 %); got 90.0" in call(*common[:-1], "90")
     assert "--per-class belongs to prediction sets; give their --coverage too" in call(*common[:-2], "--per-class")
     assert "give one of them" in call(*common, "--max-error", ".1")

@@ -183,6 +183,19 @@ def test_a_class_that_is_covered_less_is_named():
     assert "exchangeable" in found.guarantee
 
 
+def test_ties_at_the_limit_are_mentioned():
+    z = 3 * np.eye(2)[np.zeros(1000, int)]  # the first class is right in 97 % of cases, above the level
+    y = (np.arange(1000) % 100 >= 97).astype(int)
+    found = rhocal.decide_sets(None, z, y, coverage=0.9, score="aps")
+    assert found.is_tied
+    assert found.evidence.observed == 0.97
+    assert found.evidence.low < 0.9
+    assert found.evidence.high > 0.97
+    assert found.summary()["expected coverage"] == "at least 90 % (scores are tied)"
+    assert "(more where scores are tied, as here)" in found.guarantee
+    assert not rhocal.decide_sets(None, Z, Y, coverage=0.9).is_tied
+
+
 def test_sets_in_artifacts(tmp_path):
     from rhocal.data.container import read_tensors, write_tensors
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.policy import AUTOMATE
 from rhocal.data.arrays import restore_shape
 from rhocal.data.atomic import check_output
 from rhocal.data.sources import as_source
@@ -76,6 +77,8 @@ def apply_source(
         first_block, first_row = writer.n_blocks, writer.n_rows
         names: list[str] = []
         for block, arrays in zip(blocks[first_block:], source.skip(first_block).map(work), strict=True):
+            if "action" in arrays and output.suffix == ".safetensors":  # which holds numbers; 1: automate, as in ONNX
+                arrays["action"] = (arrays["action"] == AUTOMATE).astype(np.int64)
             if source.resident:
                 arrays = _with_others(_in_shape(arrays, source), beside or {})  # noqa: PLW2901
             writer.append(arrays)

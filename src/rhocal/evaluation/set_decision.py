@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.prediction_sets import ALWAYS, SetRule
 from rhocal.evaluation.decision import plain_name, show_percent
+from rhocal.metrics.inference.conformal import conformal_rank
 from rhocal.numerics.special import binomial_upper
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rhocal.calibrators.policy import Policy
     from rhocal.calibrators.prediction_sets import SetEvidence
 
+MIN_TIED_SHARE = 0.001
+"""Share of samples that are tied at a limit before it is mentioned."""
 LEVEL = 0.95
 """Confidence that a class which is named has a coverage below the promised one."""
 
@@ -59,6 +62,14 @@ class SetDecision:
         return self.rule.coverage, min(self.rule.coverage + 1 / (n + 1), 1.0)
 
     @property
+    def is_tied(self) -> bool:
+        """Whether many samples have the score at a limit: the coverage is above the level then, and has no upper bound."""
+        rows = self.classes if self.rule.per_class else ()
+        parts = [(row.n_samples, row.coverage) for row in rows if row.coverage is not None and row.limit < ALWAYS]
+        parts = parts or [(self.evidence.n_samples, self.evidence.observed)]
+        return any(n * share - conformal_rank(n, self.rule.coverage) > 1 + MIN_TIED_SHARE * n for n, share in parts)
+
+    @property
     def verdict(self) -> str:
         """In words."""
         found, rule = self.evidence, self.rule
@@ -73,10 +84,11 @@ class SetDecision:
     def guarantee(self) -> str:
         """What is promised, and what it assumes."""
         low, high = self.bounds
+        most = "more where scores are tied, as here" if self.is_tied else f"at most {_digits(high)} without ties"
         who = "a new sample of any class" if self.rule.per_class else "a new sample"
         return (
-            f"guarantee: the set of {who} holds its class with a probability of at least {100 * low:.10g} % (at most "
-            f"{_digits(high)} without ties), if new samples are exchangeable with these {self.evidence.n_samples:,}: "
+            f"guarantee: the set of {who} holds its class with a probability of at least {100 * low:.10g} % "
+            f"({most}), if new samples are exchangeable with these {self.evidence.n_samples:,}: "
             "independent draws from the same distribution. A shift, or samples that fitted the calibrator, void it"
         )
 
@@ -108,8 +120,13 @@ class SetDecision:
         limit = {"lac": -rule.limits[0], "aps": rule.limits[0], "raps": rule.limits[0]}[rule.score]
         what = {"lac": "smallest probability", "aps": "largest probability above", "raps": "largest score"}[rule.score]
         low, high = self.bounds
+        expected = (
+            f"at least {100 * low:.10g} % (scores are tied)"
+            if self.is_tied
+            else f"{100 * low:.10g} % to {_digits(high)}"
+        )
         return ({} if rule.per_class else {what: f"{limit:.6g}"}) | {
-            "expected coverage": f"{100 * low:.10g} % to {_digits(high)}",
+            "expected coverage": expected,
             **(
                 {}
                 if rule.per_class
@@ -130,7 +147,8 @@ class SetDecision:
             "score": rule.score,
             "per_class": rule.per_class,
             **options,
-            "expected_coverage": list(self.bounds),
+            "expected_coverage": [self.bounds[0], None if self.is_tied else self.bounds[1]],
+            "tied": self.is_tied,
             **asdict(self.evidence),
             "verdict": self.verdict,
             "guarantee": self.guarantee,
@@ -164,4 +182,4 @@ def _upper(row: ClassCoverage, level: float) -> float:
 
 
 def _digits(share: float) -> str:
-    return f"{100 * share:.4f} %"
+    return f"{100 * share:.6g} %"

@@ -140,7 +140,7 @@ def decide_sets_of_source(calibrator: Calibrator | None, source: Source, questio
     sizes = np.concatenate(list(again.map(partial(set_sizes, calibrator=calibrator, rule=rule))))
     covered = scores <= limits[labels]
     n = int(weights.sum())
-    low, high = coverage_range(n, question.coverage)
+    low, high = coverage_range(n, question.coverage, float(weights @ covered))
     evidence = SetEvidence(
         n,
         low,

@@ -51,10 +51,13 @@ def conformal_limit(scores: Vector, weights: Vector, coverage: float) -> float |
     return float(scores[order][at])
 
 
-def coverage_range(n: int, coverage: float) -> tuple[float, float]:
-    """Between which coverages 95 % of draws of n samples are, without ties; with ties they are above the first."""
+def coverage_range(n: int, coverage: float, n_covered: float = 0.0) -> tuple[float, float]:
+    """Between which coverages 95 % of draws of n samples are.
+
+    Where scores are tied, more samples are covered (``n_covered``) than the rank, and the upper end is that of these.
+    """
     rank, level = conformal_rank(n, coverage), (1 + LEVEL) / 2
     if rank > n:
         return 1.0, 1.0
     low = 1 - float(binomial_upper(np.array(n - rank), np.array(n), level))
-    return low, float(binomial_upper(np.array(rank - 1), np.array(n), level))
+    return low, float(binomial_upper(np.array(max(rank, n_covered) - 1), np.array(n), level))
