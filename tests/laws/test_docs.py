@@ -1,14 +1,17 @@
 """The documents keep up with the tables."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import rhocal
 from helpers import ROOT
 from rhocal.calibrators import CALIBRATORS
 from rhocal.cli import app
+from rhocal.data.demo import demo_file
 from rhocal.objectives import OBJECTIVES
 
 DOCS = ROOT / "docs"
@@ -67,10 +70,18 @@ NUMBER = r"\d[\d,]*\.?\d*"
 
 
 PAGES_THAT_RUN = {
+    "../README.md": 1,
     "decisions.md": 4, "class_mix.md": 1, "ten_minutes.md": 3, "howto.md": 3, "concepts.md": 1, "tutorials/image_network.md": 2,
     "tutorials/tabular.md": 3, "tutorials/language_model.md": 2, "tutorials/monitoring.md": 2,
 }  # fmt: skip
 """Page → number of texts that its snippets print."""
+
+
+def write_demo(folder):
+    """What pages use of `rhocal demo`; tests/cli/test_cli.py runs all of it."""
+    folder.mkdir()
+    (folder / "images.npz").write_bytes(demo_file("images").read_bytes())
+    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal")).save(folder / "images.safetensors")
 
 
 @pytest.mark.parametrize(("page", "n_shown"), PAGES_THAT_RUN.items())
@@ -85,9 +96,13 @@ def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, pag
             printed = capsys.readouterr().out
         elif language == "console":
             for line in code.splitlines():
-                if line.split()[0] != "rhocal":
+                command, *arguments = shlex.split(line, comments=True)
+                if command != "rhocal":
                     continue
-                done = CliRunner().invoke(app, line.split()[1:])
+                if arguments[0] == "demo":
+                    write_demo(Path(arguments[2]))
+                    continue
+                done = CliRunner().invoke(app, arguments)
                 assert done.exit_code == 0, f"{line}: {done.output} {done.exception}"
         else:
             assert re.sub(NUMBER, "#", printed) == re.sub(NUMBER, "#", code)
