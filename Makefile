@@ -14,7 +14,7 @@ TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
-.PHONY: quality keep tabular bench parity bench-stream scale trace clean
+.PHONY: quality keep tabular bench serving parity bench-stream scale trace clean
 .PHONY: docs format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
@@ -40,6 +40,7 @@ help:
 	@echo "make tabular   our methods beside scikit-learn's and probmetrics' on classifiers of tables"
 	@echo "make adapt     shares of classes under label shift: errors, coverage of intervals"
 	@echo "make bench     our speed beside the peers'"
+	@echo "make serving   latency of one row beside SciPy's softmax"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
 	@echo "make trace     functions, files and crossings between files of fit, apply and evaluate"
@@ -151,6 +152,9 @@ quality: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed/speed.py
 	$(BIN)/python benchmarks/speed/methods.py
+
+serving: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/serving/serving.py
 
 parity: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/parity/parity.py

@@ -356,3 +356,41 @@ def test_scripts_give_what_modules_give(data, method, tmp_path):
     assert module.class_axis == 1
     with pytest.raises(torch.jit.Error, match="number of classes"):
         script(logits[:, :3])
+
+
+@pytest.mark.parametrize("method", ["temperature", "rho-norm", "field", "svs:field"])
+@pytest.mark.parametrize("output", ["logits", "probs"])
+def test_a_few_rows_give_what_many_rows_give(data, method, output):
+    cal = rhocal.calibrator(method).fit(*data)
+    module = cal.to_torch(output=output)
+    rows = torch.tensor(np.concatenate([data[0][:200], np.round(data[0][:20]), np.zeros((2, 5)), data[0][:4] * 200]))
+    many = module(rows)  # by the operations of torch
+    few = torch.cat([module(rows[k : k + 1]) for k in range(len(rows))])
+    torch.testing.assert_close(few, many, rtol=1e-5, atol=2e-6)
+    assert few.dtype == many.dtype
+    assert (few.argmax(1) == rows.argmax(1)).all() == (method != "svs:field")
+    masked = rows[:1].clone()
+    masked[0, 2] = -torch.inf
+    assert module(masked).argmax() != 2
+    torch.testing.assert_close(module(masked), module(masked.repeat(100, 1))[:1], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp uses it
+def test_a_few_rows_follow_the_buffers_and_have_gradients(data):
+    cal = rhocal.TemperatureScaling().fit(*data)
+    module, z = cal.to_torch(output="probs"), torch.tensor(data[0][:3])
+    before = module(z)
+    state = {name: 3 * value for name, value in module.state_dict().items()}
+    module.load_state_dict(state)
+    want = torch.softmax(z / (3 * cal.temperature_), dim=-1)
+    torch.testing.assert_close(module(z), want, rtol=1e-5, atol=1e-6)
+    module.temperature = torch.tensor(cal.temperature_, dtype=torch.float64)
+    torch.testing.assert_close(module(z), before)
+    x = z.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(module(x)[:, 0].sum(), x)
+    torch.testing.assert_close(torch.func.grad(lambda x: module(x)[:, 0].sum())(z), slope)
+    torch.testing.assert_close(torch.func.vmap(lambda x: module(x[None])[0])(z), before, rtol=1e-5, atol=1e-6)
+    _, along = torch.func.jvp(lambda x: module(x)[:, 0].sum(), (z,), (torch.ones_like(z) * z,))
+    torch.testing.assert_close(along, (slope * z).sum(), rtol=1e-4, atol=1e-6)
+    with torch.inference_mode():
+        torch.testing.assert_close(module(z.clone()), before)

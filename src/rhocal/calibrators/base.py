@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.fitted_values import Constraint
     from rhocal.calibrators.folds import Folds
     from rhocal.calibrators.policy import Decisions, Policy
+    from rhocal.calibrators.serving import CompiledCalibrator
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
 
@@ -237,6 +238,12 @@ class Calibrator(ABC):
             return xp.asarray(out, dtype=came.dtype)
 
         return apply, map_.arrays
+
+    def compiled(self) -> CompiledCalibrator:
+        """``predict_proba`` prepared for requests of one or a few rows: a function of logits, fast for scale methods."""
+        from rhocal.calibrators.serving import CompiledCalibrator  # noqa: PLC0415 - it imports this module
+
+        return CompiledCalibrator(self._fitted())
 
     def to_torch(self, *, output: Output = "logits", class_axis: int = -1, decide: bool = False) -> Any:
         """The fitted map as a ``torch.nn.Module``: logits in, calibrated logits (or ``output="probs"``) out.

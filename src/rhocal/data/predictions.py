@@ -88,6 +88,11 @@ def _in_class_order(
     return table, names, np.argsort(order).astype(np.intp)
 
 
+def _count_up(classes: NDArray[Any]) -> bool:
+    """Whether classes are the numbers of their columns."""
+    return classes.dtype.kind in "iu" and bool((classes == np.arange(len(classes))).all())
+
+
 @dataclass(frozen=True)
 class Predictions:
     """A validated block: scores (n_samples × n_classes) with what is known about them.
@@ -345,7 +350,9 @@ class Predictions:
 
     def in_order_of(self, classes: NDArray[Any]) -> tuple[Self, NDArray[np.intp] | None]:
         """The same with its columns in the order of these classes, and that order; None where they stand in it already."""
-        order = class_order(self.classes.tolist(), classes.tolist())
+        # Names are compared one by one: not for each request of a service, whose columns count or are those of the fit.
+        is_same = self.classes is classes or _count_up(self.classes) or _count_up(classes)
+        order = None if is_same else class_order(self.classes.tolist(), classes.tolist())
         if order is None:
             return self, None
         labels = None if self.labels is None else np.argsort(order).astype(np.intp)[self.labels]

@@ -111,6 +111,25 @@ def scan(z: Floats) -> Scan | None:
     return Scan(column, top, total, min(least))
 
 
+def scan_into(z: Floats, column: NDArray[np.intp], top: Vector, total: Vector) -> float:
+    """``scan`` of a few rows that ``supports_matrix`` takes, into arrays that are there; the smallest entry."""
+    return _kernels.scan(z, 0, len(z), column, top, total)
+
+
+def norms_of_row(z: Floats, total: Vector | None, top: Vector) -> Vector:
+    """``norms`` of a single row for all of ``GRID``, minus its mean where the sum is given."""
+    out = np.empty((len(GRID), 1))
+    _kernels.norms(z, 0, 1, total, None if total is None else top, out)
+    return out
+
+
+def largest_of_row(z: Floats, k: int) -> list[float]:
+    """The k largest entries of a single row, largest first."""
+    out = np.empty((1, min(k, z.shape[1])))
+    _kernels.largest(z, 0, 1, out)
+    return out[0].tolist()
+
+
 def largest(z: Floats, k: int) -> Vector | None:
     """The k largest entries of every row, largest first."""
     if not supports_matrix(z):

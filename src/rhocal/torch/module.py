@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rhocal.calibrators.base import wants_probs
 from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.errors import InputError
+from rhocal.torch.eager import EagerRows
 from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class CalibratorModule(ExactBuffers):
         self.map_, self.output, self.class_axis = map_, output, class_axis
         for name, value in map_.arrays.items():
             self.register_buffer(_buffer(name), torch.from_numpy(np.array(value)))
+        self._rows = EagerRows()
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
@@ -66,6 +68,8 @@ class CalibratorModule(ExactBuffers):
             raise InputError("logits are sparse, quantized, nested or a single number; pass a dense tensor of scores")
         double = logits.dtype == torch.float64 or (self.map_.is_wide and logits.device.type != "mps")
         dtype = torch.float64 if double else torch.float32
+        if self.class_axis == -1 and (short := self._rows.calibrated(self, logits)) is not None:
+            return short
         ops = TorchOps(dtype)
         z, axis = self._as_table(ops, logits)
         held = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.map_.arrays}
