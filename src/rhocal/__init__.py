@@ -32,6 +32,7 @@ PUBLIC = {
     "rhocal.data.formats.lm_eval": ("read_lm_eval",),
     "rhocal.data.logs": ("read_log",),
     "rhocal.data.streams": ("stream",),
+    "rhocal.data.tokens": ("aggregate_tokens",),
     "rhocal.data.top_k": ("TopK",),
     "rhocal.data.verbal_confidence": ("verbal_confidence",),
     "rhocal.evaluation.adapt": ("adapt",),

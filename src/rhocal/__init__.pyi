@@ -51,6 +51,7 @@ from rhocal.data.demo import demo_logits as demo_logits
 from rhocal.data.formats.lm_eval import read_lm_eval as read_lm_eval
 from rhocal.data.logs import read_log as read_log
 from rhocal.data.streams import stream as stream
+from rhocal.data.tokens import aggregate_tokens as aggregate_tokens
 from rhocal.data.top_k import TopK as TopK
 from rhocal.data.verbal_confidence import verbal_confidence as verbal_confidence
 from rhocal.evaluation.adapt import adapt as adapt
@@ -135,6 +136,7 @@ __all__ = [
     "VennAbers",
     "__version__",
     "adapt",
+    "aggregate_tokens",
     "bootstrap",
     "calibrate_top_k",
     "calibrator",

@@ -1,10 +1,12 @@
 """Samples of which only the k best classes are known."""
 
+import json
+
 import numpy as np
 import pytest
 
 import rhocal
-from helpers import synthetic
+from helpers import run, synthetic
 from rhocal.calibrators.top_k import calibrate_top_k, rest_bounds
 from rhocal.data.top_k import TopK
 from rhocal.errors import InputError
@@ -79,3 +81,116 @@ def test_impossible_input_is_an_error():
             TopK.from_arrays(*bad)
     with pytest.raises(InputError, match="labels"):
         profile_top_k(TopK.from_arrays(values, indices, rest, 20), np.full(5, 30))
+
+
+def test_every_verb_takes_the_k_best():
+    logits, labels = synthetic(600, 120, scale=2.0)
+    values, indices, rest = known(logits, 30)
+    top = TopK.from_arrays(values, indices, rest, 120)
+    assert np.allclose(TopK.from_arrays(values, indices, None, 120).rest, rest, atol=1e-6)  # what the k best leave of 1
+    assert np.allclose(TopK.from_arrays(np.exp(values), indices, n_classes=120, kind="probs").rest, rest, atol=1e-6)
+    cal = rhocal.TemperatureScaling().fit(top, labels)
+    assert cal.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(logits, labels).temperature_, rel=0.04)
+    whole = cal.predict_proba(log_softmax(logits), kind="log_probs")
+    np.testing.assert_allclose(cal.predict_proba(top), np.take_along_axis(whole, indices, axis=1), atol=0.02)
+    np.testing.assert_array_equal(cal.predict(top), logits.argmax(axis=1))
+    calibrated = cal.transform(top)
+    np.testing.assert_allclose(np.exp(calibrated.log_probs), cal.predict_proba(top))
+    # Of a label in the rest the expected log-probability counts, which is too large while scores are over-confident.
+    for data, probs, nll_atol in ((top, np.exp(log_softmax(logits)), 0.15), (calibrated, whole, 0.03)):
+        mine, full = rhocal.evaluate(data, labels, n_replicates=50), rhocal.evaluate(probs, labels, n_replicates=50)
+        for name, atol in (("accuracy", 1e-12), ("ece", 0.01), ("nll", nll_atol), ("brier", 0.01)):
+            assert mine[name].value == pytest.approx(full[name].value, abs=atol)
+        assert mine["ece"].floor == pytest.approx(full["ece"].floor, abs=0.005)
+        assert rhocal.metrics.ece(data, labels) == mine["ece"].value
+    with pytest.raises(InputError, match="needs the probability of every class"):
+        rhocal.evaluate(top, labels, metrics=["classwise_ece"])
+    with pytest.raises(InputError, match="the k best are enough for methods that multiply"):
+        rhocal.calibrator("vector").fit(top, labels)
+    with pytest.raises(InputError, match="130 classes"):
+        cal.predict_proba(TopK.from_arrays(values, indices, rest, 130))
+
+
+def test_tokens_without_a_target_are_left_out():
+    logits, labels = synthetic(400, 50)
+    top = TopK.from_arrays(*known(logits, 8), 50)
+    kept = np.arange(400) % 3 > 0
+    ignoring = rhocal.TemperatureScaling().fit(top, np.where(kept, labels, -100), ignore_index=-100)
+    assert (
+        ignoring.temperature_
+        == rhocal.TemperatureScaling().fit(top.take(np.flatnonzero(kept)), labels[kept]).temperature_
+    )
+    with pytest.raises(InputError, match="every label is ignore_index"):
+        rhocal.TemperatureScaling().fit(top, np.full(400, -100), ignore_index=-100)
+
+
+def test_a_power_law_is_recovered():
+    ranks = np.arange(1, 5001)
+    for power in (0.0, 0.7, 1.5):
+        log_p = -power * np.log(ranks)
+        log_p -= np.log(np.exp(log_p).sum())
+        top = TopK.from_arrays(log_p[None, :20], np.arange(20)[None], None, 5000)
+        values, counts = top.tail
+        for scale in (0.6, 1.0, 1.8):
+            assert (counts * np.exp(scale * values)).sum() == pytest.approx(np.exp(scale * log_p[20:]).sum(), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("values", "indices", "rest", "message"),
+    [
+        ([[-0.7, -0.7]], [[1, 1]], None, "name a class more than once"),
+        ([[-0.7, np.nan]], [[0, 1]], None, "must be finite"),
+        ([[-0.1, -0.1]], [[0, 1]], None, "row 0 sums to 1.8"),
+        ([[-0.7, -0.8]], [[0, 1]], [-1.0, -1.0], r"rest_log_mass has shape \(n_samples,\)"),
+    ],
+)
+def test_what_the_k_best_cannot_be(values, indices, rest, message):
+    with pytest.raises(InputError, match=message):
+        TopK.from_arrays(values, indices, rest, 10)
+
+
+def test_probabilities_that_were_rounded_are_accepted():
+    top = TopK.from_arrays([[0.6, 0.4001]], [[3, 1]], None, 10, kind="probs")  # 1.0001
+    assert rhocal.evaluate(top, [3])["accuracy"].value == 1
+    assert (top.rest < -60).all()
+
+
+def test_scores_of_answers():
+    log_probs, answers = [-0.1, -2.0, -0.3, -0.5], ["b", "a", "b", "b"]
+    for how, expected in (("sum", [-0.9, -2.0]), ("mean", [-0.3, -2.0]), ("min", [-0.5, -2.0])):
+        scores, names = rhocal.aggregate_tokens(log_probs, answers, how)
+        np.testing.assert_allclose(scores, expected)
+        assert names.tolist() == ["b", "a"]
+    scores, _ = rhocal.aggregate_tokens(log_probs, answers, "sum", labels=[5, 7, -100, 2], ignore_index=-100)
+    np.testing.assert_allclose(scores, [-0.6, -2.0])
+    for bad in ({"how": "max"}, {"log_probs": [0.5, 0, 0, 0]}, {"answers": ["a"]}, {"labels": [1] * 4}):
+        with pytest.raises(InputError):
+            rhocal.aggregate_tokens(**({"log_probs": log_probs, "answers": answers} | bad))
+
+
+def test_commands_on_the_k_best(tmp_path):
+    logits, labels = synthetic(500, 60, scale=2.0)
+    values, indices, _ = known(logits, 10)
+    path, target = tmp_path / "top.npz", tmp_path / "cal.safetensors"
+    np.savez(
+        path,
+        top_log_probs=values,
+        top_indices=indices,
+        n_classes=60,
+        labels=np.where(np.arange(500) < 20, -100, labels),
+    )
+    document = json.loads(run("fit", path, "-o", target, "--ignore-index", -100, "--json").stdout)
+    assert document["method"] == "temperature"
+    done = run("evaluate", path, "-c", target, "--ignore-index", -100, "--json")
+    assert "the 10 best of 60 classes" in done.stderr
+    found = json.loads(done.stdout)["evaluation"]
+    nll = [found[name]["values"]["nll"]["value"] for name in found]
+    assert nll[1] < nll[0]
+    run("apply", target, path, "-o", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as written:
+        np.testing.assert_allclose(written["top_probs"].sum(axis=1) + np.exp(written["rest_log_mass"]), 1)
+        np.testing.assert_array_equal(written["predicted"], logits.argmax(axis=1))
+    again = json.loads(run("evaluate", tmp_path / "out.npz", "--ignore-index", -100, "--json").stdout)["evaluation"]
+    assert again["uncalibrated"]["values"]["nll"]["value"] == pytest.approx(nll[1], rel=0.01)
+    np.savez(path, top_log_probs=values, top_indices=indices, labels=labels)
+    assert "has top_log_probs without n_classes" in run("fit", path, "-o", target, code=2).stderr

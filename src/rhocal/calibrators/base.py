@@ -15,12 +15,14 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
+from rhocal.calibrators.top_k import apply_top_k, fit_top_k
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
 from rhocal.data.columns import check_frame, frame_columns, shown
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.data.scores import is_single_column
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError, not_fitted
 from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.ops import Parameters
@@ -130,13 +132,17 @@ class Calibrator(ABC):
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
-        See ``rhocal.data.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, and Dask
-        arrays. ``kind`` is remembered and used by ``predict_proba`` too. ``groups``, the domain of each sample, is for
-        families that know domains (``multi-domain``). ``positive`` is the positive class of two, by name or column number;
-        scores of shape (n_samples,) are those of this class, which becomes ``classes_[1]``.
+        See ``rhocal.data.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, Dask
+        arrays, and for methods that scale ``rhocal.TopK``. ``kind`` is remembered and used by ``predict_proba`` too.
+        ``groups``, the domain of each sample, is for families that know domains (``multi-domain``). ``positive`` is the
+        positive class of two, by name or column number; scores of shape (n_samples,) are those of this class, which becomes
+        ``classes_[1]``.
         """
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it imports this module
 
+        if isinstance(logits, TopK):
+            fit_top_k(self, logits, labels, sample_weight, ignore_index)
+            return self
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
         self.columns_ = frame_columns(logits) or self.columns_
@@ -145,7 +151,7 @@ class Calibrator(ABC):
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:
         """Calibrated logits, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one.
+        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one; of a ``TopK`` a calibrated one.
         """
         out = self._apply(logits, "logits", kind, class_axis, groups)
         if self._container is None or is_tensor(logits) or is_dask(logits):
@@ -164,7 +170,7 @@ class Calibrator(ABC):
     ) -> Floats:
         """Calibrated probabilities, in the shape that came (binary scores become two columns).
 
-        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one.
+        Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one; of a ``TopK`` those of the k best.
         """
         return self._apply(logits, "probs", kind, class_axis, groups)
 
@@ -174,6 +180,8 @@ class Calibrator(ABC):
         """The predicted class of every sample, as a value of ``classes_``; of a Dask array a lazy one."""
         if is_dask(logits):
             return self._apply(logits, "predicted", kind, class_axis, groups)
+        if isinstance(logits, TopK):
+            return self._fitted().classes_[logits.indices[:, 0]]
         data = self._border(logits, kind, class_axis, groups)
         predicted = self.classes_[self.map_.predicted(data)]
         shape = np.shape(logits)
@@ -355,6 +363,9 @@ class Calibrator(ABC):
 
     def _apply(self, scores: Any, output: Any, kind: Kind | None, class_axis: int, groups: Any) -> Any:
         """Calibrated logits or probabilities in the shape of the scores; a tensor on its device, a lazy Dask array."""
+        if isinstance(scores, TopK):
+            calibrated = apply_top_k(self._fitted(), scores)
+            return np.exp(calibrated.log_probs) if output == "probs" else calibrated
         if is_dask(scores):
             from rhocal.dask.applying import apply_lazily  # noqa: PLC0415 - Dask is there if its arrays are
 

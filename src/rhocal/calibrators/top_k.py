@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.top_k import SMALLEST_LOG, TopK
+from rhocal.errors import InputError, RhocalWarning
 from rhocal.profile.top_k import profile_top_k
 
 if TYPE_CHECKING:
-    from rhocal.calibrators import ScaleCalibrator
-    from rhocal.data.top_k import TopK
+    from rhocal.calibrators import Calibrator, ScaleCalibrator
     from rhocal.numerics.special import Vector
 
 
 def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Vector, Vector]:
-    """Calibrated probabilities of the k best, the rest spread evenly, and bounds of the top class's for any spread."""
+    """Calibrated probabilities of the k best, the rest spread by a power law, and bounds of the top class's for any spread."""
     scale = calibrator.map_.scales(profile_top_k(data, np.zeros(data.n_samples, np.intp)))  # labels do not matter
     best = np.exp(scale[:, None] * (data.log_probs - data.log_probs[:, :1]))
     known = best.sum(axis=1)
-    even = np.exp(scale * data.rest + (1 - scale) * np.log(data.n_rest))
+    values, counts = data.tail
+    rest = (counts * np.exp(scale[:, None] * (values - data.log_probs[:, :1]))).sum(axis=1)
     low, high = rest_bounds(data.log_probs[:, -1], data.rest, data.n_rest, scale)
     shift = np.exp(-scale * data.log_probs[:, 0])
-    return best / (known + even * shift)[:, None], 1 / (known + high * shift), 1 / (known + low * shift)
+    return best / (known + rest)[:, None], 1 / (known + high * shift), 1 / (known + low * shift)
+
+
+N_EXPECTATIONS = 3
+"""Steps that find the temperature under which labels of the rest are expected."""
+
+
+def fit_top_k(
+    calibrator: Calibrator, data: TopK, labels: Any, sample_weight: Any = None, ignore_index: int | None = None
+) -> None:
+    """Fit a method that scales on the k best classes.
+
+    Where labels are classes of the rest, their ranks are not observed: expectation and maximization alternate, with one
+    temperature for all samples.
+    """
+    from rhocal.calibrators.base import fit_validated  # noqa: PLC0415 - it imports this module
+    from rhocal.calibrators.scale.temperature import TemperatureScaling  # noqa: PLC0415 - it imports this module
+
+    method, scale = as_scale(calibrator), 1.0
+    in_rest = ~(data.indices == np.asarray(labels).reshape(-1, 1)).any(axis=1)
+    for _ in range(N_EXPECTATIONS if in_rest.any() else 0):
+        profile = profile_top_k(data, labels, sample_weight, ignore_index=ignore_index, rest_scale=scale)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RhocalWarning)  # the last fit warns
+            scale = 1 / float(fit_validated(TemperatureScaling(), profile).temperature_)
+    method.fit_profile(profile_top_k(data, labels, sample_weight, ignore_index=ignore_index, rest_scale=scale))
+
+
+def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:
+    """The same classes with calibrated probabilities, and the calibrated total of the rest."""
+    if data.n_classes != len(calibrator.classes_):
+        raise InputError(
+            f"the samples have {data.n_classes:,} classes (n_classes), but the calibrator was fitted with "
+            f"{len(calibrator.classes_):,}"
+        )
+    log_probs = np.log(np.maximum(calibrate_top_k(as_scale(calibrator), data)[0], 1e-300))
+    rest = np.maximum(1 - np.exp(log_probs).sum(axis=1), np.exp(SMALLEST_LOG))
+    return TopK(log_probs, data.indices, np.log(rest), data.n_classes)
+
+
+def as_scale(calibrator: Calibrator) -> ScaleCalibrator:
+    """The calibrator, if it multiplies all logits of a sample by one number."""
+    from rhocal.calibrators.base import ScaleCalibrator  # noqa: PLC0415 - it imports this module
+
+    if not isinstance(calibrator, ScaleCalibrator):
+        raise InputError(
+            f"{calibrator.label} needs the logits of all classes; the k best are enough for methods that multiply the logits "
+            "of a sample by a number: temperature, rho-norm, field, smart, pts"
+        )
+    return calibrator
 
 
 def rest_bounds(least: Vector, rest: Vector, n_rest: int, scale: Vector) -> tuple[Vector, Vector]:

@@ -23,6 +23,7 @@ from rhocal.cli.options import (
     skipped,
 )
 from rhocal.cli.split import as_written
+from rhocal.cli.top_k import apply_top_k_file, top_k_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ def apply_(
         raise InputError(f"--write is {' or '.join(WRITE)}; got {write!r}")
     check_output(output, [source, artifact])
     calibrator = load(artifact)
+    if (top := top_k_of(source, arrays, needs_labels=False)) is not None:
+        apply_top_k_file(calibrator, *top, output, as_json=as_json)
+        return
     execution = ExecutionOptions(stream)
     spec = SpecOptions(kind, None, class_axis).spec([calibrator])
     arrays = arrays.of_calibrator(calibrator, source)

@@ -24,6 +24,7 @@ from rhocal.cli.options import (
     print_json,
     skipped,
 )
+from rhocal.cli.top_k import evaluate_top_k, top_k_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,8 +109,9 @@ def evaluate(
     tolerance = _tolerance(tolerance, max_ece, strict=strict)
     if margin is not None and not 0 < margin < math.inf:
         raise InputError(f"--margin must be positive; got {margin:g}")
-    loaded = load_calibrators(artifacts or [])
-    calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **loaded}
+    calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **(loaded := load_calibrators(artifacts or []))}
+    if _shows_top_k(source, arrays, spec, calibrators, tolerance, seed, as_json=as_json):
+        return
     stated = spec.spec(loaded.values())
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
     data = execution.open(source, arrays, stated, "test", None if groups == PREDICTED else groups)
@@ -179,6 +181,30 @@ def evaluate(
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations, strict=strict)}")
         raise typer.Exit(int(failed))
+
+
+def _shows_top_k(
+    source: Path,
+    arrays: Arrays,
+    spec: SpecOptions,
+    calibrators: Mapping[str, Calibrator | None],
+    tolerance: float,
+    seed: int,
+    *,
+    as_json: bool,
+) -> bool:
+    """Print the evaluation of a file of the k best classes; False if the file holds something else."""
+    top = top_k_of(source, arrays)
+    if top is None:
+        return False
+    evaluations = evaluate_top_k(*top, calibrators, ignore_index=spec.ignore_index, tolerance=tolerance, seed=seed)
+    first = next(iter(evaluations.values()))
+    if as_json:
+        found = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
+        print_json({"n_samples": first.n_samples, "n_classes": first.n_classes, "evaluation": found})
+    else:
+        _show(evaluations, {}, f"{source}: {first.n_samples:,} samples, {first.n_classes:,} classes")
+    return True
 
 
 def _tolerance(tolerance: float, max_ece: float | None, *, strict: bool) -> float:

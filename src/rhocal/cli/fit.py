@@ -22,6 +22,7 @@ from rhocal.cli.options import (
     skipped,
 )
 from rhocal.cli.report import ReportOption, check_report, origin, write
+from rhocal.cli.top_k import top_k_of
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     from rhocal.data.formats.base import StoredFile
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.top_k import TopK
 
 
 ARRAY = "array of shape "
+TOP_K_METHOD = "temperature"
+"""The default for the k best classes: others read norms, which the k best do not determine."""
 
 
 @grouped
@@ -82,6 +86,11 @@ def fit(
     if output.suffix != ".safetensors":
         raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
     is_profile = format_of(path) == FORMAT
+    if not is_profile and (top := top_k_of(path, arrays, spec)) is not None:
+        _fit_top_k(
+            top, method or TOP_K_METHOD, option or [], output, spec, has_report=report is not None, as_json=as_json
+        )
+        return
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
     if keep_decision:
@@ -115,6 +124,26 @@ def fit(
         test = execution.open(path, arrays, spec.spec(), "test", test_groups) if has_test else None
         _report(cal, method, data, test, path, report, quiet=as_json)
     _show(cal, method, output, counts, values, as_json=as_json)
+
+
+def _fit_top_k(
+    top: tuple[TopK, Any],
+    method: str,
+    options: list[str],
+    output: Path,
+    spec: FitSpecOptions,
+    *,
+    has_report: bool,
+    as_json: bool,
+) -> None:
+    """Fit on the k best classes."""
+    from rhocal.calibrators import calibrator
+
+    if has_report:
+        raise InputError("--report needs the logits of all classes; the file has the k best")
+    cal = calibrator(method, **_options(options)).fit(*top, ignore_index=spec.ignore_index)
+    cal.save(output)
+    _show(cal, method, output, {"n_samples": top[0].n_samples, "n_classes": top[0].n_classes}, {}, as_json=as_json)
 
 
 def for_options(cal: Calibrator, file: StoredFile, given: Sequence[str]) -> Calibrator:

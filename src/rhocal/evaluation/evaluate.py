@@ -14,9 +14,10 @@ import numpy as np
 
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
-from rhocal.evaluation.samples import Samples, score
+from rhocal.evaluation.samples import Samples, samples_top_k, score
 from rhocal.metrics.inference.calibration_tests import combine, outcomes
 from rhocal.metrics.inference.class_figures import class_figures, positive_figures
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL
@@ -121,6 +122,11 @@ def evaluate(
     ('beyond', 0.145)
     """
     check_tolerance(tolerance)
+    if isinstance(probs, TopK):
+        samples = samples_top_k(probs, labels, sample_weight, metrics).with_design(
+            SamplingDesign(weight_kind, clusters)
+        )
+        return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
     source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
     if groups is not None and not source.resident:
         raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import BinSums, sums_by_confidence
@@ -110,6 +111,10 @@ class Scored:
         """Validate arrays. ``purpose`` is what needs the labels, ``name`` the argument, for messages."""
         if labels is None:
             raise InputError(f"labels are missing; {purpose} needs one label for each sample")
+        if isinstance(probs, TopK):
+            from rhocal.metrics.top_k import score_top_k  # noqa: PLC0415 - it imports this module
+
+            return score_top_k(probs, labels, sample_weight)
         spec = InputSpec(kind, classes, positive=positive)
         return cls.from_predictions(
             Predictions.from_arrays(probs, labels, weights=sample_weight, name=name or kind, spec=spec)

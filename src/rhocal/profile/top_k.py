@@ -1,4 +1,4 @@
-"""Profiles of top-k data. The rest is taken to be spread evenly: one column that stands for many classes."""
+"""Profiles of top-k data. The rest is spread by a power law: columns that stand for many classes each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from rhocal.data.label_columns import label_columns
 from rhocal.data.labels import per_sample, sample_weights
+from rhocal.errors import InputError
+from rhocal.numerics.threads import in_threads, row_blocks
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -20,20 +22,23 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 
-def profile_top_k(data: TopK, labels: Any, sample_weight: Any = None) -> Profile:
-    """The profile of top-k data, for ``fit_profile``. A label that is not among the k best is one of the rest."""
-    columns, _ = label_columns(per_sample(labels, "labels", data.n_samples, "values"), None, data.n_classes)
-    weights = (
-        np.ones(data.n_samples) if sample_weight is None else sample_weights(sample_weight, data.n_samples, "values")
-    )
+def profile_top_k(
+    data: TopK, labels: Any, sample_weight: Any = None, *, ignore_index: int | None = None, rest_scale: float = 1.0
+) -> Profile:
+    """The profile of top-k data, for ``fit_profile``. A label that is not among the k best is one of the rest.
+
+    Samples with the label ``ignore_index`` (−100 for tokens without a target) are left out. Which class of the rest a label
+    is, is not known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``.
+    """
+    data, columns, weights = labeled_top_k(data, labels, sample_weight, ignore_index)
+    values, counts = data.tail
     is_label = data.indices == columns[:, None]
-    rest = data.rest - np.log(data.n_rest)
     top = data.log_probs[:, 0]
+    share = counts * np.exp(rest_scale * (values - values[:, :1]))
+    rest = (share * values).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
     label_logit = np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), rest)
     return Profile(
-        passes=TopKPasses(
-            np.column_stack([data.log_probs, rest]), np.r_[np.ones(data.log_probs.shape[1]), float(data.n_rest)]
-        ),
+        passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(data.log_probs.shape[1]), counts]),
         classes=np.arange(data.n_classes),
         kind="log_probs",
         top=top,
@@ -46,9 +51,28 @@ def profile_top_k(data: TopK, labels: Any, sample_weight: Any = None) -> Profile
     )
 
 
+def labeled_top_k(
+    data: TopK, labels: Any, sample_weight: Any, ignore_index: int | None
+) -> tuple[TopK, NDArray[np.intp], Vector]:
+    """The samples that count, the columns of their labels, and their weights."""
+    if labels is None:
+        raise InputError("labels are missing: top-k data needs one label for each sample")
+    values = per_sample(labels, "labels", data.n_samples, "values")
+    weights = (
+        np.ones(data.n_samples) if sample_weight is None else sample_weights(sample_weight, data.n_samples, "values")
+    )
+    if ignore_index is not None:
+        kept = np.flatnonzero(values != ignore_index)
+        if not len(kept):
+            raise InputError(f"every label is ignore_index ({ignore_index}); no sample is left")
+        data, values, weights = data.take(kept), values[kept], weights[kept]
+    columns, _ = label_columns(values, None, data.n_classes)
+    return data, columns, weights
+
+
 @dataclass(frozen=True)
 class TopKPasses:
-    """Passes over rows whose last column stands for several equal classes (see ``rhocal.profile.passes``)."""
+    """Passes over rows whose last columns stand for several equal classes each (see ``rhocal.profile.passes``)."""
 
     z: Vector
     times: Vector
@@ -78,20 +102,48 @@ class TopKPasses:
         return norm, norm * (((powers * logs) @ self.times) / total / rho - np.log(total) / rho**2)
 
     def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
-        z = self.z - top[:, None]
-        e = np.exp(z * scale[:, None]) * self.times
-        total = e.sum(axis=1)
-        m1, m2, m3 = ((e * z**k).sum(axis=1) / total for k in (1, 2, 3))
-        return (np.log(total), m1, np.maximum(m2 - m1**2, 0), m3 - 3 * m1 * m2 + 2 * m1**3)[: order + 1]
+        out = np.empty((order + 1, len(top)))
+
+        def work(rows: slice) -> None:
+            z = self.z[rows] - top[rows, None]
+            e = np.exp(z * scale[rows, None])
+            e *= self.times
+            total = e.sum(axis=1)
+            moments = [total]
+            for _ in range(order):
+                e *= z
+                moments.append(e.sum(axis=1) / total)
+            out[0, rows] = np.log(total)
+            if order > 0:
+                out[1, rows] = moments[1]
+            if order > 1:
+                out[2, rows] = np.maximum(moments[2] - moments[1] ** 2, 0)
+            if order > 2:
+                out[3, rows] = moments[3] - 3 * moments[1] * moments[2] + 2 * moments[1] ** 3
+
+        in_threads(work, list(row_blocks(*self.z.shape)))
+        return tuple(out)
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
-        z = self.z - top[:, None]
-        e = np.exp(z * scales[:, None, None]) * self.times
-        return np.stack([(e * z**k).sum(axis=2) for k in range(3)])
+        return np.stack([self._moments(top, np.full(len(top), scale), ((1.0, 3),)) for scale in scales], axis=1)
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
-        z = self.z - top[:, None]
-        orders = ((0.5, range(2)), (1.0, range(5)), (2.0, range(2)))
-        return np.stack(
-            [(np.exp(f * scale[:, None] * z) * self.times * z**k).sum(axis=1) for f, ks in orders for k in ks]
-        )
+        return self._moments(top, scale, ((0.5, 2), (1.0, 5), (2.0, 2)))
+
+    def _moments(self, top: Vector, scale: Vector, orders: Sequence[tuple[float, int]]) -> Vector:
+        """Σ exp(f·scale·z)·z^k for each factor f and k below its order, as rows."""
+        out = np.empty((sum(order for _, order in orders), len(top)))
+
+        def work(rows: slice) -> None:
+            z, at = self.z[rows] - top[rows, None], 0
+            for factor, order in orders:
+                e = np.exp((factor * scale[rows, None]) * z)
+                e *= self.times
+                for k in range(order):
+                    out[at, rows] = e.sum(axis=1)
+                    at += 1
+                    if k + 1 < order:
+                        e *= z
+
+        in_threads(work, list(row_blocks(*self.z.shape)))
+        return out

@@ -99,6 +99,8 @@ class RawArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
+        if not self.shape:  # a single number
+            return replace(self, shape=(1,))[rows].reshape(())
         values, pieces = self.read(rows)
         if len(values) == self.shape[0]:
             verify(pieces)
