@@ -81,7 +81,7 @@ class AdaFocal(Criterion):
                 f"adafocal: {len(labels)} calibration images are fewer than {len(self.gamma)} bins; set n_bins="
             )
         excess = torch.stack([confidence[part].mean() - correct[part].mean() for part in parts])
-        self.edges.copy_(torch.stack([confidence[part[-1]] for part in parts[:-1]]))
+        self.edges.copy_(torch.stack([confidence[part[-1]] for part in parts])[:-1])
         gamma = self.gamma.double()
         grown = gamma * torch.exp(torch.where(gamma > 0, self.rate * excess, -self.rate * excess))
         grown = grown.clamp(self.smallest, self.largest)
