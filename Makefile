@@ -15,7 +15,7 @@ SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt 
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
 .PHONY: quality keep tabular bench serving parity bench-stream scale trace clean
-.PHONY: docs format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
+.PHONY: docs jobs release-check format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make adapt     shares of classes under label shift: errors, coverage of intervals"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make serving   latency of one row beside SciPy's softmax"
+	@echo "make jobs      ten common jobs: lines of code beside other libraries"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
 	@echo "make trace     functions, files and crossings between files of fit, apply and evaluate"
@@ -56,6 +57,7 @@ help:
 	@echo "make wheel     build the source distribution, and from it a wheel for this machine"
 	@echo "make wheels    build and test the wheels of this platform that are published (cibuildwheel; Linux needs Docker)"
 	@echo "make check-dist  validate what dist/ holds"
+	@echo "make release-check  build the distributions, and run the README in three clean environments"
 	@echo "make check-workflows  validate the files under .github/"
 	@echo "make clean     remove $(VENV) and everything built"
 
@@ -155,6 +157,9 @@ bench: $(VENV)/.installed-dev
 
 serving: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/serving/serving.py
+
+jobs: $(VENV)/.installed-dev
+	MPLBACKEND=agg $(BIN)/python benchmarks/jobs/jobs.py
 
 parity: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/parity/parity.py
@@ -261,6 +266,27 @@ test-no-compiler: sdist
 	@if find build/no-compiler -name '_kernels*.so' | grep .; then echo "kernels were compiled"; exit 1; else echo "kernels: absent"; fi
 	$(BIN)/rhocal demo -o build/no-compiler/demo
 	$(PYTEST) -n auto $(CORE_TESTS) -k 'not ($(NOT_CORE))'
+
+# What a release must pass besides the tests: one version everywhere, valid distributions, and the README's commands in three clean
+# environments: the wheel, the wheel on the lowest versions, and a build without a compiler.
+REPORT_LOWEST := jinja2==3.1.0 plotly==6.0.0
+release-check: wheel check-dist
+	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/rhocal/_version.py); \
+	  grep -q "^version: $$version$$" CITATION.cff || { echo "CITATION.cff does not have version $$version"; exit 1; }; \
+	  if [ "$$(git tag --points-at HEAD)" = "v$$version" ]; then \
+	    grep -qF "[$$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$$version]"; exit 1; }; fi
+	$(PYTHON) -m venv --clear build/release/wheel
+	build/release/wheel/$(SCRIPTS)/python $(PIP_INSTALL) "$$(ls dist/rhocal-*.whl)[report]"
+	build/release/wheel/$(SCRIPTS)/python tests/support/smoke.py README.md
+	$(PYTHON) -m venv --clear build/release/lowest
+	$(PYTHON) -c "import tomllib; print(*(name.split()[0].replace('>=', '==') for name in \
+	  tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']), sep='\n')" > build/release/lowest/constraints.txt
+	build/release/lowest/$(SCRIPTS)/python $(PIP_INSTALL) -c build/release/lowest/constraints.txt $(REPORT_LOWEST) dist/rhocal-*.whl
+	build/release/lowest/$(SCRIPTS)/python tests/support/smoke.py README.md
+	$(PYTHON) -m venv --clear build/release/no-compiler
+	CC=false build/release/no-compiler/$(SCRIPTS)/python -m pip wheel --quiet --no-cache-dir --no-deps -w build/release/no-compiler/dist dist/rhocal-*.tar.gz
+	build/release/no-compiler/$(SCRIPTS)/python $(PIP_INSTALL) "$$(ls build/release/no-compiler/dist/*.whl)[report]"
+	build/release/no-compiler/$(SCRIPTS)/python tests/support/smoke.py README.md
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/rhocal/numerics/_kernels*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

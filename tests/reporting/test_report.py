@@ -19,7 +19,7 @@ from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.reporting.document import UNCALIBRATED, build_document, to_json
-from rhocal.reporting.page import embed_json, render_page
+from rhocal.reporting.page import embed_json, equals_p, render_page
 from rhocal.reporting.sections.decisions import decisions
 from rhocal.reporting.sections.methods import describe_fit
 from rhocal.reporting.sections.provenance import Provenance
@@ -385,3 +385,15 @@ def test_the_policy_in_the_report_and_none_on_the_samples_of_the_fit(quiet):
         assert "What can be automated" not in render_page({**document, "decisions": None})
     finally:
         del cal.policy_
+
+
+def test_p_values_at_their_resolution_are_bounds():
+    """Draws cannot show a p-value below 2 / (1 + their number): the page writes that it is at most that."""
+    logits, labels = synthetic(2000, 4, scale=3.0)
+    cal = rhocal.TemperatureScaling().fit(*synthetic(2000, 4, scale=3.0, seed=1))
+    document = build_document(Predictions.from_arrays(logits, labels), {"t": cal}, Provenance.now("x"))
+    found = document["methods"][1]["differences"]
+    assert found["nll"]["at_resolution"]
+    assert not found["ece"]["at_resolution"]  # a normal distribution has no resolution
+    assert equals_p(0.002, at_resolution=True) == "p ≤ 0.002"
+    assert equals_p(0.002) == "p = 0.002"

@@ -33,7 +33,8 @@ MEANINGS = {
     "adaptive_ece": "The same over bins that hold equally many samples.",
     "nll": "Negative log-likelihood of the true labels.",
     "brier": "Mean squared distance between the probabilities and the true labels.",
-    "accuracy": "Share of samples whose most probable class is the true one.",
+    "accuracy": "Share of samples whose most probable class is the true one. A perfect model is right as often as it is "
+    "confident: its accuracy is the mean confidence.",
 }
 LEVELS = {
     "good": "Calibrated within the tolerance",
@@ -125,9 +126,9 @@ def p_value(value: float | None) -> str:
     return "–" if value is None else shown_p(value)
 
 
-def equals_p(value: float) -> str:
-    """A p-value after "p"."""
-    return f"p {'' if value < 0.001 else '= '}{shown_p(value)}"
+def equals_p(value: float, *, at_resolution: bool = False) -> str:
+    """A p-value after "p"; that it is at most that, where draws cannot show a smaller one."""
+    return f"p {'' if value < 0.001 else '≤ ' if at_resolution else '= '}{shown_p(value)}"
 
 
 def cell(value: Any) -> str:

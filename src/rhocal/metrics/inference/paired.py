@@ -58,6 +58,8 @@ class Difference:
     """The size up to which a difference does not matter."""
     p_equivalent: float | None = None
     """Of the hypothesis that the difference exceeds the tolerance (two one-sided tests); small: shown equal within it."""
+    at_resolution: bool = False
+    """Whether ``p_value`` is the smallest that its draws can show: the true one is at most that."""
 
     @property
     def equivalent(self) -> bool:
@@ -171,7 +173,8 @@ def _loss_parts(name: str, scored: Scored) -> LossParts:
 def _drawn_difference(name: str, value: float, drawn: Vector) -> Difference:
     low, high = (float(limit) for limit in np.quantile(drawn, TAILS))
     one_side = 1 + min(int(np.count_nonzero(drawn <= 0)), int(np.count_nonzero(drawn >= 0)))
-    return Difference(name, value, low, high, min(1.0, 2 * one_side / (1 + len(drawn))), value, float(drawn.std()))
+    p_value = min(1.0, 2 * one_side / (1 + len(drawn)))
+    return Difference(name, value, low, high, p_value, value, float(drawn.std()), at_resolution=one_side == 1)
 
 
 def _normal_difference(name: str, observed: float, value: float, deviation: float) -> Difference:

@@ -64,7 +64,9 @@
   function showError(at) {
     const method = doc.methods[at], panel = one(`.panel[data-method="${at}"]`);
     const whole = rebin(method.bins[state.scheme], state.bins), bins = describeBins(whole);
-    const value = error(whole), perfect = floor(whole);
+    // At the default bins the document has the floor of the verdict, which is drawn; others are approximated.
+    const drawn = state.bins === doc.bins.default ? method.values[state.scheme === "width" ? "ece" : "adaptive_ece"].floor : null;
+    const value = error(whole), perfect = drawn ?? floor(whole);
     const shownValue = one(".ece", panel);
     shownValue.textContent = fixed(value);
     shownValue.dataset.value = String(value);
@@ -90,7 +92,7 @@
       { x: histogram.map((b) => (b.low + b.high) / 2), y: histogram.map((b) => b.share), width: histogram.map((b) => b.high - b.low), type: "bar", yaxis: "y2",
         marker: { color: css("--bar"), line: { color: color, width: 0.6 } }, text: histogram.map((b) => `${percent(b.share)} of samples`), textposition: "none", hovertemplate: "%{text}<extra></extra>" },
     ], layout("confidence", "accuracy", {
-      xaxis: { ...layout("confidence", "").xaxis, range: [0, 1], tickformat: ".0%", nticks: 6, anchor: "y2" },
+      xaxis: { ...layout("confidence", "").xaxis, range: [0, 1.02], tickformat: ".0%", nticks: 6, anchor: "y2" },
       yaxis: { ...layout("", "accuracy").yaxis, range: [-0.01, 1.02], domain: [0.26, 1], tickformat: ".0%", nticks: 6 },
       yaxis2: { ...layout("", "share").yaxis, domain: [0, 0.2], rangemode: "tozero", nticks: 3, tickformat: ".0%" },
       shapes: [["mean_confidence", "dash"], ["mean_accuracy", "solid"]].map(([key, dash]) => ({ type: "line", yref: "y2 domain", x0: method[key], x1: method[key], y0: 0, y1: 1, line: { color: ink, width: 1.5, dash } })),
@@ -173,7 +175,7 @@
 
   // Controls ------------------------------------------------------------------------------------------------------
   const button = document.getElementById("theme");
-  const showTheme = () => button.setAttribute("aria-pressed", String(dark()));
+  const showTheme = () => { button.textContent = dark() ? "Switch to light" : "Switch to dark"; };
   button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; showTheme(); redraw(); });
   showTheme();
   document.getElementById("download").addEventListener("click", () => {

@@ -1,0 +1,35 @@
+"""What a newcomer does first: the commands and the Python code of the README, in the environment that runs this.
+
+    python tests/support/smoke.py README.md
+
+Prints the seconds until the first report, and fails with the first thing that fails.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+readme = Path(sys.argv[1]).read_text(encoding="utf-8")
+blocks = re.findall(r"^```(console|python)\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+start = time.perf_counter()
+with tempfile.TemporaryDirectory() as folder:
+    for language, code in blocks:
+        commands = [shlex.split(line, comments=True) for line in code.splitlines()] if language == "console" else []
+        programs = [[sys.executable, "-m", *command] for command in commands] or [[sys.executable, "-c", code]]
+        for program in programs:
+            subprocess.run(
+                program, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": ""}
+            )
+            report = Path(folder) / "demo" / "report.html"
+            if report.is_file() and start:
+                print(f"first report after {time.perf_counter() - start:.0f} s")
+                start = 0.0
+    missing = [
+        name for name in ("demo/report.html", "cal.safetensors", "report.html") if not (Path(folder) / name).is_file()
+    ]
+sys.exit(f"not written: {', '.join(missing)}" if missing else 0)
