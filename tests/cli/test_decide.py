@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
     np.savez(folder / "one.npz", logits=z, labels=y)
     np.savez(folder / "two.npz", logits_val=z[:2000], labels_val=y[:2000], logits_test=z[2000:], labels_test=y[2000:])
     order = np.random.default_rng(0).permutation(4000)
+    np.savez(folder / "segments.npz", logits=z, labels=y, site=np.where(np.arange(4000) % 2, "a", "b"))
     np.savez(folder / "shuffled.npz", logits=z[order], labels=y[order])
     return folder
 
@@ -50,6 +51,13 @@ def test_with_two_splits_the_test_split_certifies(folder):
     again = json.loads(call(folder / "two.npz", "-c", out, "--max-error", "0.1", "--json"))
     assert again["thresholds"] == cal.policy_.thresholds.tolist()
     assert again["certificate"]["n_samples"] == 2000
+
+
+def test_segments_on_the_command_line(folder):
+    common = (folder / "segments.npz", "-m", "temperature", "--segments", "site")
+    text = call(*common, "--max-error", "0.15")
+    assert "at most 15 % with 95 % confidence in each of 2 segments" in text
+    assert "give it with --max-error, --at-least or --max-cost" in call(*common, "--coverage", ".9")
 
 
 def test_a_single_set_is_cut_by_content(folder):

@@ -192,3 +192,42 @@ def test_the_model_card_states_the_promise(fresh):
     assert "- policy: automates where the predicted class has a probability of at least 0." in text
     assert "error at most 0.1 with 95 % confidence, certified on 4,000 samples" in text
     assert "policy" not in model_card(rhocal.TemperatureScaling().fit(Z[:500], Y[:500]), {})
+
+
+def test_the_risk_is_certified_in_every_segment():
+    z, y = synthetic(6000, 3, seed=9)
+    segment = np.where(np.arange(6000) % 3 == 0, "north", "south")
+    hard = segment == "north"
+    y = np.where(hard & (np.random.default_rng(1).random(6000) < 0.08), (y + 1) % 3, y)  # more errors there
+    cal = rhocal.TemperatureScaling().fit(z[:2000], y[:2000])
+    held = (cal, z[2000:], y[2000:])
+    whole = rhocal.decide(*held, target=0.15)
+    found = rhocal.decide(*held, target=0.15, segments=segment[2000:])
+    assert found.policy.thresholds[0] > whole.policy.thresholds[0]
+    assert "with 95 % confidence in each of 2 segments" in found.verdict
+    decided = found.policy.decide(cal.predict_proba(z[2000:]), cal.classes_)
+    for row in found.segments:
+        mine = decided.automated & (segment[2000:] == row.name)
+        assert row.n_automated == mine.sum()
+        assert row.observed == (decided.label != y[2000:])[mine].mean()
+        assert row.bound <= 0.15
+    one = rhocal.decide(*held, target=0.15, segments=np.zeros(4000, int))
+    assert one.policy.thresholds == whole.policy.thresholds
+    order = np.random.default_rng(0).permutation(4000)
+    again = rhocal.decide(cal, z[2000:][order], y[2000:][order], target=0.15, segments=segment[2000:][order])
+    assert again.policy.thresholds == found.policy.thresholds
+    assert [row["name"] for row in found.to_dict()["segments"]] == ["north", "south"]
+
+
+def test_segments_that_are_small_empty_or_without_positives():
+    z, y = synthetic(3000, 2, seed=3)
+    few = np.where(np.arange(3000) < 40, "few", "many")
+    found = rhocal.decide(None, z, y, target=0.02, segments=few)
+    assert not found.is_feasible
+    assert "cannot be certified in segment few (40 samples)" in found.verdict
+    with pytest.raises(InputError, match="segment few has no samples"):
+        rhocal.decide(None, z, y, target=0.2, segments=few, sample_weight=np.where(few == "few", 0, 1))
+    with pytest.raises(InputError, match="segment few: there is no sample of the positive class"):
+        rhocal.decide(None, z, np.where(few == "few", 0, y), risk="recall", target=0.5, segments=few)
+    with pytest.raises(InputError, match="segments one for all"):
+        rhocal.decide(None, z, y, target=0.2, segments=few, score="per-class")

@@ -13,6 +13,7 @@ from rhocal.metrics.inference.risk_control import (
     more_samples,
     rank_thresholds,
     start_levels,
+    together,
 )
 from rhocal.numerics.special import binomial_cdf, binomial_upper
 
@@ -114,3 +115,21 @@ def test_labels_that_would_do():
     assert more_samples(Candidates(trials, trials, trials, np.array([5.0])), 0.02, 0.05, 1000) == (None, None)
     few = np.array([3.0])
     assert more_samples(Candidates(few, few, few, np.array([0.0])), 0.02, 0.05, 1000) == (None, None)
+
+
+def test_a_certificate_of_every_part_is_false_in_few_trials():
+    """The risk is just above the target in one of two parts: whatever is certified is false, in at most 5 % of trials."""
+    n_false = n_whole = 0
+    for trial in range(400):
+        rng = np.random.default_rng(trial)
+        scores, is_first = rng.uniform(0.6, 0.99, 600), np.arange(600) % 2 == 0
+        losses = (rng.random(600) < np.where(is_first, 0.101, 0.0)).astype(float)
+        thresholds = rank_thresholds(scores)
+        whole, *parts = (
+            count_candidates(scores[rows], losses[rows], np.ones(rows.sum()), "error", thresholds)
+            for rows in (is_first | True, is_first, ~is_first)
+        )
+        n_whole += certify(whole, 0.1, 0.95, "error").index is not None  # 5 % of all are wrong
+        n_false += certify(together(parts, whole), 0.1, 0.95, "error").index is not None
+    assert n_whole > 300
+    assert 0 < n_false <= 34  # 20 are expected at most; more than 34 have a probability of 0.001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -77,6 +77,16 @@ class PromiseOptions:
         typer.Option("--otherwise", help="The action for other samples: review or abstain.", rich_help_panel=PROMISE),
     ] = "review"
 
+    segments: Annotated[
+        str | None,
+        typer.Option(
+            "--segments",
+            help="Certify the risk in every segment: the column, array or file with the segment of each sample.",
+            rich_help_panel=PROMISE,
+            show_default=False,
+        ),
+    ] = None
+
     def question(self, positive: str | None, costs: Any = None, max_cost: float | None = None) -> Question:
         """The same as the library takes it."""
         from rhocal.evaluation.question import Question
@@ -84,7 +94,7 @@ class PromiseOptions:
 
         check_level(self.confidence, "--confidence", "0.95 for 95 %")
         if max_cost is not None:
-            options = (cast("Any", self.score), costs, self.otherwise, positive)
+            options = (cast("Any", self.score), costs, self.otherwise, positive, self.segments is not None)
             return Question("cost", max_cost, self.confidence, *options)
         known = [risk for risk in RISKS if risk != "cost"]
         if self.risk not in known:
@@ -95,9 +105,8 @@ class PromiseOptions:
             given = f"{other} was given" if unused is not None else "it is missing"
             raise InputError(f"--risk {self.risk} needs {option}; {given}")
         check_level(target, option, "0.02 for 2 %" if option == "--max-error" else "0.9 for 90 %")
-        return Question(
-            cast("Risk", self.risk), target, self.confidence, cast("Any", self.score), None, self.otherwise, positive
-        )
+        options = (cast("Any", self.score), None, self.otherwise, positive, self.segments is not None)
+        return Question(cast("Risk", self.risk), target, self.confidence, *options)
 
 
 @dataclass(frozen=True)
@@ -258,7 +267,9 @@ def decide(
         if output.suffix != ".safetensors":
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
-    cal, certifying, reference, origin = held_out(path, artifact, method, arrays, spec, execution, keep=keep_decision)
+    cal, certifying, reference, origin = held_out(
+        path, artifact, method, arrays, spec, execution, keep=keep_decision, segments=promise.segments
+    )
     if set_question is not None:
         _decide_sets(cal, certifying, set_question, execution, origin, output, as_json=as_json)
         return
@@ -289,6 +300,10 @@ def _refuse_both(promise: PromiseOptions, costs: CostOptions, set_question: SetQ
     is_promise = promise.max_error is not None or promise.at_least is not None
     if costs.are_given and is_promise:
         raise InputError("--max-error and --at-least promise a risk, costs decide by themselves; give one of them")
+    if promise.segments is not None and not is_promise and costs.max_cost is None:
+        raise InputError(
+            "--segments certify a risk in every segment; give it with --max-error, --at-least or --max-cost"
+        )
     if set_question is not None and (costs.are_given or is_promise):
         raise InputError(
             "--coverage finds prediction sets, --max-error, --at-least and costs find thresholds; give one of them"
@@ -304,6 +319,7 @@ def held_out(
     execution: ExecutionOptions,
     *,
     keep: bool = False,
+    segments: str | None = None,
 ) -> tuple[Calibrator, Source, Source | None, str]:
     """A calibrator, samples that did not fit it, others whose scores choose the tested thresholds, and a text about it."""
     import numpy as np
@@ -320,7 +336,7 @@ def held_out(
         cal = load(artifact)
         arrays = arrays.of_calibrator(cal, path)
         stated = spec.spec([cal])
-        certifying = execution.open(path, arrays, stated, "test")
+        certifying = execution.open(path, arrays, stated, "test", segments)
         if not has_splits(path, arrays.names()):
             return cal, certifying, None, f"{path}, which must not have fitted {artifact}"
         reference = execution.open(path, arrays, stated, "calibration", needs_labels=False)
@@ -328,10 +344,13 @@ def held_out(
     cal = calibrator(method)
     if keep:
         cal = with_decision_kept(cal)
-    first, test = execution.open_splits(path, arrays, spec.spec())
-    if test is not None:
+    if has_splits(path, arrays.names()):
+        first, test = (
+            execution.open(path, arrays, spec.spec(), *one) for one in (("calibration",), ("test", segments))
+        )
         fit(cal, first)
         return cal, test, first, f"the test split of {path}; {cal.label} was fitted on the calibration split"
+    first = execution.open(path, arrays, spec.spec(), "calibration", segments)
     if not first.resident:
         raise InputError(
             f"{path} is read block by block and has a single set; fit on other samples and give the calibrator with -c, or use "
@@ -342,7 +361,10 @@ def held_out(
     half = content_half(data.logits, data.labels)
     if half.all() or not half.any():
         raise InputError(f"{path} has too few different samples to fit on one half and certify on the other; give -c")
-    fitting, certifying = (Source.from_predictions(data.take(np.flatnonzero(rows))) for rows in (half, ~half))
+    fitting, certifying = (
+        Source.from_predictions(part.take(np.flatnonzero(rows)))
+        for part, rows in ((replace(data, groups=None), half), (data, ~half))
+    )
     fit(cal, fitting)
     cal.columns_, cal.positive_ = first.spec.columns, data.positive
     text = f"{int((~half).sum()):,} samples of {path}; {cal.label} was fitted on the other {int(half.sum()):,} (cut by content)"
@@ -422,6 +444,8 @@ def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None)
     screen.print(f"certified on {origin}" if decision.is_feasible else f"tested on {origin}")
     if decision.policy is not None and decision.policy.certificate is not None:
         screen.print(tables.pairs(decision.summary(), cal.label))
+    if decision.segments:
+        screen.print(tables.segment_risks(decision.segments, decision.risk, "segments"))
     if decision.classes:
         screen.print(tables.class_thresholds(decision.classes, "thresholds of predicted classes"))
     screen.print(decision.verdict)

@@ -12,7 +12,7 @@ automate ... % of samples (...): probability of the predicted class at least 0..
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ import numpy as np
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
-from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve
+from rhocal.errors import InputError
+from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve, SegmentRisk
 from rhocal.evaluation.question import CONFIDENCE, Question, SampleScores, Score, sample_losses, score_block
 from rhocal.metrics.inference.risk_control import (
     AT_LEAST,
@@ -34,6 +35,7 @@ from rhocal.metrics.inference.risk_control import (
     more_samples,
     rank_thresholds,
     risk_bounds,
+    together,
 )
 from rhocal.numerics.special import binomial_upper
 
@@ -60,6 +62,7 @@ def decide(
     costs: Any = None,
     otherwise: str = "review",
     reference: Any = None,
+    segments: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
     kind: Kind | None = None,
@@ -92,6 +95,9 @@ def decide(
     reference
         Scores of other samples, such as those of the fit, in the form of ``logits``. The thresholds that are tested are taken
         from their ranks, and the guarantee holds for any distribution; see ``rhocal.metrics.inference.risk_control``.
+    segments
+        The part of the population that each sample belongs to (region, device). The risk is then certified in every segment,
+        with one threshold for all: it is above the target in some segment with a probability of at most 1 − ``confidence``.
     sample_weight
         Whole numbers: a weight of k stands for k samples.
     groups
@@ -119,9 +125,13 @@ def decide(
     )
     if calibrator is not None:
         calibrator.check_groups(groups)
-    source = as_source(logits, labels, sample_weight, groups, spec=spec)
+    if groups is not None and segments is not None:
+        raise InputError(
+            "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
+        )
+    source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
-    question = Question(risk, target, confidence, score, costs, otherwise, positive)
+    question = Question(risk, target, confidence, score, costs, otherwise, positive, segments is not None)
     return decide_source(calibrator, source, question, other)
 
 
@@ -168,6 +178,8 @@ class _Search:
     low: float
     high: float
     n_samples: float
+    segments: dict[Any, Candidates] = field(default_factory=dict)
+    """The same candidates in every segment."""
 
     def unscaled(self, loss: Any) -> Any:
         """A loss between 0 and 1 in the unit of the costs."""
@@ -213,7 +225,12 @@ def _search(samples: SampleScores, question: Question, reference: SampleScores |
     if ranked is not samples:
         above = count_candidates(ranked.score, ranked.score, ranked.weights, "error", thresholds).accepted
         expected = above / ranked.weights.sum() * total
-    index = certify(candidates, limit, confidence, question.risk, expected).index
+    parts: dict[Any, Candidates] = {}
+    if samples.segments is not None:
+        parts = _segment_candidates(samples, question, thresholds, limit)
+        smallest = min(float(part.weights.sum()) for part in samples.by_segment().values())
+        expected = None if expected is None else expected * smallest / total
+    index = certify(together(parts.values(), candidates), limit, confidence, question.risk, expected).index
     if question.risk == "cost":
         bounds = np.full(len(candidates.thresholds), np.nan)
         if index is not None:
@@ -221,7 +238,23 @@ def _search(samples: SampleScores, question: Question, reference: SampleScores |
             bounds[index] = mean_bound(losses[inside], samples.weights[inside], confidence)
     else:
         bounds = risk_bounds(candidates, confidence)
-    return _Search(candidates, index, bounds, low, high, total)
+    return _Search(candidates, index, bounds, low, high, total, parts)
+
+
+def _segment_candidates(
+    samples: SampleScores, question: Question, thresholds: Vector, limit: float
+) -> dict[Any, Candidates]:
+    """The counts of every segment at the same thresholds."""
+    parts = {}
+    for name, part in samples.by_segment().items():
+        try:
+            losses, subjects, _, _ = sample_losses(part, question)
+        except InputError as error:
+            raise InputError(f"segment {name!s}: {error}") from error
+        parts[name] = count_candidates(
+            part.score, losses, part.weights, question.risk, thresholds, subjects=subjects, target=limit
+        )
+    return parts
 
 
 def _single(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
@@ -321,4 +354,25 @@ def _decision(
     return Decision(
         question.risk, float(question.target), question.confidence, question.rule, int(found.n_samples), policy, curve, known,
         at_best, n_more, rows, None if samples.positive is None else samples.classes[samples.positive],
+        _segment_rows(samples, question, found),
     )  # fmt: skip
+
+
+def _segment_rows(samples: SampleScores, question: Question, found: _Search) -> tuple[SegmentRisk, ...]:
+    """What is certified in each segment, or could be if it were alone."""
+    if not found.segments:
+        return ()
+    rows, flip = [], question.risk in AT_LEAST
+    limit = (question.limit - found.low) / (found.high - found.low)
+    for name, part in samples.by_segment().items():
+        candidates, k, n = found.segments[name], found.index, float(part.weights.sum())
+        alone = certify(candidates, limit, question.confidence, question.risk).index is not None
+        if k is None or not candidates.trials[k]:
+            rows.append(SegmentRisk(name, int(n), alone, 0, None, None))
+            continue
+        risk = float(found.unscaled(candidates.risk[k]))
+        bound = None if question.risk == "cost" else float(risk_bounds(candidates, question.confidence)[k])
+        if flip:
+            risk, bound = 1 - risk, None if bound is None else 1 - bound
+        rows.append(SegmentRisk(name, int(n), alone, int(candidates.accepted[k]), risk, bound))
+    return tuple(rows)

@@ -18,6 +18,8 @@ TITLES = {
     "cost": "mean cost",
 }
 AT_LEAST = ("precision", "recall")
+MAX_NAMED = 5
+"""Segments that a sentence names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,20 @@ class ClassThreshold:
 
 
 @dataclass(frozen=True)
+class SegmentRisk:
+    """The samples of one segment at the common threshold."""
+
+    name: Any
+    n_samples: int
+    is_feasible_alone: bool
+    """Whether the target can be certified for this segment by itself."""
+    n_automated: int
+    observed: float | None
+    """None if nothing is certified."""
+    bound: float | None
+
+
+@dataclass(frozen=True)
 class Decision:
     """A policy whose risk is certified, or the closest one."""
 
@@ -67,6 +83,8 @@ class Decision:
     """Of a threshold for each class."""
     positive: Any = None
     """The positive class."""
+    segments: tuple[SegmentRisk, ...] = ()
+    """Where the risk of every segment is certified."""
 
     @property
     def is_feasible(self) -> bool:
@@ -84,6 +102,8 @@ class Decision:
         promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
         promise += f" with {100 * self.confidence:.10g} % confidence"
         evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
+        if self.segments:
+            evidence += f" in each of {len(self.segments)} segments"
         if self.score == "positive":
             threshold = self.policy.thresholds[0]
             return f"decide {self.positive} for {share}: its probability at least {threshold:.4g}; {evidence}"
@@ -129,6 +149,11 @@ class Decision:
     @property
     def _infeasible(self) -> str:
         what = f"{TITLES[self.risk]} of {'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
+        if self.segments:
+            alone = [f"{row.name!s} ({row.n_samples:,} samples)" for row in self.segments if not row.is_feasible_alone]
+            more = f" and {len(alone) - MAX_NAMED} more" if len(alone) > MAX_NAMED else ""
+            where = f"segment {', '.join(alone[:MAX_NAMED])}{more}" if alone else "all segments with one threshold"
+            return f"infeasible: {what} cannot be certified in {where}; more labels there, a larger target, or fewer segments"
         if self.best is None:
             return f"infeasible: {what} cannot be certified on {self.n_samples:,} samples"
         observed, coverage = self.best
@@ -167,6 +192,8 @@ class Decision:
         }
         if self.positive is not None:
             document["positive"] = plain_name(self.positive)
+        if self.segments:
+            document["segments"] = [asdict(row) | {"name": plain_name(row.name)} for row in self.segments]
         if self.classes:
             document["classes"] = [asdict(row) | {"name": plain_name(row.name)} for row in self.classes]
         return document
@@ -181,6 +208,16 @@ def threshold_cells(row: ClassThreshold) -> tuple[str, ...]:
         return str(row.name), f"{row.n_samples:,}", "never", "0", "–", "–"
     shares = (show_percent(row.observed), show_percent(row.bound))
     return str(row.name), f"{row.n_samples:,}", f"{row.threshold:.4g}", f"{row.n_automated:,}", *shares
+
+
+SEGMENT_HEADER = ("segment", "samples", "automated", "observed", "bound")
+
+
+def segment_cells(row: SegmentRisk, risk: str) -> tuple[str, ...]:
+    """The cells of a table row."""
+    show = (lambda value: f"{value:.4g}") if risk == "cost" else show_percent
+    values = ("–" if value is None else show(value) for value in (row.observed, row.bound))
+    return str(row.name), f"{row.n_samples:,}", f"{row.n_automated:,}", *values
 
 
 def plain_name(name: Any) -> Any:

@@ -41,6 +41,8 @@ class Question:
     costs: Any = None
     otherwise: str = "review"
     positive: Any = None
+    by_segment: bool = False
+    """Whether the risk is certified in every segment (the groups of the samples) with one threshold."""
 
     def __post_init__(self) -> None:
         if self.risk not in RISKS:
@@ -55,6 +57,10 @@ class Question:
             raise InputError(f"risk {self.risk} is decided by a threshold on score {able}; got score {self.score}")
         if (self.costs is None) == (self.risk == "cost"):
             raise InputError("costs: a table of costs belongs to risk cost, and only to it")
+        if self.by_segment and self.rule == "per-class":
+            raise InputError(
+                "score per-class has a threshold for each predicted class, segments one for all; give one of them"
+            )
         if self.risk == "cost" and self.rule == "per-class":
             raise InputError(
                 "score per-class certifies the error rate of each class; for risk cost use score confidence"
@@ -82,11 +88,13 @@ class SampleScores:
     weights: Vector
     classes: NDArray[Any]
     positive: int | None
+    segments: NDArray[Any] | None = None
+    """The part of the population that each belongs to, where the risk of every part is certified."""
 
     @classmethod
     def concat(cls, parts: Sequence[SampleScores]) -> SampleScores:
         """The samples of several blocks."""
-        names = ("score", "predicted", "labels", "weights")
+        names = ["score", "predicted", "labels", "weights"] + ["segments"] * (parts[0].segments is not None)
         columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return replace(parts[0], **columns)
 
@@ -94,8 +102,26 @@ class SampleScores:
         """Some of the samples."""
         labels = self.labels[rows] if len(self.labels) else self.labels
         return replace(
-            self, score=self.score[rows], predicted=self.predicted[rows], labels=labels, weights=self.weights[rows]
+            self,
+            score=self.score[rows],
+            predicted=self.predicted[rows],
+            labels=labels,
+            weights=self.weights[rows],
+            segments=None if self.segments is None else self.segments[rows],
         )
+
+    def by_segment(self) -> dict[Any, SampleScores]:
+        """The samples of each segment, in order of their names; an error if one has none."""
+        assert self.segments is not None
+        parts = {name: self.take(self.segments == name) for name in np.unique(self.segments).tolist()}
+        for name, part in parts.items():
+            if not part.weights.sum():
+                raise InputError(
+                    f"segment {name!s} has no samples (all weights are 0), so that nothing can be certified there; leave its "
+                    "rows out, or give it samples",
+                    argument="segments",
+                )
+        return parts
 
 
 def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
@@ -138,7 +164,8 @@ def score_block(data: Predictions, calibrator: Calibrator | None, question: Ques
         positive = 1 if stated is None else positive_column(stated, classes)
     labels = np.zeros(0, np.intp) if data.labels is None else data.labels
     score = np.asarray(row_max(probs) if positive is None else probs[:, positive], np.float64)
-    return SampleScores(score, row_argmax(probs), labels, weights, classes, positive)
+    segments = data.groups if question.by_segment else None
+    return SampleScores(score, row_argmax(probs), labels, weights, classes, positive, segments)
 
 
 def sample_losses(samples: SampleScores, question: Question) -> tuple[Vector, NDArray[np.bool_] | None, float, float]:

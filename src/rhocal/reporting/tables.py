@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rhocal.evaluation.best import ORDER, best_method
-from rhocal.evaluation.decision import THRESHOLD_HEADER, threshold_cells
+from rhocal.evaluation.decision import SEGMENT_HEADER, THRESHOLD_HEADER, segment_cells, threshold_cells
 from rhocal.evaluation.evaluation import (
     ARROWS,
     CLASS_HEADER,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn, TaskID
 
     from rhocal.evaluation.best import DifferenceToBest
-    from rhocal.evaluation.decision import ClassThreshold
+    from rhocal.evaluation.decision import ClassThreshold, SegmentRisk
     from rhocal.evaluation.evaluation import Evaluation, Group
     from rhocal.evaluation.models import ModelComparison
     from rhocal.evaluation.set_decision import ClassCoverage
@@ -276,6 +276,12 @@ def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> Table:
     """The thresholds of predicted classes, as many as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
     return _text_table(THRESHOLD_HEADER, (threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
+
+
+def segment_risks(rows: Sequence[SegmentRisk], risk: str, title: str) -> Table:
+    """The risk of every segment at the common threshold, as many as fit a screen."""
+    more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
+    return _text_table(SEGMENT_HEADER, (segment_cells(row, risk) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
 
 
 def class_coverages(rows: Sequence[ClassCoverage], score: str, title: str) -> Table:

@@ -23,7 +23,7 @@ Equal scores are accepted together or not at all. Samples are assumed to be inde
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -33,6 +33,8 @@ from rhocal.errors import InputError
 from rhocal.numerics.special import binomial_cdf, binomial_upper
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from rhocal.numerics.special import Vector
@@ -71,6 +73,8 @@ class Candidates:
     """The sum of their losses."""
     log_wealth: Vector | None = None
     """Of bounded losses: log of the wealth of the bets against the target."""
+    parts: tuple[Candidates, ...] = ()
+    """The same thresholds in parts of the population, whose risks must all be at most the target."""
 
     @property
     def risk(self) -> Vector:
@@ -79,7 +83,12 @@ class Candidates:
             return np.asarray(self.losses / self.trials)
 
     def p_values(self, target: float) -> Vector:
-        """Of the null hypotheses that the risk is above the target."""
+        """Of the null hypotheses that the risk is above the target, in any of the parts if there are some.
+
+        The largest p-value of the parts is a p-value of this hypothesis (Berger 1982): more parts need no correction.
+        """
+        if self.parts:
+            return np.asarray(np.max([part.p_values(target) for part in self.parts], axis=0))
         if self.log_wealth is not None:
             return np.exp(-np.maximum(self.log_wealth, 0.0))
         return binomial_cdf(self.losses, self.trials, target)
@@ -150,6 +159,13 @@ def count_candidates(
         bets = [above(weights * np.log1p(stake * (target - losses))) for stake in stakes(target)]
         wealth = np.logaddexp.reduce(bets, axis=0) - math.log(len(bets))
     return Candidates(thresholds, accepted, accepted, above(weights * losses), wealth)
+
+
+def together(parts: Collection[Candidates], whole: Candidates) -> Candidates:
+    """Candidates whose risk must be at most the target in every part; as many samples are accepted as in the smallest."""
+    if not parts:
+        return whole
+    return replace(whole, accepted=np.min([part.accepted for part in parts], axis=0), parts=tuple(parts))
 
 
 def stakes(target: float) -> Vector:
