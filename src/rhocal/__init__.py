@@ -23,6 +23,7 @@ from rhocal.calibrators.registry import CALIBRATORS
 PUBLIC = {
     "rhocal.calibrators": ("calibrator",),
     "rhocal.calibrators.artifact": ("load",),
+    "rhocal.calibrators.correctness": ("CorrectnessModel",),
     "rhocal.calibrators.policy": ("Policy",),
     "rhocal.calibrators.replicates": ("bootstrap",),
     "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),

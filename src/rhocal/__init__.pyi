@@ -27,6 +27,7 @@ from rhocal.calibrators.compose.auto import AutoCalibrator as AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain as Chain
 from rhocal.calibrators.compose.ensemble import Average as Average
 from rhocal.calibrators.compose.ensemble import CrossFitted as CrossFitted
+from rhocal.calibrators.correctness import CorrectnessModel as CorrectnessModel
 from rhocal.calibrators.fitting import plan_for as plan_for
 from rhocal.calibrators.fitting import profile_block as profile_block
 from rhocal.calibrators.fitting import profile_logits as profile_logits
@@ -101,6 +102,7 @@ __all__ = [
     "Cascade",
     "Chain",
     "Comparison",
+    "CorrectnessModel",
     "CrossFitted",
     "Decision",
     "EnsembleTemperatureScaling",
