@@ -30,7 +30,7 @@ help:
 	@echo "make field-defaults  the same for FieldScaling()"
 	@echo "make learning-curve  quality for calibration sets of 100 to 10,000 samples"
 	@echo "make coverage  how often intervals contain the true value, and whether p-values are uniform"
-	@echo "make decide    how often a certified risk is exceeded, and thresholds beside MAPIE's"
+	@echo "make decide    certified risks, prediction sets and intervals: simulations, and MAPIE beside them"
 	@echo "make comparison  every method on every network: tidy rows, ranks, a Pareto plot (resumes after an interruption)"
 	@echo "make paper     every table and figure of the paper, the published numbers beside ours (RUNS=folder adds runs)"
 	@echo "make cascade   what each part of a cascade contributes"
@@ -132,6 +132,9 @@ adapt: $(VENV)/.installed-dev
 
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py
+	$(BIN)/python experiments/decide/simulate_sets.py
+	$(BIN)/python experiments/decide/simulate_intervals.py
+	$(BIN)/python experiments/decide/mapie_sets.py
 	$(BIN)/python experiments/decide/mapie_table.py
 
 comparison: $(VENV)/.installed-dev

@@ -1,6 +1,6 @@
 """Risk control beside MAPIE on the same samples: the same guarantee, and the share of samples that is certified.
 
-Writes mapie.csv and README.md beside this file; README.md also has the table of simulate.py.
+Writes mapie.csv and README.md beside this file; README.md also has the tables of the other scripts.
 
     python experiments/decide/mapie_table.py --trials 200
 """
@@ -119,7 +119,53 @@ def page() -> str:
         trials=f"{int(simulated[0]['trials']):,}",
         compared=table(second, keys, ["rhocal", "MAPIE, default", "MAPIE, fixed sequence"]),
         mapie_trials=compared[0]["trials"],
+        **set_tables(),
+        **interval_table(),
     )
+
+
+def set_tables() -> dict[str, str]:
+    """The coverage of prediction sets, and the sizes beside MAPIE's."""
+    rows, compared = _read(HERE / "sets.csv"), _read(HERE / "mapie_sets.csv")
+    keys = ["population", "score", "n"]
+    coverage = []
+    for row in rows:
+        per_class = row["per_class"] == "True"
+        coverage.append({
+            **row,
+            "of": "each class" if per_class else "all",
+            "coverage": f"{float(row['coverage']):.4f}",
+            "lowest class": f"{float(row['lowest']):.4f}" if per_class else "–",
+            "upper bound": f"{float(row['bound']):.4f}",
+            "classes in a set": f"{float(row['size']):.2f}",
+        })  # fmt: skip
+    beside: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in compared:
+        cell = beside.setdefault(tuple(row[key] for key in keys), {key: row[key] for key in keys})
+        cell[row["library"]] = f"{float(row['size']):.2f} ({float(row['coverage']):.3f})"
+    libraries = ["rhocal", "MAPIE", "MAPIE, randomized"]
+    return {
+        "sets": table(coverage, [*keys, "of"], ["coverage", "lowest class", "upper bound", "classes in a set"]),
+        "set_trials": f"{int(rows[0]['trials']):,}",
+        "compared_sets": table([dict.fromkeys(libraries, "–") | row for row in beside.values()], keys, libraries),
+        "mapie_set_trials": max(compared, key=lambda row: int(row["trials"]))["trials"],
+    }
+
+
+def interval_table() -> dict[str, str]:
+    """The coverage of intervals of probabilities."""
+    rows = _read(HERE / "intervals.csv")
+    cells = [
+        {
+            **row,
+            "coverage": f"{float(row['coverage']):.3f}",
+            "error": f"{float(row['error']):.3f}",
+            "width": f"{float(row['width']):.3f}",
+        }
+        for row in rows
+    ]
+    columns = ["coverage", "error", "width"]
+    return {"intervals": table(cells, ["method", "n", "classes", "trials"], columns)}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -58,6 +58,7 @@ def test_segments_on_the_command_line(folder):
     text = call(*common, "--max-error", "0.15")
     assert "at most 15 % with 95 % confidence in each of 2 segments" in text
     assert "give it with --max-error, --at-least or --max-cost" in call(*common, "--coverage", ".9")
+    assert "--segments needs the file in memory" in call(*common, "--max-error", "0.15", "--stream")
 
 
 def test_a_single_set_is_cut_by_content(folder):

@@ -332,6 +332,7 @@ def held_out(
     from rhocal.data.sources import Source
     from rhocal.data.streams import has_splits
 
+    execution.refuse({"--segments": segments is not None and execution.streams(path)})
     if artifact is not None:
         cal = load(artifact)
         arrays = arrays.of_calibrator(cal, path)
