@@ -56,6 +56,16 @@ def test_each_sample_is_held_out_once():
         np.testing.assert_array_equal(np.flatnonzero(fold.held_out_weights), fold.outside)
 
 
+@pytest.mark.parametrize(("n", "n_folds_of_errors"), [(150, 5), (1500, 1)])
+def test_equal_errors_are_no_lump(n, n_folds_of_errors):
+    """Eight equal errors of 150 samples are in every fold; of 1,500 they stay together, like one sample with a weight."""
+    rng = np.random.default_rng(0)
+    logits = np.stack([np.zeros(n), np.r_[np.full(8, 3.0), rng.normal(size=n - 8)]], axis=1)
+    labels = np.r_[np.zeros(8, int), logits[8:, 1] > 0]
+    folds = Folds.from_profile(Profile.from_predictions(Predictions.from_arrays(logits, labels)), 5)
+    assert len(set(folds.codes[:8])) == n_folds_of_errors
+
+
 def test_thinned_folds_hold_about_so_many_entries():
     search = search_of()
     folds = Folds.stratified(search, 3, max_entries=600)

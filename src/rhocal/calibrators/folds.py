@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_COPIES_TOGETHER = 8
 """Equal samples that stay in one fold. With more of them the fold would be a lump of one outcome that other folds lack."""
 
+MAX_SHARE_TOGETHER = 0.02
+"""Of the weight: so do equal samples that have at most this share. Of 150 samples of a forest, eight equal errors are a quarter
+of a fold; without them temperature scaling looks 7 % worse than it is, and no calibration looks better."""
 
 MAX_SHARE_HELD_OUT = 1 - 1e-6
 """If one fold has more of the weight, a sample in it counts as much as all others: nothing is left to fit on without it."""
@@ -146,8 +149,10 @@ def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp]
     if not len(order):
         return order, order
     is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
-    n_copies = np.bincount(np.cumsum(is_first) - 1)
-    takes_rank = is_first | np.repeat(n_copies > MAX_COPIES_TOGETHER, n_copies)
+    group = np.cumsum(is_first) - 1
+    n_copies, weight = np.bincount(group), np.bincount(group, weights[order])
+    are_many = (n_copies > MAX_COPIES_TOGETHER) | (weight > MAX_SHARE_TOGETHER * weight.sum())
+    takes_rank = is_first | np.repeat(are_many, n_copies)
     return order, np.cumsum(takes_rank) - 1
 
 
