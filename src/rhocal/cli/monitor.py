@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.monitor_batches import STANDARD_INPUT, Batch, files, lines
+from rhocal.cli.monitor_service import Service, ServiceOptions, carry_out_requests, leave_request
 from rhocal.cli.options import (
     Arrays,
-    ExecutionOptions,
     Json,
     PositiveOption,
     grouped,
     input_spec,
     print_json,
 )
-from rhocal.errors import FileError, InputError
+from rhocal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rhocal.calibrators import Calibrator
-    from rhocal.data.blocks import Block
-    from rhocal.data.spec import InputSpec
+    from rhocal.data.late_labels import LateLabels
     from rhocal.evaluation.monitor import Monitor
-
-STANDARD_INPUT = "-"
-
-LINES = 1000
-"""Lines of standard input that are taken in together at most; fewer, if no more are there yet."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples that arrived together."""
-
-    source: str
-    """The name of the file, or standard input."""
-    position: Any
-    """What is counted of the source after this batch: a number of lines, or what ``Position`` keeps of a file."""
-    block: Block
-    spec: InputSpec
 
 
 @grouped
@@ -104,6 +81,14 @@ def monitor(
         typer.Option("--kind", help="What the scores are: logits, probs or log_probs; unless given, as in the fit."),
     ] = None,
     positive: PositiveOption = None,
+    labels_from: Annotated[
+        Path | None,
+        typer.Option("--labels-from", help="A folder of Parquet files with labels that come later, joined by --id."),
+    ] = None,
+    id_name: Annotated[
+        str, typer.Option("--id", help="The column that names a sample, in the files of scores and of labels.")
+    ] = "id",
+    service_options: ServiceOptions,
     arrays: Arrays,
     as_json: Json = False,
 ) -> None:
@@ -112,46 +97,100 @@ def monitor(
     A line of standard input is `{"logits": [...], "labels": 3}`, or has one number for each of `--columns`. Rows are counted
     once: a file that was moved, or written again with more rows, adds its new rows. Weights are 0 or 1. The state is written
     after every row group of a file, or whenever lines have come, so that a stopped monitor goes on where it was. If -c has a
-    policy, the risk that it promises is watched too. Exit code 1: an alarm is raised.
+    policy, the risk that it promises is watched too. Exit code 1: an alarm is raised, and nobody acknowledged it.
+
+    For cron, run it without --follow. With --serve it is a service; --on-alarm and --webhook run once for an alarm, and again
+    if they fail or the monitor is killed before they end. --acknowledge and --reset are kept in the history.
     """
     from rhocal.calibrators.artifact import load
 
+    if leave_request(state, service_options):
+        typer.echo("noted; a running monitor follows at its next look, else the next run")
+        return
     if arrays.labels is not None:
         raise InputError("--labels: a monitor reads labels beside the scores; name them with --labels-name")
     cal = None if artifact is None else load(artifact)
     options = {"alpha": alpha, "half_life": half_life, "window": window, "tolerance": tolerance}
     watched = _begun(state, options | {"n_calibration": n_calibration}, cal)
     _watch_policy(watched, cal, state)
-    before = [watched.alarm, watched.promise is not None and watched.promise.alarm]
     kind = kind or ("logits" if cal is None else cal.kind_)
     if cal is None:
         spec = input_spec(kind, positive=positive)
     else:
         spec = input_spec(kind, cal.classes_, positive=cal.positive_ if positive is None else positive)
+    late = None if labels_from is None else _late_labels(labels_from, id_name, arrays, clusters, source)
+    if service_options.serve is not None and not follow:
+        raise InputError("--serve: without --follow the monitor ends after one look; add --follow")
+    service = Service(service_options)
+    run = Run(watched, state, service)
     batches = (
         lines(watched, arrays, spec, clusters, resume=resume)
         if source == STANDARD_INPUT
-        else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters)
+        else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters, late, run.look)
     )
     try:
+        run.look()
         for batch in batches:
             count_batch(watched, cal, batch)
-            watched.save(state)
-            if watched.alarm and not before[0]:
-                typer.echo(
-                    f"alarm: calibration is off, seen at sample {watched.alarm_at:,}; {watched.alarm_reason}", err=True
-                )
-                before[0] = True
-            promise = watched.promise
-            if promise is not None and promise.alarm and not before[1]:
-                typer.echo(f"alarm: {promise.sentence}, seen at sample {promise.alarm_at:,}", err=True)
-                before[1] = True
+            run.save("batch", source=batch.source)
     except KeyboardInterrupt:
         typer.echo("stopped; the same command continues", err=True)
+    finally:
+        service.close()
     watched.save(state)
     _show(watched, as_json=as_json)
-    if watched.alarm or (watched.promise is not None and watched.promise.alarm):
+    if watched.has_alarm and watched.acknowledged is None:
         raise typer.Exit(1)
+
+
+def _late_labels(folder: Path, id_name: str, arrays: Arrays, clusters: str | None, source: str) -> LateLabels:
+    from rhocal.data.late_labels import LateLabels
+
+    if source == STANDARD_INPUT or clusters is not None:
+        raise InputError("--labels-from: labels that come later are joined with files of a folder, without --clusters")
+    return LateLabels(folder, id_name, arrays.labels_name)
+
+
+class Run:
+    """A monitor with its state file and its reports: what is saved is reported, and what is reported is saved."""
+
+    def __init__(self, watched: Monitor, state: Path, service: Service) -> None:
+        self.watched, self.state, self.service = watched, state, service
+        promise = watched.promise
+        self.printed = [watched.alarm, promise is not None and promise.alarm]
+
+    def look(self) -> None:
+        """Carry out requests, and report alarms that were not reported yet."""
+        for action in carry_out_requests(self.watched, self.state):
+            self.printed = [False, False] if action == "reset" else self.printed
+            self.save(action)
+        self.service.report(self.watched, "look")
+        self._notify()
+
+    def save(self, event: str, **details: Any) -> None:
+        """Save the state, then report it."""
+        self.watched.save(self.state)
+        self.service.report(self.watched, event, **details)
+        self._print()
+        self._notify()
+
+    def _notify(self) -> None:
+        watched = self.watched
+        if not watched.has_alarm or watched.is_notified or watched.acknowledged is not None:
+            return
+        self.service.report(watched, "alarm", alarm_at=watched.alarm_at, reason=watched.alarm_reason)
+        watched.is_notified = self.service.notify(watched)
+        watched.save(self.state)
+
+    def _print(self) -> None:
+        watched, promise = self.watched, self.watched.promise
+        if watched.alarm and not self.printed[0]:
+            text = f"alarm: calibration is off, seen at sample {watched.alarm_at:,}; {watched.alarm_reason}"
+            typer.echo(text, err=True)
+            self.printed[0] = True
+        if promise is not None and promise.alarm and not self.printed[1]:
+            typer.echo(f"alarm: {promise.sentence}, seen at sample {promise.alarm_at:,}", err=True)
+            self.printed[1] = True
 
 
 def _begun(state: Path, options: dict[str, Any], cal: Calibrator | None) -> Monitor:
@@ -200,6 +239,9 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
     from rhocal.metrics import Scored
 
     block, spec = batch.block, batch.spec
+    if block is None:
+        watched.positions[batch.source] = batch.position
+        return
     if block.labels is None:
         raise missing_labels().at(block.location)
     if block.weights is not None:
@@ -229,133 +271,6 @@ def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
         samples = Scored.from_predictions(data)
         watched.add_scored(samples, data.groups)
     watched.positions[batch.source] = batch.position
-
-
-def files(
-    watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, cal: Calibrator | None, every: float | None,
-    clusters: str | None = None,
-) -> Iterator[Batch]:  # fmt: skip
-    """Rows that are new, in the order of the files' names; with ``every``, again and again.
-
-    A file that is written under its final name cannot be read before it is whole; who follows waits for it. Hidden files
-    are not complete.
-    """
-    from rhocal.data.followed import forget_absent
-    from rhocal.data.streams import parquet_files
-
-    if not folder.is_dir():
-        raise InputError(
-            f"{folder}: not a folder; a monitor follows a folder of .parquet files, or - for standard input"
-        )
-    waiting: set[str] = set()
-    while True:
-        there = parquet_files(folder)
-        present = {path.name for path in there}
-        watched.positions = forget_absent(watched.positions, present)
-        for path in there:
-            try:
-                yield from new_batches(watched, path, present, arrays.of_calibrator(cal, path), spec, clusters)
-            except (FileError, FileNotFoundError) as error:
-                if every is None and isinstance(error, FileError):
-                    raise
-                if every is None:
-                    raise FileError(str(error)) from error
-                if path.name not in waiting:
-                    typer.echo(f"waiting: {_in_options(error)}", err=True)
-                    waiting.add(path.name)
-        if every is None:
-            return
-        time.sleep(every)
-
-
-def _in_options(error: Exception) -> str:
-    """The text of an error in the words of the command line."""
-    from rhocal.cli import app
-    from rhocal.cli.boundary import message
-
-    return message(error, app)
-
-
-def new_batches(
-    watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, clusters: str | None = None
-) -> Iterator[Batch]:
-    """Rows of a file that are not counted yet."""
-    from rhocal.data.followed import Position, adopt_moved, file_status, new_rows
-
-    positions, status = watched.positions, file_status(path)
-    if Position.from_state(positions.get(path.name)).status == status:
-        return
-    opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=clusters, needs_labels=False)
-    blocks = list(opened.blocks)
-    if path.name not in positions:
-        adopt_moved(positions, path, present, blocks)
-    for block, position in new_rows(path, Position.from_state(positions.get(path.name)), blocks, status):
-        if block is None:
-            positions[path.name] = position.as_state()
-        else:
-            if clusters is not None and block.groups is None:
-                raise InputError(f"{block.location}: --clusters: there is no column {clusters!r}")
-            yield Batch(path.name, position.as_state(), block, opened.spec)
-
-
-def lines(
-    watched: Monitor, arrays: Arrays, spec: InputSpec, clusters: str | None = None, *, resume: bool
-) -> Iterator[Batch]:
-    """Yield batches of lines of standard input. A line that cannot be used raises after the lines before it were counted."""
-    from rhocal.data.blocks import Block
-    from rhocal.data.spec import InputSpec
-
-    names = arrays.names()
-    spec = arrays.stated(spec, InputSpec(columns=names.columns))
-    keys = [name for name in (arrays.labels_name, arrays.weights, clusters) if name is not None]
-    done = watched.positions.get(STANDARD_INPUT, 0)
-    number = done if resume else 0
-    for some in _arriving():
-        logits, beside, first = [], [], number + 1
-        trouble: InputError | None = None
-        for line in some:
-            number += 1
-            if number <= done or not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                scores = row[arrays.logits_name] if names.columns is None else [row[name] for name in names.columns]
-                beside.append([row[key] for key in keys])
-                logits.append(scores)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                example = json.dumps({arrays.logits_name: [0.5, 2, -1], arrays.labels_name: 1})
-                trouble = InputError(f"line {number}: need JSON such as {example}; {type(error).__name__}: {error}")
-                number -= 1
-                break
-        if logits:
-            location = f"lines {first} to {number}"
-            values = dict(zip(keys, (list(column) for column in zip(*beside, strict=True)), strict=True))
-            labels = values[arrays.labels_name]
-            weights, groups = (None if name is None else values.get(name) for name in (arrays.weights, clusters))
-            block = Block(_rows(logits, location), labels, location, weights, groups)
-            yield Batch(STANDARD_INPUT, number, block, spec)
-        if trouble is not None:
-            raise trouble
-
-
-def _rows(logits: list[Any], location: str) -> Any:
-    import numpy as np
-
-    try:
-        return np.array(logits, np.float64)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{location}: logits must be as many numbers in every line: {error}") from error
-
-
-def _arriving() -> Iterator[list[bytes]]:
-    """Whole lines of standard input, as many as are there: nobody waits for the thousandth."""
-    begun = b""
-    while more := os.read(sys.stdin.fileno(), 1 << 20):
-        *whole, begun = (begun + more).split(b"\n")
-        for k in range(0, len(whole), LINES):
-            yield whole[k : k + LINES]
-    if begun:
-        yield [begun]
 
 
 def _show(watched: Monitor, *, as_json: bool) -> None:

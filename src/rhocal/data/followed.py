@@ -89,12 +89,12 @@ def adopt_moved(positions: dict[str, Any], path: Path, present: set[str], blocks
         position = Position.from_state(value)
         if name in present or position.status[:2] != status[:2]:
             continue
-        if _digest_of(blocks, position.n_rows) == position.digest:
+        if digest_of(blocks, position.n_rows) == position.digest:
             positions[path.name] = positions.pop(name)
             return
 
 
-def _digest_of(blocks: Sequence[BlockRef], n_rows: int) -> str | None:
+def digest_of(blocks: Sequence[BlockRef], n_rows: int) -> str | None:
     """The digest of the first rows; None if there are fewer."""
     digest, left = RowDigest(), n_rows
     for ref in blocks:
@@ -116,8 +116,8 @@ def new_rows(
     digest = RowDigest()
     if position.n_blocks is not None:
         n_rows = sum(ref.n_rows for ref in blocks[: position.n_blocks])
-        position = Position(n_rows, _digest_of(blocks, n_rows) or "")
-    if position.n_rows and _digest_of(blocks, position.n_rows) != position.digest:
+        position = Position(n_rows, digest_of(blocks, n_rows) or "")
+    if position.n_rows and digest_of(blocks, position.n_rows) != position.digest:
         position = Position()  # other rows than those that are counted: a new file
     total, done = sum(ref.n_rows for ref in blocks), 0
     for ref in blocks:

@@ -9,21 +9,17 @@ them, are assumed to be independent.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.atomic import writing
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.errors import InputError
 from rhocal.evaluation.bets import (
     FIRST_CENTER,
     N_BETS,
-    STAKES,
     UNITS_AT_ONCE,
     Margin,
     advance,
@@ -32,7 +28,8 @@ from rhocal.evaluation.bets import (
     total_log_wealth,
     unit_gains,
 )
-from rhocal.evaluation.class_bets import ClassBets, ClassProbs, n_bets
+from rhocal.evaluation.class_bets import ClassBets, ClassProbs
+from rhocal.evaluation.monitor_state import SUM_NAMES, read_state, state_text
 from rhocal.evaluation.risk_monitor import RiskMonitor
 from rhocal.metrics import Scored
 from rhocal.numerics.bins import N_BINS, BinSums
@@ -46,14 +43,14 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-SCHEMA = 3
-RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
-"""Fields of states that earlier versions wrote."""
-N_BETS_WITHOUT_GAPS = 96
-"""Bets of states that earlier versions wrote."""
 CONFIDENCE_IS_OFF = "the confidence in the predicted class is off"
 LOG_HALF = math.log(0.5)
 """Of the share of wealth of the top label where there are bets on classes."""
+TEST_FIELDS = (
+    "n_units", "log_wealth", "center", "confidence_sum", "last_cluster", "max_log_wealth", "alarm_at", "alarm_reason",
+    "class_bets", "total", "decayed", "rolling", "acknowledged", "is_notified",
+)  # fmt: skip
+"""What a reset begins anew."""
 N_WINDOW_PARTS = 10
 """A rolling window is forgotten in so many steps."""
 
@@ -115,6 +112,14 @@ class Monitor:
     """What is remembered of the risk that a policy promises."""
     positions: dict[str, Any] = field(default_factory=dict)
     """Source → how much of it has been read, for whoever feeds the monitor."""
+    acknowledged: str | None = None
+    """The note of whoever acknowledged the alarm."""
+    is_notified: bool = False
+    """Whether the alarm was reported."""
+    n_requests: int = 0
+    """Requests of others (``acknowledge``, ``reset``) that are carried out."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """What was acknowledged and reset, and the alarms of then."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -243,7 +248,7 @@ class Monitor:
         _add_up(self.decayed, confidence, correct, age, old=0.5 ** (n / self.half_life))
         size, before, done = -(-self.window // N_WINDOW_PARTS), self.n - n, 0
         while done < n:  # up to the next tenth
-            if (before + done) % size == 0:
+            if (before + done) % size == 0 or not self.rolling:
                 self.rolling = [*self.rolling[-N_WINDOW_PARTS:], _empty(N_BINS)]
             part = slice(done, min(done + size - (before + done) % size, n))
             _add_up(self.rolling[-1], confidence[part], correct[part], np.ones(part.stop - part.start))
@@ -266,6 +271,7 @@ class Monitor:
             "alarm": self.alarm,
             "alarm_at": self.alarm_at,
             "alarm_reason": self.alarm_reason,
+            "acknowledged": self.acknowledged,
             "p_value": self.p_value,
             "tolerance": self.tolerance,
             "n_calibration": self.n_calibration,
@@ -276,109 +282,45 @@ class Monitor:
             **({} if self.promise is None else {"promise": self.promise.values()}),
         }
 
+    def acknowledge(self, note: str = "") -> None:
+        """Note that the alarm is known. It stays, and is not reported again."""
+        if not self.has_alarm:
+            raise InputError("there is no alarm to acknowledge")
+        self.acknowledged = note
+        self._record("acknowledge", note)
+
+    def reset(self, note: str = "") -> None:
+        """Begin the test and all sums anew, after a repair. Rows are not counted again, and the alarm is in the history.
+
+        Each test has a chance of ``alpha`` of a false alarm.
+        """
+        self._record("reset", note)
+        fresh = type(self)(self.alpha, self.half_life, self.window, self.tolerance, self.n_calibration)
+        for name in TEST_FIELDS:
+            setattr(self, name, getattr(fresh, name))
+        if self.promise is not None:
+            self.promise = RiskMonitor(self.promise.risk, self.promise.target, self.promise.alpha)
+
+    def _record(self, event: str, note: str) -> None:
+        promise = None if self.promise is None or not self.promise.alarm else self.promise.sentence
+        alarm = {"alarm_at": self.alarm_at, "alarm_reason": self.alarm_reason, "promise": promise}
+        self.history.append({"event": event, "n_samples": self.n, "note": note, **alarm})
+
+    @property
+    def has_alarm(self) -> bool:
+        """Whether calibration is known to be off, or the promise of a policy is known to be broken."""
+        return self.alarm or (self.promise is not None and self.promise.alarm)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, whole or not at all."""
-        state = asdict(self)
-        for part in (state, state["promise"] or {}, state["class_bets"] or {}):
-            if "log_wealth" in part:
-                part["log_wealth"] = [None if math.isinf(wealth) else wealth for wealth in part["log_wealth"]]
-        text = json.dumps({"format": "rhocal-monitor", "schema": SCHEMA, **state})
+        text = state_text(asdict(self))
         with writing(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Monitor:
         """Read a state that ``save`` wrote."""
-        try:
-            state = json.loads(Path(path).read_text(encoding="utf-8"))
-            schema = state.pop("schema")
-            if state.pop("format") != "rhocal-monitor" or type(schema) is not int or schema > SCHEMA:
-                raise FileError(f"{path}: not the state of a monitor, or of a newer version")
-            state = {RENAMED_FIELDS.get(name, name): value for name, value in state.items()}
-            if schema < 2:  # other bets: sums and an alarm stay, the test begins anew
-                state = {name: value for name, value in state.items() if name not in {"log_wealth", "max_log_wealth"}}
-            else:
-                state["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in state["log_wealth"]]
-                # The bets on gaps begin now, with the shares that wait.
-                if len(state["log_wealth"]) == N_BETS_WITHOUT_GAPS:
-                    state["log_wealth"] += [-math.inf] * (N_BETS - N_BETS_WITHOUT_GAPS)
-            if state.get("promise") is not None:
-                promise = dict(state["promise"])
-                promise["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in promise["log_wealth"]]
-                state["promise"] = RiskMonitor(**promise)
-            if state.get("class_bets") is not None:  # until schema 3 there were none
-                bets = state["class_bets"]
-                bets["log_wealth"] = [-math.inf if wealth is None else wealth for wealth in bets["log_wealth"]]
-                state["class_bets"] = ClassBets(**bets)
-            monitor = cls(**state)
-            _check_state(monitor)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, FileError):
-                raise
-            raise FileError(f"{path}: not the state of a monitor: {one_line(error)}") from error
-        return monitor
-
-
-def _check_state(monitor: Monitor) -> None:
-    """Raise an error for a state that no monitor writes: a number that is none would silence every alarm."""
-    optional = (count for count in (monitor.alarm_at, monitor.n_calibration) if count is not None)
-    counts = (monitor.n, monitor.n_units, *optional)
-    if not all(type(count) is int and count >= 0 for count in counts):
-        raise ValueError("counts are not whole numbers")
-    sums = [monitor.total, monitor.decayed, *monitor.rolling]
-    if any(set(part) != set(_empty(1)) or any(len(values) != N_BINS for values in part.values()) for part in sums):
-        raise ValueError("sums have other bins")
-    numbers = [value for part in sums for values in part.values() for value in values]
-    numbers += [monitor.center, *monitor.confidence_sum]
-    if len(monitor.confidence_sum) != 2 or not all(_is_finite(value) and value >= 0 for value in numbers):
-        raise ValueError("sums are not finite")
-    is_wealth = [value == -math.inf or _is_finite(value) for value in (*monitor.log_wealth, monitor.max_log_wealth)]
-    if len(monitor.log_wealth) != N_BETS or not all(is_wealth):
-        raise ValueError("the wealth of a bet is not a number")
-    if monitor.promise is not None:
-        _check_promise(monitor.promise)
-    others: tuple[Any, ...] = (monitor.positions, monitor.rolling)
-    texts: tuple[Any, ...] = (monitor.last_cluster, monitor.alarm_reason)
-    if (
-        type(others[0]) is not dict
-        or type(others[1]) is not list
-        or not {type(text) for text in texts} <= {str, NoneType}
-    ):
-        raise TypeError("positions, rolling, last_cluster or alarm_reason are of another type")
-    if monitor.class_bets is not None:
-        _check_class_bets(monitor.class_bets)
-
-
-def _check_class_bets(bets: ClassBets) -> None:
-    m, counts = len(bets.names), (bets.n, bets.n_units)
-    if m < 2 or not all(type(name) is str for name in bets.names) or len(set(bets.names)) < m:
-        raise ValueError("the names of the classes are not texts that differ")
-    if not all(type(count) is int and count >= 0 for count in counts):
-        raise ValueError("counts are not whole numbers")
-    sums = [*bets.all_sums, *bets.recent_sums]
-    numbers = [bets.log_capital, bets.center, *(value for part in sums for value in part)]
-    if [len(part) for part in sums] != [m] * 4 or not all(map(_is_finite, numbers)):
-        raise ValueError("sums of classes are not finite, or of other classes")
-    is_wealth = [value == -math.inf or _is_finite(value) for value in bets.log_wealth]
-    if len(is_wealth) != n_bets(m) or not all(is_wealth):
-        raise ValueError("the wealth of a bet on a class is not a number")
-
-
-def _check_promise(promise: RiskMonitor) -> None:
-    """The same for the state of a promise."""
-    optional = () if promise.alarm_at is None else (promise.alarm_at,)
-    counts = (promise.n, promise.n_losses, promise.n_units, promise.n_seen, *optional)
-    if not all(type(count) is int and count >= 0 for count in counts):
-        raise ValueError("counts of the promise are not whole numbers")
-    wealth = (*promise.log_wealth, promise.max_log_wealth)
-    if len(promise.log_wealth) != len(STAKES) or not all(one == -math.inf or _is_finite(one) for one in wealth):
-        raise ValueError("the wealth of a bet on the promise is not a number")
-    if type(promise.last_cluster) not in {str, NoneType}:
-        raise TypeError("last_cluster of the promise is of another type")
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return read_state(path, cls)
 
 
 def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, weights: Vector, old: float = 1) -> None:
@@ -394,7 +336,7 @@ def _total(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
 
 
 def _empty(n_bins: int) -> dict[str, list[float]]:
-    return {name: [0.0] * n_bins for name in ("weight", "confidence", "correct")}
+    return {name: [0.0] * n_bins for name in SUM_NAMES}
 
 
 def _values(kept: dict[str, list[float]]) -> dict[str, float | None]:
