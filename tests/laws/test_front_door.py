@@ -85,6 +85,12 @@ def test_what_a_report_refuses(data, probs):
         rhocal.report({"A": probs, "B": probs}, data[1], calibrators=cal)
     with pytest.raises(InputError, match="same name"):
         rhocal.report(*data, calibrators=[cal, cal])
+    with pytest.raises(InputError, match="model 'B': labels and probs differ in length"):
+        rhocal.report({"A": probs, "B": probs[:-1]}, data[1])
+    with pytest.raises(InputError, match="calibrators are fitted calibrators; got 'temperature'"):
+        rhocal.report(*data, calibrators=["temperature"])
+    with pytest.raises(rhocal.errors.RhocalError, match="fit"):
+        rhocal.report(*data, calibrators=rhocal.TemperatureScaling())
     with pytest.raises(InputError, match="at least one model"):
         rhocal.report({}, data[1])
     with pytest.raises(InputError, match="two models or calibrators are called 'uncalibrated'"):
@@ -133,6 +139,8 @@ def test_what_compare_refuses(data):
         rhocal.compare(*data, n_seeds=0)
     with pytest.raises(InputError, match=r"test is \(logits, labels\)"):
         rhocal.compare(*data, test=(data[0],))
+    with pytest.raises(InputError, match=r"test is \(logits, labels\)"):
+        rhocal.compare(*data, test=data[0][:2])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -143,7 +143,7 @@ def compare(
     logits: Any,
     labels: Any = None,
     *,
-    test: tuple[Any, ...] | None = None,
+    test: Sequence[Any] | None = None,
     methods: str | Sequence[str | Calibrator] | Mapping[str, str | Calibrator] | None = None,
     n_seeds: int = 5,
     sample_weight: Any = None,
@@ -199,9 +199,9 @@ def compare(
     return Comparison(tuple(compare_splits(NAME, work)))
 
 
-def _test_source(test: tuple[Any, ...], source: Source) -> Source:
+def _test_source(test: Sequence[Any], source: Source) -> Source:
     """The test set, with the classes of the calibration set."""
-    if not 2 <= len(test) <= 3:
+    if not isinstance(test, tuple | list) or not 2 <= len(test) <= 3:
         raise InputError("test is (logits, labels) or (logits, labels, sample_weight)")
     spec = source.spec
     if source.resident:

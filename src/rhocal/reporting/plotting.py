@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluate import UNCALIBRATED
+from rhocal.evaluation.model_scores import model_predictions
 from rhocal.numerics.bins import N_BINS
 from rhocal.reporting import curves, plots
 from rhocal.reporting.plots.style import SIZE, new_axes_grid
@@ -162,11 +161,7 @@ def plot(
     if not models:
         raise InputError("scores is empty; pass at least one model")
     spec = InputSpec(kind, classes, positive=positive)
-    views: dict[str, Predictions] = {}
-    for name, values in models.items():
-        views[str(name)] = as_source(values, labels, sample_weight, spec=spec).predictions
-        if spec.classes is None:  # columns of other models are matched with those of the first
-            spec = replace(spec, classes=views[str(name)].classes)
+    views = model_predictions(models, labels, sample_weight, spec=spec)
     if what in OF_SEVERAL:
         return OF_SEVERAL[what](views, n_bins, scheme, ax)
     if len(views) == 1:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators import Calibrator
 from rhocal.data.files import write_text
-from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.evaluate import UNCALIBRATED, check_tolerance
 from rhocal.evaluation.evaluation import aligned
+from rhocal.evaluation.model_scores import model_predictions
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.verdict import TOLERANCE
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from rhocal.data.predictions import Predictions
     from rhocal.data.spec import Kind
 
 SHOWN = {"ece": "ECE ↓", "nll": "NLL ↓", "brier": "Brier ↓", "accuracy": "Accuracy ↑"}
@@ -184,14 +183,10 @@ def report(
     if fitted and classes is None:
         first = next(iter(fitted.values()))
         spec = replace(spec, classes=first.classes_, positive=first.positive_ if positive is None else positive)
-    by_name: dict[str, Predictions] = {}
-    for name, values in models.items():
-        by_name[str(name)] = as_source(values, labels, sample_weight, groups, spec=spec).predictions
-        if spec.classes is None:  # columns of other models are matched with those of the first
-            spec = replace(spec, classes=by_name[str(name)].classes)
-    (first_name, test), *others = by_name.items()
+    (first_name, test), *others = model_predictions(models, labels, sample_weight, groups, spec=spec).items()
+    heading = title or (" and ".join(map(str, models)) if isinstance(scores, Mapping) else "Calibration")
     document = build_document(
-        test, fitted, Provenance.now(title or " and ".join(models if isinstance(scores, Mapping) else ["Calibration"])),
+        test, fitted, Provenance.now(heading),
         name=first_name, models=dict(others), groups=test.groups, design=SamplingDesign(weight_kind, clusters),
         tolerance=tolerance, seed=seed,
     )  # fmt: skip
@@ -201,13 +196,22 @@ def report(
 def _named(calibrators: Calibrator | Sequence[Calibrator] | Mapping[str, Calibrator] | None) -> dict[str, Calibrator]:
     if calibrators is None:
         return {}
+    if isinstance(calibrators, Calibrator):
+        calibrators = [calibrators]
+    pairs: list[tuple[str, Any]]
     if isinstance(calibrators, Mapping):
-        return {str(name): calibrator for name, calibrator in calibrators.items()}
-    listed = [calibrators] if isinstance(calibrators, Calibrator) else list(calibrators)
-    by_label = {calibrator.label: calibrator for calibrator in listed}
-    if len(by_label) < len(listed):
+        pairs = [(str(name), calibrator) for name, calibrator in calibrators.items()]
+    else:
+        pairs = [(getattr(calibrator, "label", ""), calibrator) for calibrator in calibrators]
+    for _, calibrator in pairs:
+        if not isinstance(calibrator, Calibrator):
+            raise InputError(
+                f"calibrators are fitted calibrators; got {calibrator!r}. rhocal.load reads one from a file"
+            )
+        calibrator._fitted()  # noqa: SLF001 - our own
+    if len(dict(pairs)) < len(pairs):
         raise InputError("two calibrators have the same name; pass a mapping of names to calibrators")
-    return by_label
+    return dict(pairs)
 
 
 def _kind(calibrators: Mapping[str, Calibrator]) -> Kind:
