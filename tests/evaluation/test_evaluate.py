@@ -238,3 +238,14 @@ def test_no_ratio_to_a_class_that_is_not_expected():
     found = rhocal.evaluate(np.tile([1.0, 0.0], (40, 1)), [1] + [0] * 39, metrics=["ece"])
     assert np.isnan(found.positive.prevalence.observed_expected.value)
     assert "O/E –" in str(found)
+
+
+def test_metrics_are_flat_finite_numbers():
+    logits, labels = synthetic(400, 3)
+    evaluation = rhocal.evaluate(softmax(logits), labels)
+    flat = evaluation.metrics("test_")
+    assert all(type(value) is float and np.isfinite(value) for value in flat.values())
+    assert flat["test_ece"] == evaluation["ece"].value
+    assert flat["test_ece_low"] == evaluation["ece"].low
+    assert flat["test_accuracy"] == evaluation.accuracy
+    assert "test_mce_low" not in flat, "there is no such interval"

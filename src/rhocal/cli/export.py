@@ -61,6 +61,8 @@ def export(
     from rhocal.onnx import save_model
 
     if sql is not None or output.suffix in {".sql", ".json"}:
+        if scores is not None or write not in {"same", "probs"}:
+            raise InputError("--scores and --write are for ONNX models; SQL and JSON hold probabilities")
         _export_text(
             artifact, model, output, sql, as_json=as_json, table=table, columns=columns, keep_columns=keep_columns
         )
@@ -112,6 +114,10 @@ def _export_text(
         raise InputError(f"-o: {output} must end in .sql with --sql duckdb (or another dialect), and in .json without")
     check_output(output, [artifact])
     cal = load(artifact)
+    if cal.policy_ is not None:
+        typer.echo(
+            "warning: the policy of the calibrator is not part of SQL and JSON; they hold its probabilities", err=True
+        )
     names = None if columns is None else _names(columns)
     if sql is None:
         text = json.dumps(portable_map(cal, is_single_score=names is not None and len(names) < len(cal.classes_)))

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.verdict import State
 
 
+FLAT_FIELDS = ("low", "high", "floor", "excess", "p_value")
+"""What ``Evaluation.metrics`` gives of a metric besides its value."""
+
+
 @dataclass(frozen=True)
 class MetricValue:
     """A metric with its interval and its floor."""
@@ -110,6 +114,23 @@ class Evaluation:
         document["groups"] = list(document["groups"])
         document["classes"] = list(document["classes"])
         return document
+
+    def metrics(self, prefix: str = "") -> dict[str, float]:
+        """Numbers by name, for loggers of experiments: ``mlflow.log_metrics(evaluation.metrics("test_"))``.
+
+        A metric has its own name; interval, floor, excess and p-value follow it (``ece_low``). Only finite numbers are given.
+        """
+        numbers: dict[str, float] = {
+            "n_samples": self.n_samples,
+            "confidence": self.confidence,
+            "p_value": self.p_value,
+        }
+        numbers |= {"accuracy": self.accuracy, "is_distinguishable": float(self.distinguishable)}
+        for value in self.values:
+            fields = asdict(value)
+            numbers[value.metric] = value.value
+            numbers |= {f"{value.metric}_{name}": fields[name] for name in FLAT_FIELDS}
+        return {f"{prefix}{name}": float(number) for name, number in numbers.items() if math.isfinite(number)}
 
     def to_json(self) -> str:
         """The same as text; infinite statistics become null."""

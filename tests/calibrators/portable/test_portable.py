@@ -65,6 +65,7 @@ def test_the_command_writes_json_and_sql(tmp_path):
         (["--sql", "duckdb", "-o", "map.json"], "must end in .sql"),
         (["-o", "map.sql"], "--sql duckdb"),
         (["-o", "map.txt"], ".onnx, .sql or .json"),
+        (["-o", "map.json", "--write", "logits"], "--write"),
         (["--sql", "duckdb", "-o", "map.sql", "--columns", "a,b"], "4 classes and 2 columns"),
     ],
 )
