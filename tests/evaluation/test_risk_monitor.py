@@ -101,3 +101,21 @@ def test_damaged_states_are_refused(tmp_path, change):
     (tmp_path / "state.json").write_text(json.dumps(state))
     with pytest.raises(FileError, match="not the state of a monitor"):
         Monitor.load(tmp_path / "state.json")
+
+
+def test_the_coverage_of_prediction_sets_is_watched():
+    z, y = synthetic(6000, 3, seed=5)
+    cal = rhocal.TemperatureScaling().fit(z[:1000], y[:1000])
+    policy = rhocal.decide_sets(cal, z[1000:3000], y[1000:3000], coverage=0.9, score="aps").policy
+    kept, broken = RiskMonitor.from_policy(policy), RiskMonitor.from_policy(policy)
+    assert kept.target == 1 - policy.sets.evidence.low
+    new, labels = z[3000:], y[3000:]
+    decisions = policy.decide(cal.predict_proba(new), cal.classes_)
+    kept.add(*policy_losses(policy, decisions, labels))
+    missed = ~decisions.sets[np.arange(3000), labels]
+    assert (kept.n, kept.n_losses) == (3000, missed.sum())
+    assert not kept.alarm
+    shifted = np.where(np.arange(3000) % 4 == 0, (labels + 1) % 3, labels)
+    broken.add(*policy_losses(policy, decisions, shifted))
+    assert broken.alarm
+    assert "the share of prediction sets without the class exceeds" in broken.sentence

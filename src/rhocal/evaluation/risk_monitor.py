@@ -29,6 +29,7 @@ TITLES = {
     "fnr": "the false-negative rate",
     "precision": "the share of false positives among positives",
     "recall": "the share of missed positives",
+    "coverage": "the share of prediction sets without the class",
 }
 AT_LEAST = ("precision", "recall")
 """Risks whose promise is a minimum; their losses are what is missing."""
@@ -62,8 +63,15 @@ class RiskMonitor:
 
     @classmethod
     def from_policy(cls, policy: Policy, alpha: float = 0.05) -> RiskMonitor | None:
-        """The monitor of a policy's promise; None if it has none, or one of a mean cost."""
+        """The monitor of a policy's promise; None if it has none, or one of a mean cost.
+
+        The coverage of prediction sets is a mean over draws of the samples that set the limits. Those of one draw cover less
+        than the lower end of its 95 % range with a probability of 2.5 %, which adds to that of a false alarm.
+        """
         promise = policy.certificate
+        if promise is None and policy.sets is not None and policy.sets.evidence is not None:
+            low = policy.sets.evidence.low
+            return cls("coverage", 1 - low, alpha) if 0 < low < 1 else None
         if promise is None or promise.risk not in TITLES:
             return None
         return cls(promise.risk, largest_rate(promise), alpha)
@@ -137,7 +145,9 @@ def policy_losses(
     policy: Policy, decisions: Decisions, labels: NDArray[np.intp]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which samples the promise of a policy is about, and which of them are losses; labels are columns."""
-    assert policy.certificate is not None
+    if policy.certificate is None:
+        assert decisions.sets is not None
+        return np.ones(len(labels), bool), ~decisions.sets[np.arange(len(labels)), labels]
     wrong = decisions.column != labels
     if policy.positive is None:
         return decisions.automated, wrong
