@@ -100,6 +100,7 @@ def test_aggregates_of_the_tokens_of_an_answer():
         (question(), [-1.5, -0.5], "logits"),
         (question(answer=1), [-1.5, -0.5], "logits"),
         (question(answer="B"), [-1.5, -0.5], "logits"),
+        (question(answer=1.0), [-1.5, -0.5], "logits"),
         ({"options": {"A": -1.5, "B": -0.5}, "answer": "B"}, [-1.5, -0.5], "logits"),
         ({"choices": [{"text": "x", "prob": 0.2}, {"text": "y", "prob": 0.8}], "label": "y"}, [0.2, 0.8], "probs"),
         ({"question_id": 1, "probs": {"3": 0.3, "7": 0.7}, "answer": 7}, [0.3, 0.7], "probs"),
@@ -145,6 +146,25 @@ def test_answers_with_a_score(key, value, score, kind, tmp_path):
     assert log.is_repeated
     assert log.arrays["length"].tolist() == [0, 1, 2, 3]
     assert log.subject.tolist() == ["math"] * 4
+
+
+def test_answers_in_a_table_and_answers_whose_outcome_is_not_known_yet(tmp_path):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=60)
+    rows = [{"id": k, "score": s, "correct": bool(rng.random() < 1 / (1 + np.exp(-s)))} for k, s in enumerate(scores)]
+    write(tmp_path / "a.jsonl", rows)
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+    logs = [rhocal.read_log(tmp_path / name) for name in ("a.jsonl", "a.csv")]
+    np.testing.assert_array_equal(logs[0].scores, logs[1].scores)
+    np.testing.assert_array_equal(logs[0].labels, logs[1].labels)
+    run("fit", tmp_path / "a.csv", "-m", "platt", "-o", tmp_path / "c.safetensors")
+    new = [{key: value for key, value in row.items() if key != "correct"} for row in rows]
+    run("apply", tmp_path / "c.safetensors", write(tmp_path / "new.jsonl", new), "-o", tmp_path / "p.npz")
+    run("apply", tmp_path / "c.safetensors", tmp_path / "a.jsonl", "-o", tmp_path / "q.npz")
+    with np.load(tmp_path / "p.npz") as applied, np.load(tmp_path / "q.npz") as known:
+        np.testing.assert_array_equal(applied["probs"], known["probs"])
+        assert applied["question_id"].tolist() == [str(k) for k in range(60)]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +236,7 @@ def chat(changes):
 BAD = [
     (question(), question(answer="green"), "the correct answer is 'green', which is none of the options: red, blue"),
     (question(), question(answer=None), "has no correct answer"),
+    (question(), question(options=["x", "x"], answer="x"), "is the text of more than one option"),
     (question(), question(logprobs=[-1, None]), r"logprobs\[1\] is 'None', not a number"),
     (question(), question(logprobs=[-1, float("nan")]), r"logprobs\[1\] is nan, not a finite number"),
     (question(), question(logprobs=[-1]), "has 2 options and 1 logprobs"),

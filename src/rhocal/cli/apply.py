@@ -112,9 +112,9 @@ def apply_(
     if keep_columns is not None:
         execution.refuse({"--keep-columns": execution.streams(source, skip_bad=arrays.skip_bad)})
     scores = execution.open(source, arrays, spec, "test", groups, needs_labels=False)
-    beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns)
+    beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns, calibrator.classes_)
     if scores.log.log is not None:
-        beside = _question_ids(arrays, source, output) | beside
+        beside = _question_ids(arrays, source, output, calibrator.classes_) | beside
     replicates = _replicates(calibrator, interval, fitted_on, n_replicates, arrays, spec, groups)
     with execution.progress("applying", scores) as blocks:
         document = apply_source(
@@ -135,9 +135,9 @@ def apply_(
     typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.label}{resumed}: {output}")
 
 
-def _question_ids(arrays: Arrays, source: Path, output: Path) -> dict[str, NDArray[Any]]:
+def _question_ids(arrays: Arrays, source: Path, output: Path, classes: Any) -> dict[str, NDArray[Any]]:
     """The identifiers of the questions of a log, where it has them and the output has room."""
-    found = arrays.contents(source).file.arrays.get("question_id")
+    found = arrays.contents(source, classes).file.arrays.get("question_id")
     if found is not None and output.suffix not in WITHOUT_COLUMNS:
         return {"question_id": as_written(found)}
     if arrays.skip_bad:
@@ -172,13 +172,13 @@ def _replicates(
     return bootstrap_source(calibrator, source, n_replicates)
 
 
-def _other_columns(arrays: Arrays, source: Path, output: Path, names: str) -> dict[str, NDArray[Any]]:
+def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, classes: Any) -> dict[str, NDArray[Any]]:
     """The columns of a file that are copied to the output; of a file with two splits those of the test split."""
     if output.suffix in WITHOUT_COLUMNS:
         raise InputError(
             f"--keep-columns: {output.suffix} has no room for columns; write .csv, .jsonl, .parquet or .npz"
         )
-    contents = arrays.contents(source)
+    contents = arrays.contents(source, classes)
     used = {contents.names.logits, contents.names.labels, contents.names.weights, contents.names.groups, "classes"}
     found = contents.file.arrays
     if contents.has_splits:

@@ -198,11 +198,11 @@ class Arrays:
         positive = stored.positive if spec.positive is None else spec.positive
         return replace(spec, columns=columns, kind=kind, positive=positive)
 
-    def contents(self, path: Path) -> Contents:
-        """A file whose arrays are not read yet."""
+    def contents(self, path: Path, classes: Any = None) -> Contents:
+        """A file whose arrays are not read yet; ``classes`` are those of a calibrator."""
         from rhocal.data import files
 
-        return files.read(path, self.names(), self.labels)
+        return files.read(path, self.names(classes=classes), self.labels)
 
 
 @dataclass(frozen=True)

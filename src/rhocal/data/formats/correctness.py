@@ -41,6 +41,12 @@ def is_answer(row: Mapping[str, Any]) -> bool:
     return first_key(row, CORRECT) is not None and first_key(row, tuple(SCORES)) is not None and "labels" not in row
 
 
+def is_unlabeled_answer(row: Mapping[str, Any], names: Names) -> bool:
+    """Whether an object is an answer that a calibrator of answers, whose classes are 0 and 1, is applied to."""
+    has_score = first_key(row, tuple(SCORES)) is not None
+    return names.classes == ("0", "1") and has_score and not {names.logits, names.labels} & row.keys()
+
+
 def correctness_file(lines: Lines, names: Names) -> StoredFile:
     """Answers as arrays: ``logits`` (the score), ``labels`` (1: right), and every other column of numbers or texts."""
     has_labels = any(first_key(row, CORRECT) is not None for row in lines.rows)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
+from rhocal.data.formats.lines import Lines
 from rhocal.data.formats.tables import columns_of, is_number, table_file
 from rhocal.data.formulas import cell_text, text_cell
 from rhocal.errors import FileError
@@ -55,6 +57,12 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         name: column_values([_point(cell_text(value), separator) for value in values])
         for name, values in zip(header, zip(*body, strict=True), strict=True)
     }
+    first = {name: values[0] for name, values in columns.items()}
+    is_stated = names.columns is not None or names.labels in columns or names.logits in columns
+    if not is_stated and (is_answer(first) or is_unlabeled_answer(first, names)):
+        cells = zip(*(values.tolist() for values in columns.values()), strict=True)
+        answers = (dict(zip(columns, row, strict=True)) for row in cells)
+        return correctness_file(Lines.from_rows(path, answers, names, "row"), names)
     return table_file(path, columns, names)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.completions import completions_file, is_completion
-from rhocal.data.formats.correctness import correctness_file, is_answer
+from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.inspect_log import inspect_file, is_inspect_log
 from rhocal.data.formats.lines import Lines, Row
 from rhocal.data.formats.lm_eval import is_lm_eval, lm_eval_file
@@ -76,6 +76,8 @@ def lines_file(lines: Lines, names: Names) -> StoredFile:
     for is_log, read in LOGS:
         if is_log(lines.rows[0]):
             return read(lines, names)
+    if is_unlabeled_answer(lines.rows[0], names):
+        return correctness_file(lines, names)
     for row in lines.rows:
         if isinstance(row.get(names.logits), dict):
             row |= {f"{names.logits}_{name}": value for name, value in row.pop(names.logits).items()}

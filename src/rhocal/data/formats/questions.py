@@ -72,22 +72,33 @@ def option_column(target: Any, n_options: int, names: Sequence[str], texts: Sequ
     """The place of the correct option: its name, its number from 0, its text, or its letter."""
     if isinstance(target, list) and len(target) == 1:
         target = target[0]
+    if isinstance(target, float) and target.is_integer():  # tables with missing values write 1.0
+        target = int(target)
     text = str(target).strip()
-    column = -1
-    if text in names:
-        column = list(names).index(text)
-    elif isinstance(target, int) and not isinstance(target, bool):
-        column = target
-    elif text in texts:
-        column = list(texts).index(text)
-    elif text.isdecimal():
-        column = int(text)
-    elif len(text) == 1 and text.isascii() and text.isalpha():
-        column = ord(text.upper()) - ord("A")
+    for known in (names, texts):
+        if list(known).count(text) > 1:
+            raise FileError(
+                f"the correct answer {text[:40]!r} is the text of more than one option; give its number from 0"
+            )
+    column = _place(target, text, names, texts)
     if isinstance(target, bool) or not 0 <= column < n_options:
-        known = ", ".join([*names][:8]) if names else f"{n_options} options (numbers from 0)"
-        raise FileError(f"the correct answer is {str(target)[:40]!r}, which is none of the options: {known}")
+        options = ", ".join([*names][:8]) if names else f"{n_options} options (numbers from 0)"
+        raise FileError(f"the correct answer is {str(target)[:40]!r}, which is none of the options: {options}")
     return column
+
+
+def _place(target: Any, text: str, names: Sequence[str], texts: Sequence[str]) -> int:
+    """The number that a target stands for; −1 if it stands for none."""
+    if text in names:
+        return list(names).index(text)
+    if isinstance(target, int):
+        return target
+    if text in texts:
+        return list(texts).index(text)
+    if text.isdecimal():
+        return int(text)
+    is_letter = len(text) == 1 and text.isascii() and text.isalpha()
+    return ord(text.upper()) - ord("A") if is_letter else -1
 
 
 def right_or_wrong(value: Any, key: str = "correct") -> int:
