@@ -175,6 +175,22 @@ def test_half_a_request_waits(tmp_path):
     assert watched.alarm_at > 400
 
 
+def test_ids_of_any_type_and_label_files_that_cannot_be_used(tmp_path):
+    for name in ("in", "labels"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "in" / "a.parquet", id=range(4), logits=[row.tolist() for row in Z[:4]])
+    late = ("--labels-from", tmp_path / "labels")
+    write(tmp_path / "labels" / "1.parquet", id=[0, 1, None], labels=[0.0, None, 2.0])  # pandas makes 0.0 of 0
+    write(tmp_path / "labels" / "2.parquet", id=["2", "x"], labels=[1, 0])
+    assert json.loads(once(tmp_path, *late).stdout)["n_samples"] == 2
+    write(tmp_path / "in" / "a.parquet", id=range(5), logits=[row.tolist() for row in Z[:5]])  # a row more
+    write(tmp_path / "labels" / "3.parquet", id=[4, 0], labels=[1, 1])
+    assert json.loads(once(tmp_path, *late).stdout)["n_samples"] == 3
+    assert "columns nope and labels" in str(once(tmp_path, *late, "--id", "nope").exception)
+    (tmp_path / "labels" / "3.parquet").write_bytes(b"half")
+    assert "cannot be read" in str(once(tmp_path, *late).exception)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

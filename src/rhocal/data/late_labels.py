@@ -48,15 +48,28 @@ class LateLabels:
         files = {path.name: self.files[path.name] for path in paths if path not in changed}
         for path in changed:
             status = file_status(path)
-            table = read_table(path, [self.id_name, self.label_name])
-            ids, labels = (table.column(name).to_pylist() for name in (self.id_name, self.label_name))
-            files[path.name] = (
-                status,
-                {str(k): y for k, y in zip(ids, labels, strict=True) if k is not None and y is not None},
-            )
+            files[path.name] = status, self._read(path)
         self.files = {path.name: files[path.name] for path in paths}
         self.labels = {key: label for _, labels in self.files.values() for key, label in labels.items()}
         self.version += 1
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        """The labels of a file; rows without an id or a label are left out."""
+        columns = [self.id_name, self.label_name]
+        try:
+            ids, labels = (read_table(path, columns).column(name).to_pylist() for name in columns)
+        except KeyError as error:
+            raise FileError(
+                f"{path}: a file of labels has the columns {' and '.join(columns)}; one is missing"
+            ) from error
+        pairs = zip(ids, labels, strict=True)
+        return {id_key(name): label for name, label in pairs if name is not None and label is not None}
+
+
+def id_key(value: Any) -> str:
+    """The text of an id. Whole numbers are one id in every type: a column with a gap holds 7.0 in place of 7."""
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if is_whole else str(value)
 
 
 def labeled_rows(
@@ -80,7 +93,7 @@ def labeled_rows(
         if block.groups is None:
             raise InputError(f"{block.location}: there is no column of ids", argument="id", remedy="name it")
         rows = [row for row in range(first, done) if row >= position.n_rows or row in waiting]
-        ids = np.asarray(block.groups).astype(str)
+        ids = np.array([id_key(name) for name in np.asarray(block.groups).tolist()], dtype=object)
         known = [row for row in rows if ids[row - first] in labels]
         waiting = (waiting | set(rows)) - set(known)
         if done > position.n_rows:
