@@ -94,6 +94,7 @@ def test_every_verb_takes_the_k_best():
     whole = cal.predict_proba(log_softmax(logits), kind="log_probs")
     np.testing.assert_allclose(cal.predict_proba(top), np.take_along_axis(whole, indices, axis=1), atol=0.02)
     np.testing.assert_array_equal(cal.predict(top), logits.argmax(axis=1))
+    np.testing.assert_allclose(cal.scale(top), 1 / cal.temperature_)
     calibrated = cal.transform(top)
     np.testing.assert_allclose(np.exp(calibrated.log_probs), cal.predict_proba(top))
     # Of a label in the rest the expected log-probability counts, which is too large while scores are over-confident.
@@ -153,6 +154,15 @@ def test_probabilities_that_were_rounded_are_accepted():
     top = TopK.from_arrays([[0.6, 0.4001]], [[3, 1]], None, 10, kind="probs")  # 1.0001
     assert rhocal.evaluate(top, [3])["accuracy"].value == 1
     assert (top.rest < -60).all()
+
+
+@pytest.mark.parametrize("rest", [None, np.full(50, -np.inf)])
+def test_saturated_scores_leave_nothing(rest):
+    values, indices = np.tile([0.0, -800.0, -900.0], (50, 1)), np.tile([3, 1, 2], (50, 1))
+    top = TopK.from_arrays(values, indices, rest, 50)
+    labels = np.r_[np.full(45, 3), np.full(5, 9)]
+    cal = rhocal.TemperatureScaling().fit(top, labels)
+    assert cal.predict_proba(top)[0, 0] == pytest.approx(0.9, abs=0.03)
 
 
 def test_scores_of_answers():

@@ -28,6 +28,7 @@ from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.ops import Parameters
 from rhocal.numerics.special import Floats
 from rhocal.profile.profile import Profile
+from rhocal.profile.top_k import profile_top_k
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -503,6 +504,8 @@ class ScaleCalibrator(Calibrator):
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
+        if isinstance(logits, TopK):
+            return self.map_.scales(profile_top_k(logits, logits.indices[:, 0]))  # labels do not matter
         return self.map_.scales(self._border(logits, kind, class_axis, groups))
 
 

@@ -87,8 +87,8 @@ def rest_bounds(least: Vector, rest: Vector, n_rest: int, scale: Vector) -> tupl
     >>> low.round(4).tolist(), high.round(4).tolist()  # 2·√.1 + √.05 and 100·√.0025
     ([0.8561], [5.0])
     """
-    cap, total = np.exp(least), np.exp(rest)
-    full = np.minimum(np.floor(total / cap), n_rest)
-    uneven = full * cap**scale + np.maximum(total - full * cap, 0) ** scale
-    even = n_rest * (total / n_rest) ** scale
+    times = np.exp(rest - least)  # the total in units of the k-th best, which may underflow
+    full = np.minimum(np.floor(times), n_rest)
+    uneven = np.exp(scale * least) * (full + np.maximum(times - full, 0) ** scale)
+    even = np.exp(scale * rest + (1 - scale) * np.log(n_rest))
     return np.minimum(uneven, even), np.maximum(uneven, even)

@@ -136,11 +136,13 @@ def _check_known(log_probs: Vector, columns: NDArray[Any], n_classes: int) -> No
 
 def _rest(log_probs: Vector, rest_log_mass: Any, n_classes: int) -> Vector:
     """Log of the total of all other classes: as stated, or what the k best leave, within its bounds."""
+    most = log_probs.min(axis=1) + np.log(n_classes - log_probs.shape[1])
+    floor = np.minimum(SMALLEST_LOG, most)  # saturated scores: the k-th best may have less than this
     if rest_log_mass is not None:
-        return np.maximum(np.asarray(rest_log_mass, np.float64), SMALLEST_LOG)
-    most = np.exp(log_probs.min(axis=1)) * (n_classes - log_probs.shape[1])
-    left = 1 - np.exp(log_probs).sum(axis=1)
-    return np.log(np.maximum(np.minimum(left, most), np.exp(SMALLEST_LOG)))
+        stated = np.asarray(rest_log_mass, np.float64)
+        return np.maximum(stated, floor) if stated.shape == floor.shape else stated
+    left = np.maximum(1 - np.exp(log_probs).sum(axis=1), np.exp(SMALLEST_LOG))
+    return np.maximum(np.minimum(np.log(left), most), floor)
 
 
 def _as_log_probs(values: Any, kind: str) -> Vector:
