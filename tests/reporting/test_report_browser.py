@@ -1,5 +1,6 @@
 """The report in a real browser, opened from disk with the network off."""
 
+import csv
 import shutil
 
 import pytest
@@ -205,6 +206,22 @@ def test_the_numbers_can_be_saved(opened, tmp_path):
     saved.value.save_as(tmp_path / "report.json")
     assert '"format":"rhocal-report"' in (tmp_path / "report.json").read_text(encoding="utf-8")
     watched.requests = [url for url in watched.requests if not url.startswith("blob:")]
+
+
+def test_pictures_and_the_table_can_be_saved(opened, tmp_path):
+    watched = opened("quiet.html", accept_downloads=True)
+    watched.draw_everything()
+    for button, name in (("#download-table", "table.csv"), (".panel[data-method='1'] .picture", "picture.svg")):
+        with watched.page.expect_download() as saved:
+            watched.page.locator(button).click()
+        saved.value.save_as(tmp_path / name)
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["method"] for row in rows][:2] == ["uncalibrated", "rho-norm"]
+    assert float(rows[0]["ece"]) > float(rows[1]["ece"]) > 0
+    picture = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<svg")
+    assert "confidence" in picture
+    watched.requests = [url for url in watched.requests if not url.startswith(("blob:", "data:"))]
 
 
 def test_it_prints(opened):

@@ -178,12 +178,35 @@
   const showTheme = () => { button.textContent = dark() ? "Switch to light" : "Switch to dark"; };
   button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; showTheme(); redraw(); });
   showTheme();
-  document.getElementById("download").addEventListener("click", () => {
+  function save(name, type, text) {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([JSON.stringify(doc)], { type: "application/json" }));
-    link.download = "report.json";
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);
+  }
+  // Spreadsheets run cells that begin like a formula; an apostrophe makes them text.
+  const cell = (value) => (typeof value === "number" ? String(value) : `"${String(value ?? "").replace(/^([=+\-@\t\r])/, "'$1").replace(/"/g, '""')}"`);
+  function methodsTable() {
+    const metrics = Object.keys(doc.metrics);
+    const rows = doc.methods.map((m) => [m.name, ...metrics.flatMap((key) => { const v = m.values[key]; return [v.value, v.low, v.high, v.floor]; }), m.verdict]);
+    const head = ["method", ...metrics.flatMap((key) => [key, `${key}_low`, `${key}_high`, `${key}_floor`]), "verdict"];
+    return [head, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+  document.getElementById("download").addEventListener("click", () => save("report.json", "application/json", JSON.stringify(doc)));
+  document.getElementById("download-table").addEventListener("click", () => save("methods.csv", "text/csv", methodsTable()));
+  all(".chart").forEach((chart) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "picture";
+    button.textContent = "Save as SVG";
+    button.addEventListener("click", async () => {
+      if (stale.has(chart)) drawChart(chart);
+      const address = await Plotly.toImage(chart, { format: "svg", width: chart.clientWidth, height: chart.clientHeight });
+      const title = one("h3", chart.closest(".panel") || chart.parentElement)?.textContent || "picture";
+      save(`${title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60)}.svg`, "image/svg+xml", decodeURIComponent(address.slice(address.indexOf(",") + 1)));
+    });
+    chart.after(button);
   });
   all("table.sortable").forEach((table) => {
     const heads = all("thead th", table);
