@@ -164,7 +164,7 @@ class Run:
         for action in carry_out_requests(self.watched, self.state):
             self.printed = [False, False] if action == "reset" else self.printed
             self.save(action)
-        self.service.report(self.watched, "look")
+        self.service.report(self.watched)
         self._notify()
 
     def save(self, event: str, **details: Any) -> None:

@@ -121,8 +121,8 @@ class Service:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         typer.echo(f"serving http://{host}:{self.server.server_port}/metrics", err=True)
 
-    def report(self, watched: Monitor, event: str, **details: Any) -> None:
-        """Publish what the monitor knows, and log the event."""
+    def report(self, watched: Monitor, event: str | None = None, **details: Any) -> None:
+        """Publish what the monitor knows, and log the event, if there is one."""
         from rhocal.data.late_labels import n_waiting
         from rhocal.reporting.monitor import event_record, flat_values, prometheus_text, status_page
 
@@ -136,7 +136,7 @@ class Service:
                 "/healthz": ("text/plain", "ok\n"),
                 "/": ("text/html; charset=utf-8", status_page(values, flat, watched.history, time)),
             }
-        if self.options.log is not None:
+        if self.options.log is not None and event is not None:
             with self.options.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(event_record(time, event, flat, **details)) + "\n")
 
