@@ -59,7 +59,7 @@ class _Message(Exception):  # noqa: N818 - the common part of errors and warning
         return Exception.__str__(self)
 
     def __str__(self) -> str:
-        if self.argument is None:
+        if self.argument is None or self.remedy is None:
             return self.message
         equals = "" if "=" in self.argument else "="
         return f"{self.message}. Pass {self.argument}{equals} to {self.remedy}"

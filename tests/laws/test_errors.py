@@ -49,8 +49,10 @@ def test_a_remedy_in_the_words_of_the_caller():
     valued = InputError("row 3 sums to 7", argument="kind='logits'", remedy="use them as logits")
     assert str(valued) == "row 3 sums to 7. Pass kind='logits' to use them as logits"
     assert in_options(valued, app) == "row 3 sums to 7. Use --kind logits to use them as logits"
-    unknown = InputError("labels are texts", argument="n_replicates", remedy="draw more")
+    unknown = InputError("labels are texts", argument="n_draws", remedy="draw more")
     assert in_options(unknown, app) == "labels are texts"
+    alone = InputError("kind is missing", argument="kind")
+    assert str(alone) == in_options(alone, app) == "kind is missing"
     assert in_options(InputError("plain"), app) == str(InputError("plain")) == "plain"
 
 

@@ -169,8 +169,7 @@ def bootstrap_source(
     """The same for a source."""
     if not MIN_REPLICATES <= n_replicates <= MAX_REPLICATES:
         raise InputError(
-            f"n_replicates must be a number from {MIN_REPLICATES} to {MAX_REPLICATES:,}; got {n_replicates}",
-            argument="n_replicates",
+            f"n_replicates must be a number from {MIN_REPLICATES} to {MAX_REPLICATES:,}; got {n_replicates}"
         )
     if not source.resident:
         raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")

@@ -70,7 +70,7 @@ METHOD_OPTIONS = {"exchangeable"}
 
 def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
     """The text of an error or warning; its remedy names an option, and is left out where no command has that option."""
-    if error.argument is None:
+    if error.argument is None or error.remedy is None:
         return error.message
     name, _, value = error.argument.partition("=")
     option = f"--{name.replace('_', '-')}"

@@ -118,8 +118,7 @@ class SampleScores:
             if not part.weights.sum():
                 raise InputError(
                     f"segment {name!s} has no samples (all weights are 0), so that nothing can be certified there; leave its "
-                    "rows out, or give it samples",
-                    argument="segments",
+                    "rows out, or give it samples"
                 )
         return parts
 

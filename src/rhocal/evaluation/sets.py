@@ -172,8 +172,7 @@ def _limits(
         if limit is None:
             raise InputError(
                 f"coverage {question.coverage:g} needs at least {needed:,} samples, and there are {n:,}: a set would hold "
-                "every class. Use more samples or a smaller coverage",
-                argument="coverage",
+                "every class. Use more samples or a smaller coverage"
             )
         return np.full(len(classes), with_slack(limit, question.score))
     limits, few = np.full(len(classes), ALWAYS), []
@@ -187,8 +186,7 @@ def _limits(
     if len(few) == len(classes):
         raise InputError(
             f"coverage {question.coverage:g} of each class needs at least {needed:,} samples of a class, and no class has as "
-            "many: a set would hold every class. Use more samples, a smaller coverage, or the coverage of all classes together",
-            argument="per_class",
+            "many: a set would hold every class. Use more samples, a smaller coverage, or the coverage of all classes together"
         )
     if few:
         more = f" and {len(few) - MAX_NAMED:,} more" if len(few) > MAX_NAMED else ""
