@@ -182,7 +182,8 @@ def miniature(official, tmp_path_factory):
     config.write_text(text, encoding="utf-8")
     arguments = [config, "--data", official, "--gpus", "cpu,cpu", "--seeds", 2, "-o", folder / "runs"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimize, "sgd", partial(few_steps, optimize.sgd))  # tested elsewhere: here 20 steps are enough
+        for name in ("sgd", "adam"):  # tested elsewhere: here 20 steps are enough
+            patch.setattr(optimize, name, partial(few_steps, getattr(optimize, name)))
         yield folder / "runs", arguments, campaign(*arguments)
 
 

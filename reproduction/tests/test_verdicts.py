@@ -112,8 +112,8 @@ def judged(table, values, *, kl=None, accuracy=None):
     ],
 )
 def test_vector_scaling_breaks_and_is_repaired(alone, kl_alone, repaired, verdict):
-    values = {"uncalibrated": 0.172, "sgd: sce": alone, "sgd: sce+kl": repaired}
-    found = judged(3, values, kl={"sgd: sce": kl_alone, "sgd: sce+kl": 0.003})
+    values = {"uncalibrated": 0.172, "descent: sce": alone, "descent: sce+kl": repaired}
+    found = judged(3, values, kl={"descent: sce": kl_alone, "descent: sce+kl": 0.003})
     claim = "SCE alone breaks vector scaling and KL repairs it (mini-batches, from the identity)"
     assert found[claim] == verdict
     assert found[claim.replace("mini-batches, from the identity", "exact")] == "no verdict"  # not measured here
@@ -122,9 +122,9 @@ def test_vector_scaling_breaks_and_is_repaired(alone, kl_alone, repaired, verdic
 def test_the_published_numbers_have_the_verdicts_the_paper_gives_them():
     """Each table judged on its own published numbers: the claims are the paper's, not ours."""
     three = {"uncalibrated": 0.172} | {
-        p.method.replace("vector/", "sgd: "): p.value for p in paper.published(3) if p.metric == ECE
+        p.method.replace("vector/", "descent: "): p.value for p in paper.published(3) if p.metric == ECE
     }
-    three_kl = {p.method.replace("vector/", "sgd: "): p.value for p in paper.published(3) if p.metric == KL}
+    three_kl = {p.method.replace("vector/", "descent: "): p.value for p in paper.published(3) if p.metric == KL}
     found = judged(3, three, kl=three_kl)
     assert [v for claim, v in found.items() if "from the identity" in claim] == ["reproduced"] * 4
     for dataset in ("CIFAR-100", "Tiny-ImageNet"):

@@ -8,7 +8,7 @@ import rhocal
 from helpers import real, synthetic
 from rhocal import HistogramBinning, TemperatureScaling, VectorScaling
 from rhocal.calibrators import CALIBRATORS
-from rhocal.errors import InputError
+from rhocal.errors import ConvergenceWarning, InputError
 from rhocal.numerics.special import log_softmax, softmax
 from rhocal.optimize import stochastic
 
@@ -80,7 +80,7 @@ def test_histogram_binning_bad_options(options):
     ("option", "says"),
     [
         ({"ridge": -1}, "ridge"),
-        ({"solver": "adam"}, "solver is 'expected' or 'sgd'; got 'adam'"),
+        ({"solver": "newton"}, "solver is 'expected', 'sgd' or 'adam'; got 'newton'"),
         ({"start": "zero"}, "start is 'temperature', 'identity' or 'random'; got 'zero'"),
     ],
 )
@@ -89,18 +89,21 @@ def test_vector_scaling_bad_options(option, says):
         VectorScaling(**option).fit(*synthetic(20, 3))
 
 
+@pytest.mark.parametrize(("solver", "n_steps"), [("sgd", 4000), ("adam", 1500)])
 @pytest.mark.parametrize("start", ["temperature", "identity", "random"])
-def test_mini_batches_end_at_the_exact_minimum(start):
+def test_mini_batches_end_at_the_exact_minimum(start, solver, n_steps):
     """NLL is convex: descent and the exact solver agree, wherever they begin."""
     logits, labels = synthetic(2000, 3)
     logits = logits + np.array([2.0, 0.0, -2.0])
     exact = VectorScaling(ridge=0, start=start).fit(logits, labels)
-    drawn = VectorScaling(ridge=0, start=start, solver="sgd", n_steps=4000).fit(logits, labels)
+    drawn = VectorScaling(ridge=0, start=start, solver=solver, n_steps=n_steps).fit(logits, labels)
+    assert drawn.solution_.converged
     assert exact.solution_.value == pytest.approx(VectorScaling(ridge=0).fit(logits, labels).solution_.value, rel=1e-9)
     assert drawn.solution_.value == pytest.approx(exact.solution_.value, rel=2e-3)
     np.testing.assert_allclose(drawn.predict_proba(logits), exact.predict_proba(logits), atol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.ConvergenceWarning")
 def test_mini_batches_are_drawn_by_the_seed():
     logits, labels = synthetic(300, 3)
     one, same, other = (
@@ -111,7 +114,33 @@ def test_mini_batches_are_drawn_by_the_seed():
     assert one.solution_.n_evaluations == 50
 
 
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_a_descent_that_stops_early_says_so(solver):
+    logits, labels = synthetic(2000, 3, scale=8.0)
+    with pytest.warns(ConvergenceWarning, match="stopped before"):
+        drawn = VectorScaling(ridge=0, solver=solver, start="identity", n_steps=5).fit(logits, labels)
+    assert not drawn.solution_.converged
+
+
+def test_two_steps_of_adam_by_hand():
+    """The first is as long as ``ADAM_STEP`` in every parameter, whatever the slopes; the second is the second half of both.
+
+    Slopes are (4, -0.01), then (2, 0.01). The second step has half the length; its means of slopes are (0.9·4 + 2)/1.9 and
+    (−0.9·0.01 + 0.01)/1.9, those of squares (0.999·16 + 4)/1.999 and 0.0001.
+    """
+    slopes = iter([np.array([[4.0, -0.01]]), np.array([[2.0, 0.01]])])
+    start = np.array([[1.0, 1.0]])
+    end = stochastic.adam(
+        lambda _x, _rows: next(slopes), start, weights=np.ones(3), batch_size=2, n_steps=2, random_state=0
+    )
+    first = np.array([1 - 0.05, 1 + 0.05])
+    means, squares = np.array([5.6, 0.001]) / 1.9, np.array([(0.999 * 16 + 4) / 1.999, 1e-4])
+    second = first - 0.025 * means / np.sqrt(squares)
+    np.testing.assert_allclose(end[0], second, rtol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore::rhocal.errors.FewSamplesWarning")
+@pytest.mark.filterwarnings("ignore::rhocal.errors.ConvergenceWarning")
 def test_a_step_of_mini_batch_descent_by_hand():
     """From the identity, one step along the slope of the batch's NLL, as long as ``stochastic.MAX_STEP``.
 
@@ -129,13 +158,14 @@ def test_a_step_of_mini_batch_descent_by_hand():
     np.testing.assert_allclose(cal.bias_, -step[:, 1], rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::rhocal.errors.ConvergenceWarning")
 @pytest.mark.parametrize("start", ["identity", "random"])
 def test_sce_alone_costs_vector_scaling_its_accuracy(start):
     """What the paper's Table 3 does not print: SCE does not see accuracy, and mini-batches of it give it away; KL keeps it."""
     logits, labels, test, test_labels = real("cifar100_resnet56")
 
     def accuracy(objective):
-        cal = VectorScaling(objective, ridge=0, solver="sgd", start=start, n_steps=1000).fit(logits, labels)
+        cal = VectorScaling(objective, ridge=0, solver="adam", start=start, n_steps=500).fit(logits, labels)
         return (cal.predict(test) == test_labels).mean()
 
     raw = (test.argmax(1) == test_labels).mean()

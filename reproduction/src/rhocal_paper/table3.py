@@ -1,8 +1,9 @@
 """Table 3: vector scaling under one objective after the other.
 
 The paper does not say where its descent begins, and for objectives that are not convex it matters. So every objective is
-fitted in three ways: by mini-batch descent from the identity, by mini-batch descent from random scales, and by minimising the
-exact expectation from temperature scaling. There is no ridge.
+fitted in three ways: by mini-batch descent from the identity, by mini-batch descent from random scales, and by minimizing the
+exact expectation from temperature scaling. There is no ridge. The descent is Adam: plain steps (``solver="sgd"``) end above the
+optimum of NLL, which is convex, from every start.
 """
 
 from __future__ import annotations
@@ -30,13 +31,21 @@ OBJECTIVES = {
 """The paper's names, and ours. α = 1; KL is the mean over samples and classes."""
 
 WAYS: dict[str, tuple[Solver, Start]] = {
-    "sgd": ("sgd", "identity"),
-    "sgd-random": ("sgd", "random"),
+    "descent": ("adam", "identity"),
+    "descent-random": ("adam", "random"),
     "exact": ("expected", "temperature"),
 }
 """Solver and start."""
 
-SPOKEN = {"sgd": "mini-batches, from the identity", "sgd-random": "mini-batches, from random scales", "exact": "exact"}
+SPOKEN = {
+    "descent": "mini-batches, from the identity",
+    "descent-random": "mini-batches, from random scales",
+    "exact": "exact",
+}
+
+N_STEPS = 3000
+"""Of a descent: NLL of 100 classes ends within 0.001 of its minimum."""
+
 
 FAR = 2.0
 """How many times farther from the original distribution counts as a marked deviation."""
@@ -45,7 +54,7 @@ FAR = 2.0
 def vector(seed: int, way: str, objective: str) -> Calibrator:
     """Vector scaling under an objective of the table, fitted in one of the ways."""
     solver, start = WAYS[way]
-    return VectorScaling(OBJECTIVES[objective], ridge=0, solver=solver, start=start, random_state=seed)
+    return VectorScaling(OBJECTIVES[objective], ridge=0, solver=solver, start=start, n_steps=N_STEPS, random_state=seed)
 
 
 def breaks(way: str, objective: str) -> Claim:

@@ -27,7 +27,7 @@ from rhocal.optimize.solution import (
     VectorFunction,
 )
 from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
-from rhocal.optimize.stochastic import sgd
+from rhocal.optimize.stochastic import adam, sgd
 
 __all__ = [
     "MAX_NEWTON_PARAMETERS",
@@ -41,6 +41,7 @@ __all__ = [
     "ScalarFunction",
     "Solution",
     "VectorFunction",
+    "adam",
     "convex",
     "convex_newton",
     "isotonic",

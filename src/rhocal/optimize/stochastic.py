@@ -19,6 +19,12 @@ HALVING_SHARE = 0.02
 MAX_STEP = 0.05
 """Longest step of ``sgd``, in units of the start."""
 
+ADAM_STEP = 0.05
+"""First step of ``adam``, in units of the start; with 0.02 NLL of 100 classes ends at the same value."""
+
+FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
+"""Of the running means of slopes and of their squares, as Kingma and Ba recommend."""
+
 
 def sgd(
     gradient: Callable[[Vector, NDArray[np.intp]], Vector],
@@ -46,5 +52,37 @@ def sgd(
         length = np.linalg.norm(step, axis=1, keepdims=True)
         x = x - step * np.minimum(1, MAX_STEP / np.maximum(length, 1e-300))
         if t >= n_steps - max(1, n_steps // 4):
+            tail, n_tail = tail + x, n_tail + 1
+    return tail / n_tail if n_tail else x
+
+
+def adam(
+    gradient: Callable[[Vector, NDArray[np.intp]], Vector],
+    start: Vector,
+    *,
+    weights: Vector,
+    batch_size: int,
+    n_steps: int,
+    random_state: int | None,
+) -> Vector:
+    """Mini-batch descent with a step length of its own for every parameter (Kingma and Ba 2015), bit-reproducible.
+
+    ``sgd`` needs thousands of steps more where the slopes of parameters differ in size, as those of rare and frequent classes
+    do. The step length falls linearly to 0. The mean of the second half of the steps is taken: the noise of that mean is the
+    excess that is left, about p / (2·draws) for NLL and p parameters.
+    """
+    rng = np.random.default_rng(random_state)
+    cumulative = np.cumsum(weights)
+    x, first, second = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    tail, n_tail = np.zeros_like(start), 0
+    for t in range(n_steps):
+        rows = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
+        slope = gradient(x, rows)
+        first = FIRST_DECAY * first + (1 - FIRST_DECAY) * slope
+        second = SECOND_DECAY * second + (1 - SECOND_DECAY) * slope**2
+        root = np.sqrt(second / (1 - SECOND_DECAY ** (t + 1)))
+        rate = ADAM_STEP * (1 - t / n_steps) / (1 - FIRST_DECAY ** (t + 1))
+        x = x - rate * first / np.maximum(root, 1e-300)
+        if 2 * t >= n_steps - 1:
             tail, n_tail = tail + x, n_tail + 1
     return tail / n_tail if n_tail else x

@@ -149,6 +149,10 @@ class Ridge:
         return np.hstack([matrix, np.full((n_classes, 1), self.intercept)])
 
 
+N_PROOF_STEPS, MAX_SHARE_LEFT, NEAR_ZERO = 5, 0.02, 1e-5
+"""A mini-batch descent has converged if so many exact steps lower the objective by no more than this share, or this much."""
+
+
 class LinearProblem:
     """Parameters → logits → objective → slope in the logits → slope in the parameters, with the ridge.
 
@@ -200,16 +204,26 @@ class LinearProblem:
             scaled = optimize.lbfgs(fun, first, **limits)
         return replace(scaled, x=scaled.x.reshape(unit.shape) * unit)
 
-    def descend(self, start: Vector, **options: Any) -> optimize.Minimum:
-        """Where mini-batch descent ends (``optimize.sgd`` with these options), on the objective of one drawn batch."""
+    def descend(self, start: Vector, *, learning_rate: float | None, **options: Any) -> optimize.Minimum:
+        """Where mini-batch descent ends, on the objective of one drawn batch: ``optimize.sgd``, or ``adam`` without a rate.
+
+        It has converged if some exact steps from there lower the objective by a small share: the steps of a descent become
+        short by themselves, so that standing still proves nothing.
+        """
 
         def gradient(flat: Vector, rows: NDArray[np.intp]) -> Vector:
             return self.batch(rows)(flat.reshape(start.shape))[1].reshape(1, -1)
 
-        size = batch_size_of(self.target)
-        flat = optimize.sgd(gradient, start.reshape(1, -1), weights=self.weights, batch_size=size, **options)
+        options |= {"weights": self.weights, "batch_size": batch_size_of(self.target)}
+        if learning_rate is not None:
+            flat = optimize.sgd(gradient, start.reshape(1, -1), learning_rate=learning_rate, **options)
+        else:
+            flat = optimize.adam(gradient, start.reshape(1, -1), **options)
         parameters = flat.reshape(start.shape)
-        return optimize.Minimum(parameters, self(parameters)[0], converged=True, n_evaluations=options["n_steps"])
+        value = self(parameters)[0]
+        lower = self.minimum(parameters, max_steps=N_PROOF_STEPS).value
+        converged = bool(value - lower <= MAX_SHARE_LEFT * abs(value) + NEAR_ZERO)
+        return optimize.Minimum(parameters, value, converged, n_evaluations=options["n_steps"])
 
     def batch(self, rows: NDArray[np.intp]) -> LinearProblem:
         """The same problem on a drawn mini-batch."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
     from rhocal.optimize import Solution
 
-Solver = Literal["expected", "sgd"]
+Solver = Literal["expected", "sgd", "adam"]
 Start = Literal["temperature", "identity", "random"]
 
 
@@ -46,13 +46,15 @@ class VectorScaling(LinearCalibrator):
     kappa
         Smoothing of the maximum, which has no slope where the top class changes.
     solver
-        ``"expected"`` minimizes the exact expectation over mini-batches; ``"sgd"`` draws them, as the paper does.
+        ``"expected"`` minimizes the exact expectation over mini-batches; ``"sgd"`` draws them, as the paper does; ``"adam"``
+        draws them too, and takes steps whose lengths follow the slopes of each parameter, which converges much sooner.
     start
         Where the descent begins: ``"temperature"`` scaling, the ``"identity"`` (a = 1, b = 0), or ``"random"`` (a drawn
         from the standard normal distribution, b = 0). Only objectives that are not convex remember it.
     n_steps, learning_rate
         For ``solver="sgd"``: how many steps, and their length in units of temperature scaling; ``optimize.sgd`` shortens
-        long ones, and with SCE, whose slopes are small, the first hundreds are as long as they may be.
+        long ones, and with SCE, whose slopes are small, the first hundreds are as long as they may be. ``"adam"`` uses
+        ``n_steps`` alone.
     random_state
         The seed of the draws.
 
@@ -89,9 +91,12 @@ class VectorScaling(LinearCalibrator):
         problem = LinearProblem(x, data, profile, target, Ridge(strength, strength), self.kappa)
         near = None if start is None or x.dtype != np.float32 else self._near(problem, start, scale)
         first = None if self.start == "temperature" else self._first(scale, profile.n_classes)
-        if self.solver == "sgd":
-            steps = {name: getattr(self, name) for name in ("n_steps", "learning_rate", "random_state")}
-            minimum = problem.descend(self._first(scale, profile.n_classes), **steps)
+        if self.solver != "expected":
+            rate = self.learning_rate if self.solver == "sgd" else None
+            minimum = problem.descend(
+                self._first(scale, profile.n_classes),
+                learning_rate=rate, n_steps=self.n_steps, random_state=self.random_state,
+            )  # fmt: skip
         else:
             minimum = problem.minimum(first if near is None else near)
         weight, bias = problem.weight_and_bias(minimum.x)
