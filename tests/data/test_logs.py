@@ -80,6 +80,15 @@ def test_options_of_chat_completions(wrapped, tmp_path):
         assert (scores[3] == NO_OPTION) == (wrapped and len(row["options"]) == 3)
 
 
+def test_options_are_named_by_labels_in_any_case_and_printed(tmp_path):
+    rows = [row | {"label": row["label"].lower()} for row in rows_of("chat_completions.jsonl")]
+    plain = [{key: value for key, value in row.items() if key != "options"} for row in rows]
+    for name, changed in (("stated", rows), ("plain", plain)):
+        path = write(tmp_path / f"{name}.jsonl", changed)
+        assert rhocal.read_log(path).scores.shape == (16, 4)
+        assert "of the tokens A to D" in run("evaluate", path).stderr
+
+
 def test_aggregates_of_the_tokens_of_an_answer():
     rows = rows_of("completions.jsonl")
     log = rhocal.read_log(SAMPLES / "completions.jsonl")
@@ -251,6 +260,7 @@ BAD = [
     (CHAT, chat({"logprob": float("nan")}), "is nan; it is a number of at most 0"),
     (CHAT, chat({"token": "Well"}), "has no token that is one of the options A, B, C"),
     (CHAT, CHAT | {"label": "Z"}, "the correct answer is 'Z'"),
+    (CHAT, CHAT | {"response": {"status_code": 429, "body": {}}}, "the request failed with status 429"),
     (CHAT, CHAT | {"response": None, "error": {"message": "rate limit"}}, "the request failed: .*rate limit"),
 ]  # fmt: skip
 

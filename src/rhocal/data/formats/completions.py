@@ -123,7 +123,8 @@ def _options_file(lines: Lines, names: Names, label_keys: tuple[str, ...]) -> St
     arrays = option_arrays([scores for scores, _ in read_rows], 0 if names.classes is None else len(names.classes))
     if has_labels:
         arrays[names.labels] = np.array([label for _, label in read_rows])
-    facts = option_facts("responses with the top tokens", [scores for scores, _ in read_rows], shared)
+    used = max((_stated_options(row) or shared for row in lines.rows), key=len)
+    facts = option_facts("responses with the top tokens", [scores for scores, _ in read_rows], used)
     return log_file(lines, arrays, facts, [_without_response_id(row) for row in lines.rows])
 
 
@@ -153,8 +154,8 @@ def shared_options(rows: Sequence[Row], names: Names, label_keys: tuple[str, ...
         text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).strip()
         if isinstance(value, int) and not isinstance(value, bool):
             last = max(last, value)
-        elif len(text) == 1 and text in LETTERS:
-            last = max(last, LETTERS.index(text))
+        elif len(text) == 1 and text.upper() in LETTERS:
+            last = max(last, LETTERS.index(text.upper()))
     return list(LETTERS[: min(last, len(LETTERS) - 1) + 1])
 
 
@@ -194,7 +195,14 @@ def response_tokens(row: Mapping[str, Any]) -> list[Token]:
         raise FileError(f"the request failed: {str(row['error'])[:80]}")
     body = body_of(row)
     if body is None:
-        raise FileError("holds no response with choices")
+        response = row.get("response")
+        status = response.get("status_code") if isinstance(response, dict) else None
+        reason = (
+            f"the request failed with status {status}"
+            if status not in {None, 200}
+            else "holds no response with choices"
+        )
+        raise FileError(reason)
     return choice_tokens(body["choices"][0])
 
 

@@ -63,7 +63,7 @@ def json_file(path: Path, content: bytes, names: Names) -> StoredFile:
         document = [document]
     if not isinstance(document, list):
         raise FileError(f"{path}: holds {type(document).__name__}; need a log of Inspect, or a list of objects")
-    return lines_file(Lines.from_rows(path, document, names, "entry"), names)
+    return lines_file(Lines.from_rows(path, document, names, "object"), names)
 
 
 def is_log(document: Mapping[str, Any]) -> bool:
