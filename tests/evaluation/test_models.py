@@ -105,6 +105,16 @@ def test_logs_of_the_same_questions_are_compared_with_each_other(tmp_path):
     assert "not about the same questions" in done.stderr
 
 
+def test_files_that_differ_in_their_ending_are_two_models(tmp_path):
+    logits, labels = synthetic(60, 4)
+    write_log(tmp_path / "a.jsonl", logits, labels, range(60))
+    write_log(tmp_path / "a.ndjson", -logits, labels, range(60))
+    done = run(
+        "compare", tmp_path / "a.jsonl", tmp_path / "a.ndjson", "--seeds", "1", "--methods", "identity", "--json"
+    )
+    assert set(json.loads(done.stdout)["models"]["values"]) == {"a.jsonl", "a.ndjson"}
+
+
 def test_any_files_are_compared_if_that_is_stated(tmp_path):
     logits, labels = synthetic(120, 4)
     np.savez(tmp_path / "a.npz", logits=logits, labels=labels)

@@ -231,8 +231,13 @@ def network_name(path: Path) -> str:
 
 
 def network_names(paths: Sequence[Path]) -> list[str]:
-    """How rows call several files: where names are the same, with as many folders as tell them apart."""
+    """How rows call several files: where names are the same, with their endings, or with as many folders as tell them apart."""
     names = [network_name(path) for path in paths]
+    in_folders = [(path.resolve().parent, name) for path, name in zip(paths, names, strict=True)]
+    names = [
+        path.name if in_folders.count(place) > 1 else name
+        for path, name, place in zip(paths, names, in_folders, strict=True)
+    ]
     resolved = [path.resolve() for path in paths]
     for depth in range(1, 1 + max((len(path.parts) for path in resolved), default=0)):
         same = {name for name in names if names.count(name) > 1}
