@@ -77,7 +77,8 @@ def figures_page() -> str:
     notes = {
         2: "The amplitude is ‖z‖₂/m of the tune set after each epoch; the histograms are of the test set after the last.",
         3: "On a stand-in for ResNet35 on CIFAR-100, the first of its five cuts. The paper's ρ-norm is second.",
-        4: "For each bin of raw confidence 5, 25, 50, 75 and 95 % of the calibrated confidence. SCE above, SCE + KL below.",
+        4: "For each bin of raw confidence 5, 25, 50, 75 and 95 % of the calibrated confidence. SCE above, SCE + KL below. "
+        "One network, the first of its cuts: the verdicts below rest on it alone.",
     }
     parts = ["# Figures 2 to 4"]
     for number, title in titles.items():
