@@ -14,22 +14,27 @@ import tempfile
 import time
 from pathlib import Path
 
-readme = Path(sys.argv[1]).read_text(encoding="utf-8")
-blocks = re.findall(r"^```(console|python)\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-start = time.perf_counter()
-with tempfile.TemporaryDirectory() as folder:
-    for language, code in blocks:
-        commands = [shlex.split(line, comments=True) for line in code.splitlines()] if language == "console" else []
-        programs = [[sys.executable, "-m", *command] for command in commands] or [[sys.executable, "-c", code]]
-        for program in programs:
-            subprocess.run(
-                program, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": ""}
-            )
-            report = Path(folder) / "demo" / "report.html"
-            if report.is_file() and start:
-                print(f"first report after {time.perf_counter() - start:.0f} s")
-                start = 0.0
-    missing = [
-        name for name in ("demo/report.html", "cal.safetensors", "report.html") if not (Path(folder) / name).is_file()
-    ]
-sys.exit(f"not written: {', '.join(missing)}" if missing else 0)
+
+def main(page):
+    """Run every block of the page; the names of files that are missing afterwards."""
+    blocks = re.findall(r"^```(console|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for language, code in blocks:
+            commands = [shlex.split(line, comments=True) for line in code.splitlines()] if language == "console" else []
+            programs = [[sys.executable, "-m", *command] for command in commands] or [[sys.executable, "-c", code]]
+            for program in programs:
+                subprocess.run(
+                    program, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": ""}
+                )
+                report = Path(folder) / "demo" / "report.html"
+                if report.is_file() and start:
+                    print(f"first report after {time.perf_counter() - start:.0f} s")
+                    start = 0.0
+        written = ("demo/report.html", "cal.safetensors", "report.html")
+        return [name for name in written if not (Path(folder) / name).is_file()]
+
+
+if __name__ == "__main__":
+    missing = main(Path(sys.argv[1]))
+    sys.exit(f"not written: {', '.join(missing)}" if missing else 0)
