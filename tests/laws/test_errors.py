@@ -52,7 +52,8 @@ def test_a_remedy_in_the_words_of_the_caller():
     unknown = InputError("labels are texts", argument="n_draws", remedy="draw more")
     assert in_options(unknown, app) == "labels are texts"
     alone = InputError("kind is missing", argument="kind")
-    assert str(alone) == in_options(alone, app) == "kind is missing"
+    assert str(alone) == "kind is missing"
+    assert in_options(alone, app) == "--kind is missing"
     assert in_options(InputError("plain"), app) == str(InputError("plain")) == "plain"
 
 

@@ -63,6 +63,7 @@ def everything(data):
 
 
 def test_axes_are_taken_and_returned(data):
+    plt.close("all")  # other tests may have left some
     for name, draw in everything(data).items():
         figure, ax = plt.subplots()
         assert draw(ax) is ax, name

@@ -70,10 +70,12 @@ METHOD_OPTIONS = {"exchangeable"}
 
 def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
     """The text of an error or warning; its remedy names an option, and is left out where no command has that option."""
-    if error.argument is None or error.remedy is None:
+    if error.argument is None:
         return error.message
     name, _, value = error.argument.partition("=")
     option = f"--{name.replace('_', '-')}"
+    if error.remedy is None:
+        return f"{option}{error.message.removeprefix(name)}" if error.message.startswith(f"{name} ") else error.message
     commands = typer.main.get_group(app).commands.values()
     if not any(option in parameter.opts for command in commands for parameter in command.params):
         return (

@@ -151,6 +151,7 @@ def _read_document(path: Path) -> dict[str, Any] | None:
         raise FileError(f"{path}: not a readable JSON file: {one_line(error)}") from error
     if isinstance(document, dict) and not is_log(document):
         return document
-    if not isinstance(document, dict | list):
-        raise FileError(f"{path}: neither a report nor a log")
+    rows = [document] if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise FileError(f"{path}: not a report, and no log of a language model either")
     return None
