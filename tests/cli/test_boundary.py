@@ -81,6 +81,12 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     assert done.stderr == f"error: cannot make the folder {tmp_path}/file/demo: Not a directory\n"
 
 
+def test_a_warning_is_printed_once(tmp_path):
+    rows = [json.dumps({"score": k / 60, "correct": k % 3 > 0}) for k in range(60)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert run("evaluate", tmp_path / "answers.jsonl").stderr.count("the numbers look like probabilities") == 1
+
+
 def test_the_cause_is_shown_with_debug(tmp_path):
     (tmp_path / "c.safetensors").write_bytes(b"nonsense")
     done = command("card", tmp_path / "c.safetensors", "--debug")

@@ -43,6 +43,12 @@ def test_what_is_certified_is_what_is_decided(fresh, tmp_path):
     assert found.price.startswith("price of certainty: ")
 
 
+def test_a_decision_prints_its_verdict(fresh):
+    decision = decide(fresh, Z[2000:], Y[2000:], target=0.2)
+    assert str(decision) == decision.verdict
+    assert len(repr(decision)) < 1000
+
+
 def test_a_fit_removes_the_policy(fresh):
     fresh.policy_ = Policy("confidence", np.array([0.5]))
     fresh.fit(Z[:500], Y[:500])

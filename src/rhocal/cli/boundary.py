@@ -24,7 +24,7 @@ def run(app: typer.Typer) -> None:
     is_debugging = DEBUG in sys.argv[1:]
     sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != DEBUG]
     warnings.simplefilter("always", RhocalWarning)
-    warnings.showwarning = partial(_show_warning, app)
+    warnings.showwarning = partial(_show_warning, app, set())
     _print_what_an_encoding_lacks()
     code = 0
     try:
@@ -94,7 +94,12 @@ def _print_what_an_encoding_lacks() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _show_warning(app: typer.Typer, warning: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _show_warning(
+    app: typer.Typer, shown: set[str], warning: Warning | str, category: type[Warning], *_: Any, **__: Any
+) -> None:
+    """Print a warning, once: a file that is read twice has nothing new to say."""
     text = in_options(warning, app) if isinstance(warning, RhocalWarning) else str(warning)
     label = "warning" if issubclass(category, RhocalWarning) else category.__name__
-    typer.echo(f"{label}: {text}", err=True)
+    if text not in shown:
+        typer.echo(f"{label}: {text}", err=True)
+        shown.add(text)

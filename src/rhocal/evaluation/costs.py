@@ -50,6 +50,9 @@ class CostDecision:
     value_of_calibrating: MeanCost
     """The cost of the same rule on uncalibrated probabilities minus that of the policy."""
 
+    def __str__(self) -> str:
+        return self.verdict
+
     @property
     def verdict(self) -> str:
         """In words."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Decision:
     n_samples: int
     policy: Policy | None
     """None if the target cannot be certified on these samples."""
-    curve: RiskCurve
+    curve: RiskCurve = field(repr=False)
     coverage_if_known: float | None
     """Coverage if the observed risk were the true one; the difference to the certified coverage is the price of certainty."""
     best: tuple[float, float] | None
@@ -85,6 +85,9 @@ class Decision:
     """The positive class."""
     segments: tuple[SegmentRisk, ...] = ()
     """Where the risk of every segment is certified."""
+
+    def __str__(self) -> str:
+        return self.verdict
 
     @property
     def is_feasible(self) -> bool:

@@ -45,6 +45,9 @@ class SetDecision:
     evidence: SetEvidence
     classes: tuple[ClassCoverage, ...]
 
+    def __str__(self) -> str:
+        return self.verdict
+
     @property
     def rule(self) -> SetRule:
         """Which classes are in a set."""
