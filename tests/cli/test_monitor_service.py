@@ -130,8 +130,8 @@ def test_scrapes_late_labels_webhook_acknowledge_and_reset_between_kills(tmp_pat
             status = json.loads(get(f"{address}/status.json")[1])
         assert [event["event"] for event in status["history"]] == ["acknowledge", "reset"]
         assert status["history"][1]["alarm_reason"]
-        assert len(bodies) == 1
-        assert bodies[0]["event"] == "alarm"
+        assert len(bodies) in {1, 2}  # at least once: a kill between the request and the state repeats it
+        assert {(body["event"], body["alarm_at"]) for body in bodies} == {("alarm", bodies[0]["alarm_at"])}
     watched = Monitor.load(tmp_path / "s.json")
     assert (watched.n, watched.n_requests, watched.alarm) == (500, 2, False)
     events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

@@ -19,7 +19,7 @@ from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import BoundaryWarning, InputError, NotFittedError, RhocalError, RhocalWarning
 
 # Algorithm 1 draws samples; a few steps are enough for laws, which hold for every number of steps.
-QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}}
+QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}, "cascade": {"min_samples": 100}}
 QUICKER = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature", "field"), "n_folds": 2}}
 DRAWS = {"rho-norm-paper"}
 PUBLIC = {name: getattr(rhocal, name) for name in rhocal.__all__}

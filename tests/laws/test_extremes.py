@@ -9,7 +9,11 @@ import rhocal
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, RhocalError, RhocalWarning
 
-QUICK = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2}}
+QUICK = {
+    "rho-norm-paper": {"n_steps": 20},
+    "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2},
+    "cascade": {"min_samples": 100},
+}
 RNG = np.random.default_rng(0)
 NORMAL = RNG.normal(size=(120, 3))
 CHANCE = RNG.integers(0, 3, 120)

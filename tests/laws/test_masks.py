@@ -10,7 +10,11 @@ from helpers import synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, RhocalWarning
 
-QUICK = {"rho-norm-paper": {"n_steps": 50}, "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2}}
+QUICK = {
+    "rho-norm-paper": {"n_steps": 50},
+    "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2},
+    "cascade": {"min_samples": 100},
+}
 DEPTHS = [1e4, 1e6, 1e9, 1e30, "lowest"]
 SAMPLE_MAPS = ["identity", "temperature", "temperature-avuc", "rho-norm", "field", "smart", "ets", "iop", "polynomial"]
 """Methods whose map of a sample does not depend on which class is which: they keep the law to the last digits. The KL term
