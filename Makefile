@@ -77,6 +77,7 @@ $(VENV)/.installed-dev: $(SAY_WHAT) | $(BIN)/python
 
 demo: $(VENV)/.installed
 	$(BIN)/rhocal demo -o build/demo
+	@echo "here rhocal is $(BIN)/rhocal"
 
 test: lint types pytest
 

@@ -146,7 +146,7 @@ class Policy:
     def margin(self, probs: Floats) -> Vector:
         """How far, at least, a probability must change (of costs: in units of their range) before a decision does.
 
-        Whether a class stays in a set is told by ``SetRule.is_clear``.
+        ``SetRule.is_clear`` shows whether a class stays in a set.
         """
         p = np.asarray(probs, np.float64)
         if self.costs is not None:
