@@ -70,6 +70,13 @@ def test_the_interval_of_rmsce_contains_the_truth(gap):
     assert sum(one.high < gap for one in found) <= 8
 
 
+def test_the_interval_of_rmsce_without_errors():
+    """100 of 100 right at confidence 1: an error rate of 3 % would show no error in 5 % of samples."""
+    found = interval("debiased_rmsce", np.tile([0.0, 1.0], (100, 1)), np.ones(100, int), classes=[0, 1])
+    assert found.low == 0
+    assert 0.01 < found.high < 0.1
+
+
 def test_the_interval_of_rmsce_from_arrays():
     scored = draw(5, 500, 0.1)
     probs = np.stack([1 - scored.confidence, scored.confidence], axis=1)

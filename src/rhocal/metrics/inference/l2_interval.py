@@ -40,13 +40,15 @@ def invert(share: Vector, gap_squares: Vector, variances: Vector, level: float) 
     """The smallest and the largest θ that the observed gaps do not reject."""
     observed = float(share @ gap_squares)
     noise = float(share @ variances)
-    above = np.maximum(gap_squares - variances, 0) + variances / len(share)  # no bin is known to have no gap
-    shape = above / (share @ above)
+    likely = np.maximum(gap_squares - variances, 0) + variances / len(share)  # no bin is known to have no gap
+    shape = likely / (share @ likely)
     deviation = math.sqrt(2 * float(share**2 @ variances**2) + 4 * float(share**2 @ (shape * variances)) * observed)
     squares = np.linspace(0, max(observed - noise, 0.0) + MAX_DEVIATIONS * deviation, N_CANDIDATES)
     tail = (1 - level) / 2
-    kept = _below(observed, share, squares[:, None] * shape, variances)
-    low, high = squares[kept < 1 - tail], squares[kept > tail]
+    below = _below(observed, share, squares[:, None] * shape, variances)
+    # Gaps smaller than their noise, such as those of samples without an error, do not show that θ is 0.
+    above = _below(max(observed, noise), share, squares[:, None] * shape, variances)
+    low, high = squares[below < 1 - tail], squares[above > tail]
     return math.sqrt(low[0] if len(low) else squares[-1]), math.sqrt(high[-1] if len(high) else 0.0)
 
 
