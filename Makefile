@@ -275,7 +275,7 @@ test-no-compiler: sdist
 # environments: the wheel, the wheel on the lowest versions, and a build without a compiler.
 REPORT_LOWEST := jinja2==3.1.0 plotly==6.0.0
 release-check: wheel check-dist
-	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/rhocal/_version.py); \
+	@version=$$(sed -n 's/^__version__ = "\([^"]*\)".*/\1/p' src/rhocal/__init__.py); \
 	  grep -q "^version: $$version$$" CITATION.cff || { echo "CITATION.cff does not have version $$version"; exit 1; }; \
 	  if [ "$$(git tag --points-at HEAD)" = "v$$version" ]; then \
 	    grep -qF "[$$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$$version]"; exit 1; }; fi

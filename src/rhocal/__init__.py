@@ -17,7 +17,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from rhocal._version import __version__
+__version__ = "0.1.0"  # above the imports: the modules below read it
+
 from rhocal.calibrators.registry import CALIBRATORS
 
 PUBLIC = {

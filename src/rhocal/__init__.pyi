@@ -10,7 +10,6 @@ from rhocal import objectives as objectives
 from rhocal import optimize as optimize
 from rhocal import profile as profile
 from rhocal import reporting as reporting
-from rhocal._version import __version__ as __version__
 from rhocal.calibrators import calibrator as calibrator
 from rhocal.calibrators.artifact import load as load
 from rhocal.calibrators.binary.bbq import BayesianBinning as BayesianBinning
@@ -86,6 +85,8 @@ from rhocal.profile.top_k import profile_top_k as profile_top_k
 from rhocal.reporting.plotting import plot as plot
 from rhocal.reporting.report import Report as Report
 from rhocal.reporting.report import report as report
+
+__version__: str
 
 __all__ = [
     "CALIBRATORS",

@@ -18,7 +18,7 @@ SOURCE = Path(rhocal.__file__).parent
 
 # The packages in order: a package may import those above it. Within a package files may import each other.
 LAYERS = [
-    "_version", "errors", "numerics", "data", "profile", "objectives", "optimize", "calibrators", "metrics", "evaluation",
+    "__version__", "errors", "numerics", "data", "profile", "objectives", "optimize", "calibrators", "metrics", "evaluation",
     "reporting", "sklearn", "torch", "onnx", "dask", "cli", "__main__",
 ]  # fmt: skip
 LATE = {  # inside a function, when asked

@@ -19,13 +19,12 @@ def stub_text():
     for alias, (module, name) in rhocal.public_names().items():
         imports[module].append(f"{name} as {alias}")
     imports["rhocal"] = [f"{name} as {name}" for name in rhocal.PACKAGES]
-    imports["rhocal._version"] = ["__version__ as __version__"]
     imports["rhocal.calibrators.registry"].append("CALIBRATORS as CALIBRATORS")
     lines = ["# Written by `make stubs` from the registry and rhocal/__init__.py.", ""]
     for module, entries in sorted(imports.items()):
         lines += [f"from {module} import {entry}" for entry in sorted(entries, key=lambda text: order(text.split()[0]))]
     names = "".join(f'    "{name}",\n' for name in sorted(rhocal.__all__, key=order))
-    return "\n".join(lines) + f"\n\n__all__ = [\n{names}]\n"
+    return "\n".join(lines) + f"\n\n__version__: str\n\n__all__ = [\n{names}]\n"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.cli.adapt import adapt
 from rhocal.cli.apply import apply_
 from rhocal.cli.boundary import DEBUG, in_options, run

@@ -28,7 +28,7 @@ def card(
 
     import numpy as np
 
-    from rhocal._version import __version__
+    from rhocal import __version__
     from rhocal.calibrators.artifact import load
     from rhocal.evaluation.evaluate import infer
     from rhocal.evaluation.measure import apply_calibrator

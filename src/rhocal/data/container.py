@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError, one_line
 

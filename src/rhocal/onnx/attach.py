@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from onnx import TensorProto, helper
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.calibrators.base import exported_map
 from rhocal.errors import InputError, one_line
 from rhocal.onnx.classifiers import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.calibrators.policy import decide_rows
 from rhocal.onnx.classifiers import Label, name_classes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.data.files import write_text
 from rhocal.data.formats import write_arrays
 from rhocal.data.predictions import Predictions

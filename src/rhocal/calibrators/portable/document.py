@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.calibrators.portable.program import trace
 
 if TYPE_CHECKING:

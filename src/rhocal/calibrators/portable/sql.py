@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.calibrators.portable.dialects import DIALECTS, Dialect, number
 from rhocal.calibrators.portable.program import LARGE, trace
 from rhocal.calibrators.portable.terms import Place, nested, summed, terms

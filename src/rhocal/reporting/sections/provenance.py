@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from rhocal._version import __version__
+from rhocal import __version__
 from rhocal.reporting.sections.methods import uses_rho_norm
 
 if TYPE_CHECKING:
