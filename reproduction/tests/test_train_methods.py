@@ -87,13 +87,18 @@ def test_class_adaptive_by_hand():
 
 
 def test_class_adaptive_penalties_grow_where_nothing_improved():
-    loss = ClassAdaptive(2, 4, margin=1.0)
-    for _ in range(ClassAdaptive.PERIOD):
+    """y of class 0 is −1, of class 1 it is the logit of class 0 minus 1: 2, or 1 where the margin is nearly kept."""
+    loss, improving = ClassAdaptive(2, 4, margin=1.0), ClassAdaptive(2, 4, margin=1.0)
+    for epoch in range(ClassAdaptive.PERIOD):
+        assert loss.penalty.tolist() == [1.0, 1.0]
         loss.after_epoch(torch.tensor([[3.0, 0.0]]), torch.tensor([0]))
-    assert loss.penalty.tolist() == [1.0, 1.0]  # the first time there is nothing to compare with
-    for _ in range(ClassAdaptive.PERIOD):
+        improving.after_epoch(torch.tensor([[4.0 * 0.8**epoch, 0.0]]), torch.tensor([0]))
+    assert loss.penalty.tolist() == pytest.approx([1.0, 1.2])
+    assert improving.penalty.tolist() == [1.0, 1.0]
+    for _ in range(20 * ClassAdaptive.PERIOD):
         loss.after_epoch(torch.tensor([[3.0, 0.0]]), torch.tensor([0]))
-    assert loss.penalty.tolist() == pytest.approx([1.0, 1.2])  # the margin of class 1 is violated as much as before
+    assert loss.penalty.tolist() == pytest.approx([1.0, ClassAdaptive.LARGEST_PENALTY])
+    assert loss.multiplier.tolist() == pytest.approx([1e-6, loss.multiplier[1].item()])
 
 
 def test_losses_by_name():

@@ -25,7 +25,7 @@ def campaign(
         Path | None,
         typer.Argument(
             metavar="[CONFIG]", show_default=False,
-            help="A TOML file with a table [[network]] for each network; without it, the networks of the paper.",
+            help="A TOML file with a table for each network, headed \\[\\[network]]; without it, the networks of the paper.",
         ),
     ] = None,
     *,
@@ -83,7 +83,11 @@ def campaign(
         raise FileError("; ".join(missing))
     with lock(output):
         left = [run for run in runs if not run.is_done]
-        failures = schedule(left, groups, data=data, output=output, report=reporter(screen, len(left)))
+        try:
+            failures = schedule(left, groups, data=data, output=output, report=reporter(screen, len(left)))
+        except KeyboardInterrupt:
+            screen.print("interrupted: the same command continues each run after its last whole epoch", highlight=False)
+            raise
         page = write_results(output, n_jobs=jobs, step=lambda text: screen.print(text, highlight=False))
     if as_json:
         print_json({"page": str(page), "failed": {run.folder.name: reason for run, reason in failures.items()}})

@@ -122,10 +122,15 @@ class ClassAdaptive(Criterion):
 
     The penalty of class k is PHR(y, ρ_k, λ_k) with y = (max_j z_j − z_k) / margin − 1: λy + ρy²/2 where λ + ρy ≥ 0, else
     −λ²/(2ρ); mean over samples and classes. After each epoch λ_k becomes the mean slope of the penalty on the calibration set,
-    and after every tenth ρ_k grows by ``growth`` where the mean violation of class k has not decreased.
+    and after every tenth ρ_k grows by ``growth`` where the mean of y has not fallen by a tenth since the epoch before. Rules and
+    bounds are those of the authors' program.
     """
 
     PERIOD = 10
+    MULTIPLIERS = 1e-6, 1e6
+    LARGEST_PENALTY = 10.0
+    ENOUGH = 0.9
+    """Of the mean of y in the epoch before: below it a class has improved."""
 
     def __init__(
         self, n_classes: int, n_train: int, *, margin: float = 10.0, multiplier: float = 1e-6, penalty: float = 1.0,
@@ -136,11 +141,11 @@ class ClassAdaptive(Criterion):
         self.margin, self.growth = margin, growth
         self.multiplier: Tensor
         self.penalty: Tensor
-        self.violation: Tensor
+        self.mean_excess: Tensor
         self.epochs: Tensor
         self.register_buffer("multiplier", torch.full((n_classes,), multiplier))
         self.register_buffer("penalty", torch.full((n_classes,), penalty))
-        self.register_buffer("violation", torch.full((n_classes,), torch.inf))
+        self.register_buffer("mean_excess", torch.full((n_classes,), torch.inf))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
 
     def excess(self, logits: Tensor) -> Tensor:
@@ -160,13 +165,15 @@ class ClassAdaptive(Criterion):
         """Update multipliers, and every tenth time the penalties."""
         del labels
         y = self.excess(logits)
-        self.multiplier.copy_(functional.relu(self.multiplier + self.penalty * y).mean(0))
+        slope = (self.multiplier + self.penalty * y).clamp(*self.MULTIPLIERS)
+        self.multiplier.copy_(slope.mean(0))
         self.epochs += 1
+        mean = y.mean(0)
         if int(self.epochs) % self.PERIOD == 0:
-            violation = functional.relu(y).mean(0)
-            worse = (violation >= self.violation) & (violation > 0)
-            self.penalty.copy_(torch.where(worse, self.growth * self.penalty, self.penalty))
-            self.violation.copy_(violation)
+            worse = mean > self.ENOUGH * self.mean_excess.clamp_min(0)
+            grown = (self.growth * self.penalty).clamp_max(self.LARGEST_PENALTY)
+            self.penalty.copy_(torch.where(worse, grown, self.penalty))
+        self.mean_excess.copy_(mean)
 
 
 ADAPTIVE: dict[str, type[Criterion]] = {
