@@ -26,3 +26,8 @@ def test_every_family_is_public():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'rhocal' has no attribute 'magic'"):
         rhocal.magic  # noqa: B018
+
+
+@pytest.mark.parametrize("name", [name for name in rhocal.__all__ if callable(getattr(rhocal, name))])
+def test_help_of_every_public_name_has_an_example(name):
+    assert ">>> " in (getattr(rhocal, name).__doc__ or "")

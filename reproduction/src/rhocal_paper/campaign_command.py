@@ -152,13 +152,20 @@ def plan_lines(document: dict[str, Any]) -> list[Any]:
     for one, other in document["figure2"]:
         lines.append(f"Figure 2: {one} beside {other}")
     lines += document["commands"]
-    lines.append(
-        f"{len(document['commands'])} runs left: about {document['hours_left']:,.1f} {document['unit']} hours"
-        + (" and what is unknown" if document["some_unknown"] else "")
-        + f", {document['days']:,.1f} days on {document['n_groups']} in parallel (estimates assume "
-        f"{document['tflops']:g} TFLOP/s sustained on a device)"
-    )
+    lines.append(f"{len(document['commands'])} runs left: {estimate(document)}")
     return lines
+
+
+def estimate(document: dict[str, Any]) -> str:
+    """How long the runs that are left will take, as far as it can be told."""
+    unknown = "how long networks on data of your own take is told after their first epoch"
+    if document["some_unknown"] and not document["hours_left"]:
+        return unknown
+    return (
+        f"about {document['hours_left']:,.1f} {document['unit']} hours, {document['days']:,.1f} days on "
+        f"{document['n_groups']} in parallel (estimates assume {document['tflops']:g} TFLOP/s sustained on a device)"
+        + (f"; {unknown}" if document["some_unknown"] else "")
+    )
 
 
 def reporter(screen: Any, n_runs: int) -> Report:

@@ -201,7 +201,18 @@ def plan_from_pilot(calibrators: Mapping[str, Calibrator], pilot: Predictions, *
 
 
 def plan_for(calibrator: ScaleCalibrator, pilot: Predictions, *, key: str = "fit", wide: bool = False) -> PassPlan:
-    """The plan of a fit: the numbers that the same fit reads of a pilot, and where it ends there."""
+    """The plan of a fit: the numbers that the same fit reads of a pilot, and where it ends there.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> pilot = rhocal.data.predictions.Predictions.from_arrays(logits[:1000], labels[:1000])
+    >>> plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
+    >>> blocks = [rhocal.profile_block(logits[i : i + 1000], labels[i : i + 1000], plan) for i in range(0, 5000, 1000)]
+    >>> round(rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(blocks)).temperature_, 2)
+    2.36
+    """
     profile = Profile.from_predictions(pilot)
     guide = type(calibrator)(**calibrator.get_params())
     caught = fit_quietly(guide, profile)
@@ -267,6 +278,15 @@ def profile_block(logits: Any, labels: Any, plan: PassPlan, sample_weight: Any =
     """The profile of one block, without its logits (unless there are few classes); ``Profile.concat`` joins them.
 
     None if every sample is ignored; ``spec`` is ``kind``, ``classes`` and ``ignore_index``.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> pilot = rhocal.data.predictions.Predictions.from_arrays(logits[:1000], labels[:1000])
+    >>> plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
+    >>> rhocal.profile_block(logits[:500], labels[:500], plan).n_samples
+    500
     """
     labels = np.asarray(labels)
     ignored = spec.get("ignore_index")
@@ -278,5 +298,14 @@ def profile_block(logits: Any, labels: Any, plan: PassPlan, sample_weight: Any =
 
 
 def profile_logits(logits: Any, labels: Any = None, sample_weight: Any = None, **spec: Any) -> Profile:
-    """The profile of a calibration set, or of a ``rhocal.stream``; ``spec`` is ``kind``, ``classes`` and ``ignore_index``."""
+    """The profile of a calibration set, or of a ``rhocal.stream``; ``spec`` is ``kind``, ``classes`` and ``ignore_index``.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> profile = rhocal.profile_logits(logits, labels)
+    >>> round(rhocal.TemperatureScaling().fit_profile(profile).temperature_, 2)
+    2.36
+    """
     return profile_source(as_source(logits, labels, sample_weight, spec=InputSpec(**spec)))

@@ -65,6 +65,15 @@ class Policy:
     threshold for each class. ``positive``: the positive class of two if its probability reaches the threshold, else the
     other one; all are automated. ``cost``: the class of least expected cost, automated unless a review costs less. ``sets``:
     the most probable class of the prediction set, automated if it is the only one.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.BetaCalibration().fit(logits[:3000], labels[:3000])
+    >>> policy = rhocal.decide(calibrator, logits[3000:], labels[3000:], target=0.05).policy
+    >>> policy.rule, policy.otherwise
+    ('confidence', 'review')
     """
 
     rule: Rule

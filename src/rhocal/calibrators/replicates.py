@@ -150,6 +150,16 @@ def bootstrap(
 
     What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
     reference that a guarded fit fell back to. The interval does not cover this choice.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.PlattScaling().fit(logits, labels)
+    >>> replicates = rhocal.bootstrap(calibrator, logits, labels, n_replicates=20)
+    >>> low, high = replicates.predict_interval(logits[:3])
+    >>> low.shape
+    (3, 2)
     """
     spec = InputSpec(
         kind or calibrator._fitted().kind_,  # noqa: SLF001 - our own

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
 
 def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Vector, Vector]:
-    """Calibrated probabilities of the k best, the rest spread by a power law, and bounds of the top class's for any spread."""
+    """Calibrated probabilities of the k best, the rest spread by a power law, and bounds of the top class's for any spread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rhocal
+    >>> data = rhocal.TopK.from_arrays(np.log([[0.6, 0.2], [0.5, 0.4]]), [[7, 2], [0, 9]], n_classes=1000)
+    >>> calibrator = rhocal.TemperatureScaling().fit(*rhocal.demo_logits())
+    >>> probs, low, high = rhocal.calibrate_top_k(calibrator, data)
+    >>> bool(((low <= probs[:, 0]) & (probs[:, 0] <= high)).all())
+    True
+    """
     scale = calibrator.map_.scales(profile_top_k(data, np.zeros(data.n_samples, np.intp)))  # labels do not matter
     best = np.exp(scale[:, None] * (data.log_probs - data.log_probs[:, :1]))
     known = best.sum(axis=1)

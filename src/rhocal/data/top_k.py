@@ -37,6 +37,15 @@ class TopK:
     """Samples of which the k best classes are known. How the rest is spread over its classes is not known.
 
     ``fit``, ``predict_proba`` and ``scale`` of methods that scale, ``rhocal.evaluate`` and metrics take it in place of logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rhocal
+    >>> log_probs = np.log([[0.6, 0.2], [0.5, 0.4]])
+    >>> data = rhocal.TopK.from_arrays(log_probs, [[7, 2], [0, 9]], n_classes=1000)
+    >>> data.n_samples, data.n_rest
+    (2, 998)
     """
 
     log_probs: Vector

@@ -63,7 +63,19 @@ class SegmentRisk:
 
 @dataclass(frozen=True)
 class Decision:
-    """A policy whose risk is certified, or the closest one."""
+    """A policy whose risk is certified, or the closest one.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling().fit(logits, labels)
+    >>> decision = rhocal.decide(calibrator, *rhocal.demo_logits("test"), target=0.05)
+    >>> print(str(decision)[:24])
+    automate 42.8 % of sampl
+    >>> decision.policy is not None
+    True
+    """
 
     risk: str
     target: float

@@ -66,7 +66,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics with intervals, floors and p-values, tests of calibration, and a verdict in words."""
+    """Metrics with intervals, floors and p-values, tests of calibration, and a verdict in words.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> evaluation = rhocal.evaluate(*rhocal.demo_logits(), kind="logits")
+    >>> round(evaluation["ece"].value, 3)
+    0.153
+    >>> evaluation.n_samples, sorted(evaluation.to_dict())[:2]
+    (5000, ['accuracy', 'classes'])
+    """
 
     n_samples: int
     n_classes: int

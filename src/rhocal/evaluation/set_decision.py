@@ -39,7 +39,18 @@ class ClassCoverage:
 
 @dataclass(frozen=True)
 class SetDecision:
-    """Prediction sets and their evidence."""
+    """Prediction sets and their evidence.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling().fit(logits, labels)
+    >>> decision = rhocal.decide_sets(calibrator, *rhocal.demo_logits("test"), coverage=0.9)
+    >>> calibrator.policy_ = decision.policy
+    >>> calibrator.decide(logits[:3]).sets.shape
+    (3, 10)
+    """
 
     policy: Policy
     evidence: SetEvidence

@@ -113,6 +113,15 @@ def decide_sets(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains (``multi-domain``); give it to ``cal.decide`` too.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling().fit(logits, labels)
+    >>> decision = rhocal.decide_sets(calibrator, *rhocal.demo_logits("test"), coverage=0.9)
+    >>> round(decision.evidence.mean_size, 1)
+    1.7
     """
     spec = InputSpec(
         kind or ("logits" if calibrator is None else calibrator.kind_),

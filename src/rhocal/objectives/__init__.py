@@ -49,7 +49,16 @@ _TERM = re.compile(r"(?:(?P<weight>[0-9.][0-9.eE+-]*?)\s*\*\s*)?(?P<name>[a-z][a
 
 
 def objective(text: str | Objective) -> Objective:
-    """An objective from its text, such as ``"sce + 0.01*kl"`` or ``"kl(direction=from-base)"``."""
+    """An objective from its text, such as ``"sce + 0.01*kl"`` or ``"kl(direction=from-base)"``.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> rhocal.objective("sce + 0.01*kl")
+    objective('sce + 0.01*kl')
+    >>> rhocal.objective("kl(direction=from-base)")
+    objective('kl(direction=from-base)')
+    """
     if isinstance(text, Objective):
         return text
     if not isinstance(text, str):

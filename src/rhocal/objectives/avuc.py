@@ -28,6 +28,14 @@ class AvUC(Single):
     degree sigmoid((H − threshold) / width). Unless given, the threshold is the middle between the mean entropies of
     accurate and inaccurate samples when the fit starts (at the NLL-optimal temperature, so that the scale of the logits
     does not matter).
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling(rhocal.NLL() + rhocal.AvUC()).fit(logits, labels)
+    >>> round(calibrator.temperature_, 2)
+    1.81
     """
 
     threshold: float | None = None

@@ -29,6 +29,14 @@ class SoftBinnedECE(Single):
     """Soft-binned calibration error (Karandikar et al. 2021), ℓ2: sqrt(Σ_b share_b · gap_b²).
 
     A sample belongs to bin b to the degree softmax_b(−(confidence − center_b)² / temperature).
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling(rhocal.SoftBinnedECE()).fit(logits, labels)
+    >>> round(calibrator.temperature_, 2)
+    2.37
     """
 
     n_bins: int = 15
@@ -51,6 +59,14 @@ class SoftECE(Single):
     Narrow bins fit noise, wide bins hide errors. Unless given, ``width`` is the one of ``WIDTHS`` whose bins best predict the
     correctness of held-out samples when the fit starts (at the NLL-optimal temperature). It cannot be a free parameter of
     the fit itself: the widest bins always have the smallest error.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.TemperatureScaling(rhocal.SoftECE()).fit(logits, labels)
+    >>> round(calibrator.temperature_, 2)
+    2.39
     """
 
     width: float | None = None

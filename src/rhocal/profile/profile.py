@@ -51,7 +51,16 @@ class CurveTable(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """A calibration set as scale calibrators see it. ``weights`` sum to 1."""
+    """A calibration set as scale calibrators see it. ``weights`` sum to 1.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> parts = [rhocal.profile_logits(logits[half::2], labels[half::2]) for half in (0, 1)]
+    >>> parts[0].n_samples, parts[0].n_classes
+    (2500, 10)
+    """
 
     passes: Passes | None
     """Where further numbers are read from the logits; None if the profile was saved without them."""

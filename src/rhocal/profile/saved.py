@@ -32,7 +32,18 @@ CHECKSUM_SINCE = 4
 
 
 def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
-    """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature."""
+    """Write a profile, with the norms for the paper's grid of ρ and a table around the NLL-optimal temperature.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/profile.safetensors"
+    >>> rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
+    >>> rhocal.load_profile(path).n_samples
+    5000
+    """
     table = profile.table if isinstance(profile.table, Table) else None  # of a stream: its logits are released
     if table is not None and not isinstance(table.log_center, float):
         raise InputError("this profile was made for one fit; make one to save with rhocal.profile_logits(stream)")
@@ -66,7 +77,18 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
 
 
 def load_profile(path: str | PathLike[str]) -> Profile:
-    """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it."""
+    """Read a profile that ``save_profile`` wrote; ``fit_profile`` of scale calibrators takes it.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/profile.safetensors"
+    >>> rhocal.save_profile(rhocal.profile_logits(logits, labels), path)
+    >>> rhocal.TemperatureScaling().fit_profile(rhocal.load_profile(path)).temperature_ > 2
+    True
+    """
     path = Path(path)
     card, tensors = read_tensors(path, FORMAT, SCHEMA, what="profile", oldest=3)
     try:

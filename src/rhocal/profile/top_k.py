@@ -29,6 +29,14 @@ def profile_top_k(
 
     Samples with the label ``ignore_index`` (−100 for tokens without a target) are left out. Which class of the rest a label
     is, is not known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rhocal
+    >>> data = rhocal.TopK.from_arrays(np.log([[0.6, 0.2], [0.5, 0.4]]), [[7, 2], [0, 9]], n_classes=1000)
+    >>> rhocal.profile_top_k(data, [7, 9]).n_samples
+    2
     """
     data, columns, weights = labeled_top_k(data, labels, sample_weight, ignore_index)
     values, counts = data.tail

@@ -122,8 +122,8 @@ class ClassAdaptive(Criterion):
 
     The penalty of class k is PHR(y, ρ_k, λ_k) with y = (max_j z_j − z_k) / margin − 1: λy + ρy²/2 where λ + ρy ≥ 0, else
     −λ²/(2ρ); mean over samples and classes. After each epoch λ_k becomes the mean slope of the penalty on the calibration set,
-    and after every tenth ρ_k grows by ``growth`` where the mean of y has not fallen by a tenth since the epoch before. Rules and
-    bounds are those of the authors' program.
+    and after every tenth ρ_k grows by ``growth`` where the mean of y has not fallen by a tenth since the epoch before. The
+    rules and bounds are those of the authors' program.
     """
 
     PERIOD = 10

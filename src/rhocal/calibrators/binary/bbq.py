@@ -50,6 +50,14 @@ class BayesianBinning(BinaryCalibrator):
     ----------
     edges_, bins_
         The averaged steps of each map, filled up with NaN. ``solution_.trials`` has the likeliest number of bins.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.BayesianBinning().fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:2]).shape
+    (2, 2)
     """
 
     name = "bbq"

@@ -55,6 +55,15 @@ class BetaCalibration(BinaryCalibrator):
     ----------
     a_, b_, c_
         The parameters of each map; ``m_`` is the probability that becomes ½.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.BetaCalibration().fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:2]).round(3)
+    array([[0.968, 0.032],
+           [0.987, 0.013]], dtype=float32)
     """
 
     name = "beta"

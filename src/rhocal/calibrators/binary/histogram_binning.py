@@ -42,6 +42,14 @@ class HistogramBinning(BinaryCalibrator):
         The value of each bin, shape (1 or n_classes, n_bins); NaN where a bin was empty.
     edges_
         The upper edge of each bin.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.HistogramBinning(scope="top-capped").fit(logits, labels)
+    >>> len(set(calibrator.predict_proba(logits).max(1).round(6)))
+    18
     """
 
     name = "histogram-binning"

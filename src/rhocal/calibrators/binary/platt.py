@@ -46,6 +46,14 @@ class PlattScaling(BinaryCalibrator):
     ----------
     slope_, intercept_
         a and b of each map.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.PlattScaling().fit(logits, labels)
+    >>> calibrator.slope_.round(2), calibrator.intercept_.round(2)
+    (array([0.95]), array([-2.88]))
     """
 
     name = "platt"

@@ -62,6 +62,15 @@ class QuadraticCalibration(BinaryCalibrator):
         1/T and ε of each map.
     curvature_, slope_, intercept_
         a, b and c of each map.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.QuadraticCalibration().fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:2]).round(3)
+    array([[0.971, 0.029],
+           [0.987, 0.013]], dtype=float32)
     """
 
     name = "quadratic"

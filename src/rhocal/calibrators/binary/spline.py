@@ -72,6 +72,14 @@ class SplineCalibration(BinaryCalibrator):
     ----------
     places_, corrections_, low_, high_
         What is added to which probability, and between which values the sum is kept.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.SplineCalibration().fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:3]).shape
+    (3, 10)
     """
 
     name = "spline"

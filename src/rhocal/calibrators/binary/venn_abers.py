@@ -84,6 +84,15 @@ class VennAbers(BinaryCalibrator):
     ----------
     scores_, low_, high_
         p₀ and p₁ at the log-odds of the calibration set, filled up with NaN.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.VennAbers().fit(logits, labels)
+    >>> low, high = calibrator.interval(logits)
+    >>> bool((low <= high).all())
+    True
     """
 
     name = "venn-abers"

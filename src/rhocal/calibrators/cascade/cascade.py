@@ -98,6 +98,16 @@ class Cascade(Calibrator):
         β and ε.
     bias_, slope_, matrix_, tail_, kernel_
         The sums of the steps of each kind; without rows if none was taken.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> new_logits, new_labels = rhocal.demo_logits("test")
+    >>> calibrator = rhocal.Cascade().fit(logits[:1000], labels[:1000])
+    >>> before = rhocal.metrics.nll(new_logits, new_labels, kind="logits")
+    >>> rhocal.metrics.nll(calibrator.predict_proba(new_logits), new_labels) < before
+    True
     """
 
     name = "cascade"

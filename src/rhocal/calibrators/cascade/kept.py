@@ -75,6 +75,14 @@ class KeptCascade(Calibrator):
         β, the scale of the cascade.
     knots_, values_, share_
         The corners of T, and λ: the confidence is (1 − λ)·c + λ·T(c), with c that of the projection.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.KeptCascade("order").fit(logits[:1000], labels[:1000])
+    >>> bool((calibrator.predict(logits) == logits.argmax(1)).all())
+    True
     """
 
     name = "kept-cascade"

@@ -82,6 +82,14 @@ class AutoCalibrator(Calibrator):
     ----------
     chosen_
         The fitted calibrator. ``solution_.trials`` has the figures of every method, and why one was left out.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits(name="table")
+    >>> calibrator = rhocal.AutoCalibrator(["temperature", "svs", "beta"]).fit(logits, labels)
+    >>> calibrator.chosen_
+    BetaCalibration()
     """
 
     name = "auto"

@@ -40,6 +40,17 @@ class Chain(Calibrator):
     ----------
     first_, second_
         The fitted calibrators.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> new_logits, new_labels = rhocal.demo_logits("test")
+    >>> calibrator = rhocal.Chain("svs", "temperature").fit(logits, labels)
+    >>> calibrator.label
+    'svs:temperature'
+    >>> round(rhocal.metrics.ece(calibrator.predict_proba(new_logits), new_labels), 3)
+    0.009
     """
 
     name = "chain"

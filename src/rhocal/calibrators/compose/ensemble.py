@@ -37,6 +37,14 @@ class CrossFitted(Calibrator):
     ----------
     members_
         The fitted calibrators.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.CrossFitted("isotonic").fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:3]).shape
+    (3, 10)
     """
 
     name = "cross-fitted"
@@ -71,6 +79,14 @@ class Average(Calibrator):
     ----------
     members_
         The fitted calibrators.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.Average(["temperature", "isotonic"]).fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:3]).shape
+    (3, 10)
     """
 
     name = "average"

@@ -56,6 +56,14 @@ class MatrixScaling(LinearCalibrator):
     ----------
     weight_, bias_, center_
         W and b, and whether the mean of each row of logits is taken away before them (with two classes it is).
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.MatrixScaling(ridge_off_diagonal=10.0).fit(logits, labels)
+    >>> calibrator.weight_.shape, calibrator.bias_.shape
+    ((10, 10), (10,))
     """
 
     name = "matrix"

@@ -53,6 +53,14 @@ class StructuredScaling(LinearCalibrator):
         1/T and ε.
     weight_, bias_
         I + M (or its diagonal) and b.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.StructuredScaling().fit(logits, labels)
+    >>> calibrator.predict_proba(logits[:3]).shape
+    (3, 10)
     """
 
     name = "structured"

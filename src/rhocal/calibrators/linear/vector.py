@@ -63,6 +63,14 @@ class VectorScaling(LinearCalibrator):
     weight_, bias_, center_
         a and b, and whether the mean of each row is taken away before them. With two classes it is: scores of one column, of
         two, margins and probabilities give the same fit.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.VectorScaling().fit(logits, labels)
+    >>> calibrator.weight_.shape, calibrator.bias_.shape
+    ((10,), (10,))
     """
 
     name = "vector"

@@ -51,6 +51,14 @@ class EnsembleTemperatureScaling(OrderCalibrator):
     ----------
     temperature_, weights_
         T, and the three weights, which sum to 1.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.EnsembleTemperatureScaling().fit(logits, labels)
+    >>> calibrator.weights_.round(2)
+    array([0.98, 0.02, 0.  ])
     """
 
     name = "ets"

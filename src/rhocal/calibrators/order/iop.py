@@ -71,6 +71,15 @@ class IntraOrderPreserving(OrderCalibrator):
         Where the pieces begin.
     ridge_
         The strength used.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.IntraOrderPreserving(ridge=1.0).fit(logits, labels)
+    >>> ranks = logits.argsort(1)
+    >>> bool((calibrator.predict_proba(logits).argsort(1) == ranks).all())
+    True
     """
 
     name = "iop"

@@ -59,6 +59,16 @@ class PolynomialScaling(OrderCalibrator):
     ----------
     unit_, coefficients_
         The NLL-optimal scale, and the Bernstein coefficients of P, from P(0) to P(1).
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.PolynomialScaling().fit(logits, labels)
+    >>> calibrator.coefficients_.shape
+    (3,)
+    >>> bool((calibrator.predict(logits) == logits.argmax(1)).all())
+    True
     """
 
     name = "polynomial"

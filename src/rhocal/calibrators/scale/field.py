@@ -61,6 +61,15 @@ class FieldScaling(ScaleCalibrator):
         Range, mean and standard deviation of each feature in tuning.
     ridge_
         The strength used.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> new_logits, new_labels = rhocal.demo_logits("test")
+    >>> calibrator = rhocal.FieldScaling().fit(logits, labels)
+    >>> round(rhocal.metrics.ece(calibrator.predict_proba(new_logits), new_labels), 3)
+    0.01
     """
 
     name = "field"

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Identity(ScaleCalibrator):
-    """Leaves the logits as they are."""
+    """Leaves the logits as they are.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> probs = rhocal.Identity().fit(logits, labels).predict_proba(logits)
+    >>> round(rhocal.metrics.ece(probs, labels), 3)
+    0.153
+    """
 
     name = "identity"
 

@@ -75,6 +75,16 @@ class MultiDomainTemperatureScaling(ScaleCalibrator):
         features are standardized.
     ridge_
         The pull used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> domains = np.where(np.arange(len(labels)) < 2500, "camera A", "camera B")
+    >>> calibrator = rhocal.MultiDomainTemperatureScaling().fit(logits, labels, groups=domains)
+    >>> calibrator.predict_proba(logits[:2], groups=["camera B", "camera A"]).shape
+    (2, 10)
     """
 
     name = "multi-domain"

@@ -57,6 +57,16 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
     ----------
     network_
         All parameters of the network: bias, v, c, W.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.ParameterizedTemperatureScaling(n_hidden=4, ridge=1.0).fit(logits, labels)
+    >>> calibrator.predict_proba(logits).shape
+    (5000, 10)
+    >>> bool((calibrator.predict(logits) == logits.argmax(1)).all())
+    True
     """
 
     name = "pts"

@@ -86,6 +86,16 @@ class RhoNormScaling(ScaleCalibrator):
     rho_, gamma_, beta_, alpha_
         The fitted numbers. ``solution_.trials`` has every ρ and α tried. Of 100,000 samples and more, 20,000 drawn with a fixed
         seed give γ and β of every ρ; the ECE of all of them chooses, and the chosen ρ is fitted on all.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits()
+    >>> calibrator = rhocal.RhoNormScaling().fit(logits, labels)
+    >>> calibrator.rho_, round(calibrator.gamma_, 2), round(calibrator.beta_, 2)
+    (2.0, 0.03, 1.93)
+    >>> bool((calibrator.predict(logits) == logits.argmax(1)).all())
+    True
     """
 
     name = "rho-norm"
