@@ -1,33 +1,31 @@
-"""A fit and a figure on Spark: blocks are worked on where they are, and only their profiles and sums travel.
+"""A fit and a metric on Spark: partitions are processed where they are, and only their profiles and sums travel.
 
-Needs `pip install rhocal pyspark`; run it with `python examples/on_spark.py`.
+Needs `pip install rhocal pyspark pandas pyarrow` and Java; run it with `python examples/on_spark.py`.
 """
 
-from operator import add
+import os
+import sys
 
 import numpy as np
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 import rhocal
+from rhocal.integrations.spark import apply, spark_source
 
 rng = np.random.default_rng(0)
-truth = [rng.normal(size=(500, 100)) * 2 for _ in range(6)]
-blocks = [(2 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1)) for z in truth]  # twice too certain
+truth = rng.normal(size=(3000, 100)) * 2
+logits, labels = 2 * truth, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)  # over-confident by a factor of two
 
-spark = SparkContext("local[2]")
-there = spark.parallelize(blocks, 3)
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors need a Python that has rhocal
+session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+rows = [(row.tolist(), int(label)) for row, label in zip(logits, labels, strict=True)]
+frame = session.createDataFrame(rows, "logits array<double>, label int").repartition(3).cache()
+source = spark_source(frame, labels="label")
+cal = rhocal.TemperatureScaling().fit(source)
 
-pilot = rhocal.data.predictions.Predictions.from_arrays(
-    *(np.concatenate(part) for part in zip(*blocks[:2], strict=True))
-)
-plan = rhocal.plan_for(rhocal.TemperatureScaling(), pilot)
-parts = there.map(lambda block: rhocal.profile_block(*block, plan)).collect()
-calibrator = rhocal.TemperatureScaling().fit_profile(rhocal.Profile.concat(parts))
-
-ece = rhocal.metrics.ece
-before = there.map(lambda block: ece.of(*block, kind="logits")).reduce(add)
-after = there.map(lambda block: ece.of(calibrator.transform(block[0]), block[1], kind="logits")).reduce(add)
-print(f"uncalibrated: ECE {before.value:.4f}\ncalibrated: ECE {after.value:.4f}")
-alone = rhocal.TemperatureScaling().fit(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
-print(f"temperature {calibrator.temperature_:.4f}, on one machine {alone.temperature_:.4f}")
-spark.stop()
+print(f"uncalibrated: ECE {rhocal.measure(source)['ece']:.4f}")
+print(f"calibrated: ECE {rhocal.measure(source, calibrator=cal)['ece']:.4f}")
+alone = rhocal.TemperatureScaling().fit(logits, labels)
+print(f"temperature {cal.temperature_:.4f}, on one machine {alone.temperature_:.4f}")
+print(apply(cal, frame).select("probs").count(), "rows with probabilities")
+session.stop()

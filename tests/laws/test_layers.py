@@ -19,7 +19,7 @@ SOURCE = Path(rhocal.__file__).parent
 # The packages in order: a package may import those above it. Within a package files may import each other.
 LAYERS = [
     "__version__", "errors", "numerics", "data", "profile", "objectives", "optimize", "calibrators", "metrics", "evaluation",
-    "reporting", "sklearn", "torch", "onnx", "dask", "cli", "__main__",
+    "reporting", "sklearn", "torch", "onnx", "dask", "integrations", "cli", "__main__",
 ]  # fmt: skip
 LATE = {  # inside a function, when asked
     *(("calibrators", later) for later in ("sklearn", "torch", "onnx", "dask")),
@@ -36,10 +36,14 @@ IMPORTERS = {
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
     "pandas": {"evaluation"},
-    "pyarrow": {"data"},
+    "pyarrow": {"data", "integrations"},
     "zarr": {"data"},
     "dask": {"dask"},
     "distributed": {"dask"},
+    "ray": {"integrations"},
+    "pyspark": {"integrations"},
+    "mlflow": {"integrations"},
+    "keras": {"integrations"},
     "typer": {"cli"},
     "rich": {"reporting", "cli"},
     "scipy": {"optimize", "numerics"},

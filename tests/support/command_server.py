@@ -14,7 +14,7 @@ import runpy
 import sys
 import traceback
 
-FRAMEWORKS = ("dask", "onnx", "sklearn", "torch")
+FRAMEWORKS = ("dask", "integrations", "onnx", "sklearn", "torch")
 """Packages that import a framework: a command that needs one imports it, as it does for people."""
 
 

@@ -12,7 +12,7 @@ ORDER = (
     "numerics", "data", "profile", "objectives", "optimize", "calibrators", "calibrators/scale", "calibrators/linear",
     "calibrators/binary", "calibrators/order", "calibrators/compose",
     "calibrators/portable", "metrics", "metrics/inference", "evaluation",
-    "reporting", "sklearn", "torch", "onnx", "dask", "cli",
+    "reporting", "sklearn", "torch", "onnx", "dask", "integrations", "cli",
 )  # fmt: skip
 """Each package imports only those above it; `tests/laws/test_layers.py` checks it."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from rhocal.dask.frames import as_array, column_array, is_frame
 from rhocal.data.blocks import Block, NumberedBlock
 from rhocal.data.columns import frame_columns
+from rhocal.data.executors import merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, MissingExtraError, RhocalError
@@ -48,14 +48,6 @@ class Unread:
 
     def __init__(self, ref: BlockRef) -> None:  # no dataclass: Dask looks into those for tasks
         self.ref = ref
-
-
-def _caught(work: Callable[..., Any], *arguments: Any) -> Any:
-    """The result, or the error as a value: raised on a worker it would fill the log there."""
-    try:
-        return work(*arguments)
-    except RhocalError as error:
-        return error
 
 
 def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
@@ -127,9 +119,9 @@ class DaskExecutor:
     def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
         tasks, client = _tasks(work, blocks), _client()
         if client is None:
-            yield from map(_without_error, engine.compute(*tasks))
+            yield from map(raise_error, engine.compute(*tasks))
         else:
-            yield from (_without_error(future.result()) for future in client.compute(tasks))
+            yield from (raise_error(future.result()) for future in client.compute(tasks))
 
     def reduce(
         self,
@@ -153,7 +145,7 @@ class DaskExecutor:
         while len(level) > 1:
             level = _merge_groups(merge, level)
         (total,) = engine.compute(*level)
-        return _without_error(total)
+        return raise_error(total)
 
 
 def _client() -> Any:
@@ -163,13 +155,6 @@ def _client() -> Any:
         return None if distributed is None else distributed.default_client()
     except ValueError:  # imported, but there is no cluster
         return None
-
-
-def _without_error(result: R | RhocalError) -> R:
-    """The result; an error that a worker returned is raised."""
-    if isinstance(result, RhocalError):
-        raise result
-    return result
 
 
 def _tasks(work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> list[Any]:
@@ -184,20 +169,13 @@ def _parts(block: BlockRef) -> tuple[int, Any]:
 
 
 def _run(work: Callable[[BlockRef], R], number: int, ref: BlockRef | Unread) -> R | RhocalError:
-    """On a worker: an error is a value here, for raised it would fill the log of the worker."""
-    return _caught(work, NumberedBlock(number, ref.ref if isinstance(ref, Unread) else ref))
+    """On a worker: the result for a block, or the error."""
+    return return_error(work, NumberedBlock(number, ref.ref if isinstance(ref, Unread) else ref))
 
 
 def _merge_groups(merge: Callable[[R, R], R], level: Sequence[Any]) -> list[Any]:
     shared = delayed(merge, traverse=False)
-    return [delayed(_merge_all)(shared, level[k : k + FAN]) for k in range(0, len(level), FAN)]
-
-
-def _merge_all(merge: Callable[[R, R], R], results: Sequence[R | RhocalError]) -> R | RhocalError:
-    for result in results:
-        if isinstance(result, RhocalError):
-            return result
-    return _caught(reduce, merge, results)
+    return [delayed(merge_results)(shared, level[k : k + FAN]) for k in range(0, len(level), FAN)]
 
 
 def dask_source(scores: Any, labels: Any, weights: Any) -> Source:

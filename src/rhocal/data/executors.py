@@ -1,17 +1,22 @@
-"""Who runs a function on every block. ``LocalExecutor`` is this process; ``rhocal.dask`` has one for a cluster."""
+"""Who runs a function on every block.
+
+``LocalExecutor`` is this process; ``rhocal.dask`` and ``rhocal.integrations`` have executors of clusters, which share the
+functions at the end.
+"""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import reduce
 from queue import Queue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rhocal.data.blocks import Block, UnreadableBlock, read_block
-from rhocal.errors import InputError
+from rhocal.errors import InputError, RhocalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rhocal.data.blocks import BlockRef
 
@@ -88,3 +93,29 @@ def read_ahead(blocks: Iterable[BlockRef]) -> Iterator[BlockRef]:
         stop.set()
         while not queue.empty():
             queue.get_nowait()
+
+
+# On workers an error is a value: raised there it would fill the log of the worker, and arrive wrapped in another error.
+
+
+def return_error(work: Callable[..., R], *arguments: Any) -> R | RhocalError:
+    """The result, or the error as a value."""
+    try:
+        return work(*arguments)
+    except RhocalError as error:
+        return error
+
+
+def raise_error(result: R | RhocalError) -> R:
+    """The result; an error that a worker returned is raised."""
+    if isinstance(result, RhocalError):
+        raise result
+    return result
+
+
+def merge_results(merge: Callable[[R, R], R], results: Sequence[R | RhocalError]) -> R | RhocalError:
+    """The results of several blocks merged in their order, or the first error among them."""
+    for result in results:
+        if isinstance(result, RhocalError):
+            return result
+    return return_error(reduce, merge, results)
