@@ -247,16 +247,22 @@ OPTIONAL := $(OPTIONAL)|rhocal[.](dask|onnx|plots|sklearn|torch)
 CORE_TESTS = $(shell grep -rLE '(^|[[:space:]])(import|from) +($(OPTIONAL))\b|parity[.]py' tests --include='test_*.py')
 NOT_CORE := test_report.py or test_example or test_demo or test_conversions or test_bca_agrees_with_scipy
 NOT_CORE := $(NOT_CORE) or test_fit_evaluate_and_profile_block_by_block or test_a_wheel_holds_every_file
-NOT_CORE := $(NOT_CORE) or (test_a_missing_extra and (torchmetrics or lightning))
+NOT_CORE := $(NOT_CORE) or test_attack.py or test_a_page_runs or (test_a_missing_extra and (torchmetrics or lightning))
 TEST_PACKAGES = $(shell grep -E '^(hypothesis|pytest|pytest-xdist)==' constraints.txt)
 
-# The lowest versions are read from pyproject.toml, so that no second list can disagree with it.
+# The lowest versions are read from pyproject.toml, so that no second list can disagree with it: those of the core, and of the extras
+# that tests of commands need.
+CORE_EXTRAS := parquet,plots,report
+LOWEST := import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+  extras = (project['optional-dependencies'][name] for name in sys.argv[1].split(',')); \
+  names = [*project['dependencies'], *(name for extra in extras for name in extra)]; \
+  print(*(name.replace('>=', '==') for name in names), sep='\n')
+
 test-lowest: BIN := build/lowest/$(SCRIPTS)
 test-lowest: wheel
 	$(PYTHON) -m venv --clear build/lowest
-	$(PYTHON) -c "import tomllib; print(*(name.replace('>=', '==') for name in \
-	  tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']), sep='\n')" > build/lowest/constraints.txt
-	$(BIN)/python $(PIP_INSTALL) -c build/lowest/constraints.txt $(TEST_PACKAGES) dist/rhocal-*.whl
+	$(PYTHON) -c "$(LOWEST)" $(CORE_EXTRAS) > build/lowest/constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -c build/lowest/constraints.txt $(TEST_PACKAGES) "$$(ls dist/rhocal-*.whl)[$(CORE_EXTRAS)]"
 	$(BIN)/python -m pip freeze
 	$(PYTEST) -n auto $(CORE_TESTS) -k 'not ($(NOT_CORE))'
 
@@ -266,7 +272,7 @@ test-no-compiler: BIN := build/no-compiler/$(SCRIPTS)
 test-no-compiler: sdist
 	$(PYTHON) -m venv --clear build/no-compiler
 	CC=false $(BIN)/python -m pip wheel --quiet --no-cache-dir --no-deps -w build/no-compiler/wheel dist/rhocal-*.tar.gz
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt $(TEST_PACKAGES) build/no-compiler/wheel/*.whl
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt $(TEST_PACKAGES) "$$(ls build/no-compiler/wheel/*.whl)[$(CORE_EXTRAS)]"
 	@if find build/no-compiler -name '_kernels*.so' | grep .; then echo "kernels were compiled"; exit 1; else echo "kernels: absent"; fi
 	$(BIN)/rhocal demo -o build/no-compiler/demo
 	$(PYTEST) -n auto $(CORE_TESTS) -k 'not ($(NOT_CORE))'

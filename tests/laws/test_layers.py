@@ -35,7 +35,7 @@ IMPORTERS = {
     "lightning": {"torch"},
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
-    "pandas": {"evaluation"},
+    "pandas": {"evaluation", "integrations"},
     "pyarrow": {"data", "integrations"},
     "zarr": {"data"},
     "dask": {"dask"},

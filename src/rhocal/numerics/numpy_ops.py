@@ -41,7 +41,8 @@ class ArrayOps(Ops):
         return self.xp.mean(x, axis=-1, keepdims=True)
 
     def cumsum(self, x: Value) -> Value:
-        return self.xp.cumulative_sum(x, axis=-1)
+        # NumPy 2.0 has no `cumulative_sum`, and namespaces of the array API have no `cumsum`.
+        return (self.xp.cumsum if hasattr(self.xp, "cumsum") else self.xp.cumulative_sum)(x, axis=-1)
 
     def sort(self, x: Value) -> Value:
         return self.xp.sort(x, axis=-1)

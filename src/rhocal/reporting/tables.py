@@ -122,6 +122,7 @@ class Lines:
 @contextmanager
 def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tuple[Progress, TaskID]]:
     stderr = Console(stderr=True)
+    stderr.quiet = not stderr.is_terminal  # early versions of Rich end a bar that is not shown with an empty line
     layout = (TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*layout, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         yield bar, bar.add_task(what, total=total, rate="…")
