@@ -57,9 +57,9 @@ class ClassGap:
     high: float
     """Simultaneous 95 % interval of observed − expected, for all classes together."""
     z: float
-    """Observed − expected in standard deviations of a perfectly calibrated model."""
+    """Observed − expected in standard deviations: those of a perfectly calibrated model, or of these samples if larger."""
     p_value: float
-    """Adjusted for the number of classes."""
+    """Of ``z``, adjusted for the number of classes."""
 
     @property
     def gap(self) -> float:
@@ -104,13 +104,15 @@ def regions(path: CumulativeDifferences, paths: Vector, n_bins: int = N_BINS) ->
 
 def class_gaps(totals: ClassTotals, level: float = CONFIDENCE_LEVEL) -> list[ClassGap]:
     """Calibration in the large of every class, in the order of the columns."""
-    z = totals.by_class
-    p_values = adjusted_p_values(z)
+    z = totals.by_class.copy()
     factor = max(float(np.quantile(np.abs(z[1:]).max(axis=1), level)), NormalDist().inv_cdf((1 + level) / 2))
     gap = totals.observed.sum(axis=1) / totals.total
-    reach = (
-        factor * np.sqrt(np.maximum(totals.class_squares - totals.total * gap**2, 0) + LEAST_VARIANCE) / totals.total
-    )
+    variance = np.maximum(totals.class_squares - totals.total * gap**2, 0) + LEAST_VARIANCE
+    reach = factor * np.sqrt(variance) / totals.total
+    # An over-confident model has a smaller variance than its samples: the interval would hold 0 where p denies it.
+    sizes = np.minimum(np.abs(z[0]), np.abs(gap) * totals.total / np.sqrt(variance))
+    z[0] = np.copysign(sizes, z[0])
+    p_values = adjusted_p_values(z)
     expected = totals.expected.sum(axis=1) / totals.total
     share = totals.n_labels / totals.total
     return [
@@ -131,9 +133,9 @@ def positive_gap(path: CumulativeDifferences, paths: Vector, column: int, level:
     factor = max(float(np.quantile(drawn, level)), NormalDist().inv_cdf((1 + level) / 2))
     share = float(path.weights @ path.correct) / total
     squares = float(path.weights @ (path.correct - path.confidence) ** 2)
-    variance = max(squares - total * gap**2, 0.0)
-    reach = factor * math.sqrt(variance + LEAST_VARIANCE) / total
+    variance = max(squares - total * gap**2, 0.0) + LEAST_VARIANCE
+    reach = factor * math.sqrt(variance) / total
     n_labels = float(path.weights @ path.correct)
-    p_value = float(adjusted_p_values(paths[:, -1:])[0])
-    z = gap * total / math.sqrt(float(cells.variance.sum()) + PRIOR_VARIANCE)
+    z = gap * total / math.sqrt(max(float(cells.variance.sum()) + PRIOR_VARIANCE, variance))
+    p_value = float(adjusted_p_values(np.concatenate([[abs(z)], drawn])[:, None])[0])
     return ClassGap(column, n_labels, expected, share, gap - reach, gap + reach, z, p_value)

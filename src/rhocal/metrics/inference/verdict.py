@@ -183,6 +183,11 @@ def points(share: float) -> str:
     return f"{100 * share:.1f} point{'' if f'{100 * share:.1f}' == '1.0' else 's'}"
 
 
+def enough_text(needed: int | None) -> str:
+    """How many samples would decide; None stands for hopelessly many."""
+    return f"about {needed:,} samples would decide" if needed is not None else "only far more samples would decide"
+
+
 def _sentence(found: Evidence, text: str, state: State, error: Interval, tolerance: float, needed: int | None) -> str:
     total, ece = round(float(found.scored.weights.sum())), found.ece
     n = f"{total:,} sample{'' if total == 1 else 's'}"
@@ -197,7 +202,7 @@ def _sentence(found: Evidence, text: str, state: State, error: Interval, toleran
     text = text if text.startswith(STANDS_ALONE) else f"miscalibrated: {text}" if text else ""
     if state == "beyond":
         return f"{text or 'miscalibrated'} ({compared}); beyond the tolerance of {limit}"
-    enough = f"about {needed:,} samples would decide" if needed is not None else "only far more samples would decide"
+    enough = enough_text(needed)
     open_question = f"too few samples to tell whether it is within {limit}: {enough}"
     if text:
         return f"{text} ({compared}); {what} between {error.low:.3f} and {error.high:.3f}, {open_question}"
