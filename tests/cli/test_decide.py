@@ -143,3 +143,24 @@ def test_prediction_sets_on_the_command_line(folder):
     assert "--per-class belongs to prediction sets; give their --coverage too" in call(*common[:-2], "--per-class")
     assert "give one of them" in call(*common, "--max-error", ".1")
     assert "--set-score is one of lac, aps, raps" in call(*common, "--set-score", "x")
+
+
+def test_positive_is_whose_risk_and_not_what_the_column_holds(folder):
+    rng = np.random.default_rng(0)
+    x = 2 * rng.normal(size=6000)
+    y = np.where(rng.random(6000) < 1 / (1 + np.exp(-x)), "well", "sick")
+    fitted, out, path = folder / "b.safetensors", folder / "b_policy.safetensors", folder / "b.npz"
+    rhocal.TemperatureScaling().fit(-x[:2000], y[:2000], positive="sick").save(fitted)  # scores of sick
+    np.savez(path, logits=-x[2000:], labels=y[2000:])
+    recall = ("--risk", "recall", "--at-least", ".8", "--positive", "well")
+    text = call(path, "-c", fitted, *recall, "-o", out)
+    assert "decide well for" in text
+    cal, truth = rhocal.load(out), y[2000:] == "well"
+    decided = cal.decide(-x[2000:]).label == "well"
+    assert cal.policy_.certificate.observed == pytest.approx(decided[truth].mean())
+    assert abs(decided[truth].mean() - 0.8) < 0.04
+    costs = ("--cost-fp", 1, "--cost-fn", 10, "--positive", "well", "--json", "-o", out)
+    found = json.loads(call(path, "-c", fitted, *costs))
+    decided = rhocal.load(out).decide(-x[2000:]).label == "well"
+    paid = 1 * (decided & ~truth) + 10 * (~decided & truth)
+    assert found["cost"]["value"] == pytest.approx(paid.mean())

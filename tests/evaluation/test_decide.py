@@ -1,6 +1,7 @@
 """Decisions with a guarantee: from Python, in artifacts and after loading."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import rhocal
@@ -149,12 +150,12 @@ def test_an_absent_class_is_named():
         decide(None, p, np.ones(50, int), kind="probs", risk="fpr", target=0.1)
 
 
-def test_ties_are_decided_by_all_tied_classes():
+def test_of_tied_classes_the_first_is_decided_by_its_threshold():
     policy = Policy("per-class", np.array([0.3, 0.45, NEVER]))
     probs = np.array([[0.4, 0.4, 0.2], [0.5, 0.5, 0.0], [0.4, 0.35, 0.25], [0.2, 0.2, 0.6]])
     found = policy.decide(probs, np.array(["a", "b", "c"]))
     assert found.label.tolist() == ["a", "a", "a", "c"]
-    assert found.automated.tolist() == [False, True, True, False]
+    assert found.automated.tolist() == [True, True, True, False]
 
 
 def test_classes_in_another_order():
@@ -237,3 +238,87 @@ def test_segments_that_are_small_empty_or_without_positives():
         rhocal.decide(None, z, np.where(few == "few", 0, y), risk="recall", target=0.5, segments=few)
     with pytest.raises(InputError, match="segments one for all"):
         rhocal.decide(None, z, y, target=0.2, segments=few, score="per-class")
+
+
+@pytest.mark.parametrize(
+    ("risk", "target"), [("fpr", 0.2), ("fnr", 0.2), ("precision", 0.8), ("recall", 0.8)]
+)
+@pytest.mark.parametrize("classes", [None, ["well", "sick"]])
+def test_with_a_calibrator_positive_is_whose_risk_and_not_what_a_column_holds(risk, target, classes):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=6000) * 2
+    y = np.where(rng.random(6000) < 1 / (1 + np.exp(-x)), "sick", "well")
+    cal = rhocal.TemperatureScaling().fit(-x[:2000], y[:2000])  # scores of well
+    for positive in ("sick", "well", 0 if classes is None else 1):
+        found = decide(cal, -x[2000:], y[2000:], risk=risk, target=target, positive=positive, classes=classes)
+        cal.policy_ = found.policy
+        name = "sick" if positive in (0, 1) else positive
+        label, truth = cal.decide(-x[2000:]).label == name, y[2000:] == name
+        rates = {
+            "fpr": label[~truth].mean(),
+            "fnr": 1 - label[truth].mean(),
+            "precision": truth[label].mean(),
+            "recall": label[truth].mean(),
+        }
+        assert found.positive == name
+        assert found.policy.certificate.observed == pytest.approx(rates[risk])
+        assert abs(rates[risk] - target) < 0.04
+    costs = [[0, 10], [1, 0]] if classes is None else [[0, 1], [10, 0]]
+    cheap = rhocal.minimize_cost(cal, -x[2000:], y[2000:], costs=costs, positive="sick", classes=classes)
+    paid = np.array([[0, 10], [1, 0]])[(y[2000:] == "well").astype(int), cheap_columns(cal, cheap, -x[2000:])]
+    assert cheap.cost.value == pytest.approx(paid.mean())
+    assert paid.mean() < 0.5
+
+
+def cheap_columns(cal, found, scores):
+    """The columns that a decision of least cost decides."""
+    cal.policy_ = found.policy
+    return cal.decide(scores).column
+
+
+def test_a_single_column_of_a_fit_on_two():
+    """The class that a single column is scores of is that of ``predict_proba`` in prediction sets, too."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=3000) * 2
+    y = np.where(rng.random(3000) < 1 / (1 + np.exp(-x)), "sick", "well")
+    cal = rhocal.TemperatureScaling().fit(np.stack([x, 0 * x], axis=1)[:1000], y[:1000], positive="sick")
+    found = rhocal.decide_sets(cal, x[1000:], y[1000:], coverage=0.9)
+    cal.policy_ = found.policy
+    held = cal.decide(x[1000:]).sets[np.arange(2000), (y[1000:] == "well").astype(int)]
+    assert held.mean() == found.evidence.observed
+
+
+def test_certificates_of_tied_classes_are_what_is_decided():
+    probs = np.repeat([[0.5, 0.5, 0], [0.6, 0.2, 0.2], [0.05, 0.9, 0.05]], [4000, 1000, 1000], 0)
+    rng = np.random.default_rng(0)
+    few, many = (np.where(rng.random(1000) < share, 2, c) for share, c in ((0.12, 0), (0.5, 1)))
+    labels = np.r_[np.zeros(4000, int), few, many]
+    found = decide(None, probs, labels, target=0.05, score="per-class", kind="probs", classes=[0, 1, 2])
+    decided = found.policy.decide(probs, np.arange(3))
+    certificate = found.policy.certificate
+    assert decided.automated.sum() == certificate.n_automated
+    assert (decided.label != labels)[decided.automated].mean() == pytest.approx(certificate.observed)
+    assert certificate.coverage > 0.8
+
+
+def test_costs_are_in_the_order_of_stated_classes(fresh):
+    names, other = np.array(["a", "b", "c"]), [2, 0, 1]
+    cal = rhocal.VectorScaling().fit(Z[:2000], names[Y[:2000]], classes=names)
+    costs = np.array([[0, 1, 4, 0.3], [2, 0, 1, 0.3], [9, 3, 0, 0.5]])
+    turned = np.hstack([costs[np.ix_(other, other)], costs[other, 3:]])
+    same = rhocal.minimize_cost(cal, Z[2000:], names[Y[2000:]], costs=costs)
+    moved = rhocal.minimize_cost(cal, Z[2000:, other], names[Y[2000:]], costs=turned, classes=names[other])
+    assert moved.cost.value == pytest.approx(same.cost.value)
+    assert moved.policy.costs.tolist() == costs.tolist()
+    frame = pd.DataFrame(Z[2000:, other], columns=names[other])  # named columns stand in any order
+    named = rhocal.minimize_cost(cal, frame, names[Y[2000:]], costs=costs)
+    assert named.cost.value == pytest.approx(same.cost.value)
+    limits = [
+        decide(cal, *held, risk="cost", target=0.4, costs=table, **stated).policy.thresholds[0]
+        for held, table, stated in (
+            ((Z[2000:], names[Y[2000:]]), costs[:, :3], {}),
+            ((Z[2000:, other], names[Y[2000:]]), turned[:, :3], {"classes": names[other]}),
+            ((frame, names[Y[2000:]]), costs[:, :3], {}),
+        )
+    ]
+    assert limits == pytest.approx([limits[0]] * 3)

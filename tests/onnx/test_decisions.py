@@ -51,6 +51,20 @@ def test_decisions_of_torch_and_onnx(name, method, tmp_path):
     assert (action == want.automated)[sure].all()
 
 
+def test_of_tied_classes_the_first_is_decided_by_its_threshold(tmp_path):
+    cal = rhocal.Identity().fit(Z, Y)
+    cal.policy_ = Policy("per-class", np.array([0.4, NEVER, 0.6]))
+    tied = np.array([[1, 1, -9], [-9, 2, 2], [2, -9, 2], [0, 0, 0]], np.float32)
+    want = cal.decide(tied)
+    assert want.automated.tolist() == [True, False, True, False]
+    _, column, automated = cal.to_torch(output="probs", decide=True)(torch.from_numpy(tied))
+    save_model(cal, tmp_path / "cal.onnx")
+    decided, action = session(tmp_path / "cal.onnx").run(["decided", "action"], {"logits": tied})
+    for columns, actions in ((column.numpy(), automated.numpy()), (decided, action)):
+        assert columns.tolist() == want.column.tolist()
+        assert actions.tolist() == want.automated.tolist()
+
+
 def test_modules_with_other_axes_and_positive_classes(tmp_path):
     cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
     cal.policy_ = Policy("positive", np.array([0.3]), positive=0)

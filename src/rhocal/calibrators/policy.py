@@ -225,9 +225,10 @@ def _decide_by_threshold(ops: Ops, policy: Policy, parameters: Parameters, probs
         is_positive = ops.where(ops.column(probs, policy.positive) < threshold, 0.0, 1.0)
         column = is_positive if policy.positive == 1 else 1.0 - is_positive
         return column, top * 0.0 + 1.0
-    column = ops.sum(ops.where(ops.first_max(probs, order), order, 0.0))
-    missing = ops.where(probs < top, -1.0, threshold - probs)  # of tied classes all must reach their thresholds
-    return column, ops.where(ops.max(missing) <= 0.0, 1.0, 0.0)
+    first = ops.first_max(probs, order)  # of tied classes the first is decided, and its threshold counts
+    column = ops.sum(ops.where(first, order, 0.0))
+    missing = ops.sum(ops.where(first, threshold - probs, 0.0))
+    return column, ops.where(missing <= 0.0, 1.0, 0.0)
 
 
 # In artifacts ----------------------------------------------------------------------------------------------------------

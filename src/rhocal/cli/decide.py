@@ -327,6 +327,7 @@ def held_out(
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.artifact import load
     from rhocal.calibrators.decisions import with_decision_kept
+    from rhocal.calibrators.fit_spec import class_of_column
     from rhocal.calibrators.fitting import fit
     from rhocal.data.sampling import content_half
     from rhocal.data.sources import Source
@@ -336,7 +337,7 @@ def held_out(
     if artifact is not None:
         cal = load(artifact)
         arrays = arrays.of_calibrator(cal, path)
-        stated = spec.spec([cal])
+        stated = replace(spec.spec([cal]), positive=class_of_column(cal))  # --positive says whose risk it is
         certifying = execution.open(path, arrays, stated, "test", segments)
         if not has_splits(path, arrays.names()):
             return cal, certifying, None, f"{path}, which must not have fitted {artifact}"

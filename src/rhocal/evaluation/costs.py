@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.policy import Policy
 from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
-from rhocal.evaluation.question import Question, cost_table, in_order, score_block
+from rhocal.evaluation.question import Question, cost_table, costs_of_fit, in_order, score_block
 from rhocal.metrics.inference.cost_interval import MeanCost, mean_cost
 from rhocal.numerics.special import row_argmax, softmax
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Vector
 
 RULES = ("policy", "today", "uncalibrated")
@@ -119,8 +120,9 @@ def minimize_cost(
     logits, labels
         Held-out samples. Also a ``rhocal.stream``.
     costs
-        ``costs[i][j]`` is the cost of deciding column j for a sample of class i, in order of the columns; a last column is the
-        cost of a review.
+        ``costs[i][j]`` is the cost of deciding class j for a sample of class i, in the order of ``classes``; unless these are
+        stated, in that of ``calibrator.classes_``, whatever the order of named columns. Without a calibrator: in the order of
+        the columns. A last column is the cost of a review.
     review
         The cost of a review, instead of that column.
     otherwise
@@ -129,8 +131,10 @@ def minimize_cost(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains.
-    kind, classes, positive, ignore_index
+    kind, classes, ignore_index
         What the scores are; by default as the calibrator was fitted.
+    positive
+        Without a calibrator: the class of two that a single column is scores of. With one that is as in its fit.
     seed
         Of the draws behind intervals.
 
@@ -147,12 +151,10 @@ def minimize_cost(
     >>> rhocal.minimize_cost(cal, *rhocal.demo_logits("test", "table"), costs=missed_fraud).policy.rule
     'cost'
     """
-    spec = InputSpec(
-        kind or ("logits" if calibrator is None else calibrator.kind_),
-        classes if classes is not None or calibrator is None else calibrator.classes_,
-        ignore_index,
-        positive=positive,
-    )
+    check_calibrator(calibrator, logits, "minimize_cost", may_be_none=True)
+    spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index, positive=positive)
+    named_positive(positive, calibrator, classes)  # it has to be a class
+    costs = costs_of_fit(costs, calibrator, classes)
     if calibrator is not None:
         calibrator.check_groups(groups)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)

@@ -18,12 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve, SegmentRisk
-from rhocal.evaluation.question import CONFIDENCE, Question, SampleScores, Score, sample_losses, score_block
+from rhocal.evaluation.question import (
+    CONFIDENCE,
+    Question,
+    SampleScores,
+    Score,
+    costs_of_fit,
+    sample_losses,
+    score_block,
+)
 from rhocal.metrics.inference.risk_control import (
     AT_LEAST,
     FROM_BELOW,
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Vector
 
 INTERVAL = 0.95
@@ -89,7 +98,8 @@ def decide(
         What the threshold is on: ``confidence`` (of the predicted class), ``per-class`` (a threshold for each predicted class,
         each with its own certified error rate), ``positive`` (the probability of the positive class).
     costs
-        Cost of deciding column j for a sample of class i, (n_classes, n_classes).
+        Cost of deciding class j for a sample of class i, (n_classes, n_classes), in the order of ``classes``; unless these are
+        stated, in that of ``calibrator.classes_``, whatever the order of named columns. Without a calibrator: of the columns.
     otherwise
         The action for other samples: ``review`` or ``abstain``.
     reference
@@ -102,7 +112,11 @@ def decide(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains (``multi-domain``); give it to ``cal.decide`` too.
-    kind, classes, positive, ignore_index
+    positive
+        Whose risk it is: the positive class of two, by name or by its number among ``classes``. Default: that of the
+        calibrator's fit, else the second. Without a calibrator it is also the class that a single column is scores of; with
+        one that is as in its fit.
+    kind, classes, ignore_index
         What the scores are; by default as the calibrator was fitted.
 
     Returns
@@ -117,12 +131,8 @@ def decide(
     >>> rhocal.decide(cal, *rhocal.demo_logits("test"), target=0.05).verdict[:24]
     'automate 44 % of samples'
     """
-    spec = InputSpec(
-        kind or ("logits" if calibrator is None else calibrator.kind_),
-        classes if classes is not None or calibrator is None else calibrator.classes_,
-        ignore_index,
-        positive=positive,
-    )
+    check_calibrator(calibrator, logits, "decide", may_be_none=True)
+    spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index, positive=positive)
     if calibrator is not None:
         calibrator.check_groups(groups)
     if groups is not None and segments is not None:
@@ -131,7 +141,9 @@ def decide(
         )
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
-    question = Question(risk, target, confidence, score, costs, otherwise, positive, segments is not None)
+    whose = named_positive(positive, calibrator, classes)
+    table = costs_of_fit(costs, calibrator, classes)
+    question = Question(risk, target, confidence, score, table, otherwise, whose, segments is not None)
     return decide_source(calibrator, source, question, other)
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from rhocal.calibrators.fit_spec import stated_classes
+from rhocal.data.columns import class_order
 from rhocal.data.labels import positive_column
-from rhocal.errors import InputError
+from rhocal.errors import InputError, one_line
 from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk, check_level
 from rhocal.metrics.inference.units import are_counts
 from rhocal.numerics.special import row_argmax, row_max, softmax
@@ -152,14 +154,11 @@ def score_block(data: Predictions, calibrator: Calibrator | None, question: Ques
             raise InputError(
                 f"risk {question.risk} is that of the positive class of two; there are {len(classes)} classes. Use risk error"
             )
-        stated = next(
-            (
-                one
-                for one in (data.positive, question.positive, getattr(calibrator, "positive_", None))
-                if one is not None
-            ),
-            None,
-        )
+        stated = data.positive  # by name: of a single column it may have moved the columns
+        if calibrator is not None:
+            stated = calibrator.positive_ if question.positive is None else question.positive
+        elif stated is None:
+            stated = question.positive
         positive = 1 if stated is None else positive_column(stated, classes)
     labels = np.zeros(0, np.intp) if data.labels is None else data.labels
     score = np.asarray(row_max(probs) if positive is None else probs[:, positive], np.float64)
@@ -194,9 +193,26 @@ def sample_losses(samples: SampleScores, question: Question) -> tuple[Vector, ND
     return (~is_positive).astype(np.float64), subjects, 0.0, 1.0
 
 
+def costs_of_fit(costs: Any, calibrator: Calibrator | None, classes: Any) -> Any:
+    """Costs in the order of stated classes, in that of the calibrator."""
+    if costs is None or calibrator is None or classes is None:
+        return costs
+    names, n_classes = stated_classes(calibrator, classes), len(calibrator.classes_)
+    table = cost_table(costs, n_classes)
+    order = class_order(names.tolist(), calibrator.classes_.tolist())
+    if order is None:
+        return table
+    return np.hstack([table[np.ix_(order, order)], table[order, n_classes:]])
+
+
 def cost_table(costs: Any, n_classes: int) -> Vector:
     """Validated costs, one row for each class, one column for each decision; a last column may be the cost of a review."""
-    table = np.asarray(costs, np.float64)
+    try:
+        table = np.asarray(costs, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"costs must be a table of numbers, with a row for each class and a column for each decision: {one_line(error)}"
+        ) from error
     if table.ndim != 2 or len(table) != n_classes or table.shape[1] not in {n_classes, n_classes + 1}:
         raise InputError(
             f"costs must have a row for each of the {n_classes} classes and a column for each decision (and one for a review); "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.policy import Policy
 from rhocal.calibrators.prediction_sets import (
     ALWAYS,
@@ -29,7 +30,6 @@ from rhocal.calibrators.prediction_sets import (
     with_slack,
 )
 from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.evaluation.question import counts_of, in_order
 from rhocal.evaluation.set_decision import ClassCoverage, SetDecision
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
 MAX_NAMED = 5
@@ -123,11 +124,8 @@ def decide_sets(
     >>> round(decision.evidence.mean_size, 1)
     1.7
     """
-    spec = InputSpec(
-        kind or ("logits" if calibrator is None else calibrator.kind_),
-        classes if classes is not None or calibrator is None else calibrator.classes_,
-        ignore_index,
-    )
+    check_calibrator(calibrator, logits, "decide_sets", may_be_none=True)
+    spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index)
     if calibrator is not None:
         calibrator.check_groups(groups)
     question = SetQuestion(coverage, score, per_class, penalty, n_free, otherwise)
