@@ -240,9 +240,7 @@ def test_segments_that_are_small_empty_or_without_positives():
         rhocal.decide(None, z, y, target=0.2, segments=few, score="per-class")
 
 
-@pytest.mark.parametrize(
-    ("risk", "target"), [("fpr", 0.2), ("fnr", 0.2), ("precision", 0.8), ("recall", 0.8)]
-)
+@pytest.mark.parametrize(("risk", "target"), [("fpr", 0.2), ("fnr", 0.2), ("precision", 0.8), ("recall", 0.8)])
 @pytest.mark.parametrize("classes", [None, ["well", "sick"]])
 def test_with_a_calibrator_positive_is_whose_risk_and_not_what_a_column_holds(risk, target, classes):
     rng = np.random.default_rng(0)
@@ -301,7 +299,7 @@ def test_certificates_of_tied_classes_are_what_is_decided():
     assert certificate.coverage > 0.8
 
 
-def test_costs_are_in_the_order_of_stated_classes(fresh):
+def test_costs_are_in_the_order_of_stated_classes():
     names, other = np.array(["a", "b", "c"]), [2, 0, 1]
     cal = rhocal.VectorScaling().fit(Z[:2000], names[Y[:2000]], classes=names)
     costs = np.array([[0, 1, 4, 0.3], [2, 0, 1, 0.3], [9, 3, 0, 0.5]])
