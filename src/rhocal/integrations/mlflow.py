@@ -19,14 +19,14 @@ import numpy as np
 
 from rhocal import __version__
 from rhocal.calibrators.artifact import load
-from rhocal.errors import InputError, MissingPackageError
+from rhocal.errors import InputError, MissingExtraError
 from rhocal.evaluation.evaluate import evaluate
 
 try:
     import mlflow as _mlflow
     from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 except ImportError as error:
-    raise MissingPackageError("mlflow", "models of MLflow") from error
+    raise MissingExtraError("mlflow", "mlflow", "models of MLflow") from error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

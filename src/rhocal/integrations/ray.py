@@ -21,13 +21,13 @@ from rhocal.data.blocks import Block, NumberedBlock
 from rhocal.data.executors import merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, MissingPackageError, RhocalError
+from rhocal.errors import InputError, MissingExtraError, RhocalError
 from rhocal.integrations.columns import OUTPUTS, TableColumns, matrix
 
 try:
     import ray as _ray
 except ImportError as error:
-    raise MissingPackageError("ray", "computing on Ray") from error
+    raise MissingExtraError("ray", "ray", "computing on Ray") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -21,13 +21,13 @@ from rhocal.data.blocks import NumberedBlock
 from rhocal.data.executors import merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, MissingPackageError, RhocalError
+from rhocal.errors import InputError, MissingExtraError, RhocalError
 from rhocal.integrations.columns import OUTPUTS, TableColumns
 
 try:
     import pyspark as _pyspark  # noqa: F401 - everything else is a method of the frames that came
 except ImportError as error:
-    raise MissingPackageError("pyspark", "computing on Spark") from error
+    raise MissingExtraError("pyspark", "spark", "computing on Spark") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
