@@ -24,6 +24,9 @@ from rhocal_paper.page import markdown
 
 METHODS = ("identity", "temperature", "rho-norm")
 OUTPUT = ROWS / "training_methods.csv"
+BASE = "cross-entropy"
+MARGIN = 0.01
+"""Smaller differences cannot be told from those of two seeds."""
 
 TEXT = """\
 # Calibration during training, before and after ρ-norm scaling
@@ -36,6 +39,8 @@ images and measured on the test set of 10,000. The floor of ECE is that of ρ-no
 {TABLE}
 
 {MISSING}
+
+{CLAIM}
 
 One seed and one small network: differences of ECE below about 0.01 between rows cannot be told from those of two seeds, and no
 verdict is given. References of the methods: [docs/training.md](../../docs/training.md#calibration-during-training).
@@ -69,7 +74,19 @@ def page(rows: list[Row]) -> str:
     missing = [f"`{name}`" for name in names if (name, METHODS[0]) not in have]
     head = ["training", "accuracy", "ECE", "after temperature", "after ρ-norm", "floor", "NLL", "NLL after ρ-norm"]
     told = f"Not measured yet: {', '.join(missing)}." if missing else ""
-    return TEXT.replace("{TABLE}", markdown(head, cells)).replace("{MISSING}\n\n", f"{told}\n\n" if told else "")
+    text = TEXT.replace("{TABLE}", markdown(head, cells)).replace("{MISSING}\n\n", f"{told}\n\n" if told else "")
+    return text.replace("{CLAIM}", claim({name: have[name, METHODS[-1]].values["ece"] for name, _ in have}))
+
+
+def claim(after: dict[str, float]) -> str:
+    """Which networks ρ-norm scaling leaves with a higher ECE than the one trained by cross entropy."""
+    base = after.pop(BASE)
+    spoiled = [f"`{name}`" for name, value in after.items() if value > base + MARGIN]
+    found = ", ".join(spoiled) if spoiled else "none"
+    return (
+        f"After ρ-norm scaling, the networks whose ECE is more than {MARGIN} above that of the one trained by cross entropy\n"
+        f"alone: {found} (of {len(after)})."
+    )
 
 
 def main() -> None:

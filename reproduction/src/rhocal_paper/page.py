@@ -45,9 +45,9 @@ scaling can lose: it is in the verdicts below and in the rows.""",
 The paper's preset at a fixed ρ, fitted exactly; then the same without the KL term (`alpha=0`).""",
     5: """\
 `alpha=…` is the paper's preset (ρ-norm, KL(g‖s) as a mean over samples and classes); then other reductions and directions
-of KL; then vector scaling by 2,000 plain mini-batch steps, which need not have converged ([Table 3](table3.md)). The
-CIFAR-100 row of the published table has the numbers of vector scaling in Table 3, not those of ρ-norm in Table 2, whatever
-its caption says; so it stands beside both.""",
+of KL; then vector scaling by the mini-batches of [Table 3](table3.md), with † where fits had not converged. The CIFAR-100
+row of the published table has the numbers of vector scaling in Table 3, not those of ρ-norm in Table 2, whatever its caption
+says; so it stands beside both.""",
 }
 """What a reader of each page should know."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rhocal import RhoNormScaling, VectorScaling
 from rhocal_paper.grid import ECE, KL, NOT, REPRODUCED, Claim, Entry, Finding, Grid, Means
+from rhocal_paper.table3 import N_STEPS
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
@@ -32,9 +33,9 @@ def rho_norm(_seed: int, alpha: float, kl: str) -> Calibrator:
 
 
 def vector(seed: int, alpha: float, start: Start) -> Calibrator:
-    """Vector scaling at one α, by mini-batches."""
+    """Vector scaling at one α, by the mini-batches of Table 3."""
     objective = f"sce + {alpha!r}*{term(*FORMS[0])}" if alpha else "sce"
-    return VectorScaling(objective, ridge=0, solver="sgd", start=start, random_state=seed)
+    return VectorScaling(objective, ridge=0, solver="adam", start=start, n_steps=N_STEPS, random_state=seed)
 
 
 def name_of(alpha: float, variant: str) -> str:
