@@ -15,6 +15,7 @@ from helpers import run, synthetic
 from rhocal import metrics
 from rhocal.calibrators.registry import CALIBRATORS
 from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError, MissingExtraError
 from rhocal.metrics.inference import paired
 from rhocal.metrics.inference.design import SamplingDesign
@@ -92,6 +93,27 @@ def test_slices_and_classes(quiet):
     assert part["n_samples"] == picked.sum()
     value = metrics.ece(data.logits[picked], data.labels[picked], kind="logits")
     assert part["methods"][UNCALIBRATED]["ece"]["value"] == pytest.approx(value, abs=1e-9)
+
+
+def test_most_confident_mistakes_by_hand():
+    """Row 1 is ignored: the other rows keep their numbers. The sample of weight 0 does not count."""
+    probs = [[0.9, 0.1], [0.5, 0.5], [0.99, 0.01], [0.8, 0.2], [0.3, 0.7], [0.95, 0.05]]
+    data = Predictions.from_arrays(
+        probs, [1, -1, 1, 0, 0, 1], weights=[1, 1, 1, 1, 1, 0], spec=InputSpec("probs", ["a", "b"], ignore_index=-1)
+    )  # fmt: skip
+    found = build_document(data, {}, Provenance.now("x"))["mistakes"]
+    assert [(row["row"], row["label"], row["predicted"]) for row in found["rows"]] == [
+        (2, "b", "a"),
+        (0, "b", "a"),
+        (4, "a", "b"),
+    ]
+    assert (found["n_wrong"], found["n_as_confident"]) == (3, 4)
+    assert found["expected"] == pytest.approx(0.01 + 0.1 + 0.2 + 0.3)
+
+
+def test_nothing_is_wrong():
+    data = Predictions.from_arrays([[0.9, 0.1], [0.2, 0.8]] * 20, [0, 1] * 20, spec=InputSpec("probs"))
+    assert build_document(data, {}, Provenance.now("x"))["mistakes"] is None
 
 
 def test_many_slices_are_put_together():
@@ -397,3 +419,19 @@ def test_p_values_at_their_resolution_are_bounds():
     assert not found["ece"]["at_resolution"]  # a normal distribution has no resolution
     assert equals_p(0.002, at_resolution=True) == "p ≤ 0.002"
     assert equals_p(0.002) == "p = 0.002"
+
+
+def test_an_error_rate_is_shown_beside_that_of_the_most_frequent_class():
+    logits, labels = rhocal.demo_logits("test", "table")
+    found = rhocal.report(logits, labels, kind="logits", classes=["no", "yes"])
+    always = found.document["decisions"]["always"]
+    assert always == {"class": "no", "error": pytest.approx(labels.mean())}
+    assert "always predicts" in found.html
+
+
+def test_two_models_are_named_instead_of_before_and_after():
+    logits, labels = synthetic(300, 3)
+    page = rhocal.report({"Old": logits, "New": 2 * logits}, labels, kind="logits").html
+    cards = page.split('<div class="cards">')[1].split("</section>")[0]
+    assert "before" not in cards
+    assert cards.count("Old") == 4

@@ -25,6 +25,7 @@ from rhocal.reporting.curves.fine import MAX_BINS, MIN_BINS, edges
 from rhocal.reporting.sections.cautions import cautions
 from rhocal.reporting.sections.decisions import decisions
 from rhocal.reporting.sections.methods import METRICS_SHOWN, Inference, describe_method
+from rhocal.reporting.sections.mistakes import confident_mistakes
 from rhocal.reporting.sections.numbers import round_numbers
 from rhocal.reporting.sections.provenance import citations
 from rhocal.reporting.sections.slices import slices, worst_classes
@@ -109,6 +110,7 @@ def build_document(
         ),
         "classes": worst_classes(views),
         "slices": slices(views, groups, how),
+        "mistakes": confident_mistakes(views),
         "warnings": cautions(test, calibration, methods, same_samples=same_samples, notes=notes or {}),
         "reproduce": {
             "commands": list(provenance.commands),

@@ -47,8 +47,16 @@ def decisions(
             for target, index in zip(TARGETS, found.indices, strict=True)
         ],
         "default": TARGETS.index(DEFAULT_TARGET),
+        "always": _most_frequent(test, weights),
         "policy": None if cal is None or cal.policy_ is None else _policy(cal, test, weights),
     }
+
+
+def _most_frequent(test: Predictions, weights: Any) -> dict[str, Any]:
+    """The most frequent class, and the error rate of a model that always predicts it: below it a target promises little."""
+    assert test.labels is not None
+    counts = np.bincount(test.labels, weights, minlength=test.n_classes)
+    return {"class": str(test.classes[counts.argmax()]), "error": float(1 - counts.max() / counts.sum())}
 
 
 def _policy(cal: Calibrator, test: Predictions, weights: Any) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from rhocal.metrics.inference.paired import differences
 from rhocal.objectives import Objective
 from rhocal.reporting.curves.fine import FineSums, fine_bins
 from rhocal.reporting.curves.fitted import confidence_map_from_logits, temperature_map_from_predictions
+from rhocal.reporting.curves.reliability import reliability_from_scored
 from rhocal.reporting.curves.selection import risk_coverage_from_scored
 from rhocal.reporting.sections.numbers import for_plot
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rhocal.metrics.scored import Scored
 
 METRICS_SHOWN = ("ece", "adaptive_ece", "nll", "brier", "accuracy")
+POSITIVE_BINS = 10
 MAX_NUMBERS = 12
 """Arrays of up to this many numbers are listed; larger ones are described by shape and range."""
 
@@ -89,6 +91,7 @@ def describe_method(
         "differences": None,
         "bins": {"width": _sums(bins.width), "mass": _sums(bins.mass)},
         "risk_coverage": {"coverage": for_plot(risk.coverage), "risk": for_plot(risk.risk), "area": risk.area},
+        "positive_curve": _positive_curve(scored, how.seed),
         "map": None,
         "temperature": None,
     }
@@ -104,6 +107,18 @@ def describe_method(
         curve = temperature_map_from_predictions(cal, data)
         fields["temperature"] = {"amplitude": for_plot(curve.amplitude), "temperature": for_plot(curve.temperature)}
     return MethodSection(name, cal, evaluation, to_uncalibrated, fields)
+
+
+def _positive_curve(scored: Scored, seed: int) -> dict[str, Any] | None:
+    """Prevalence of the positive class in bins of its probability; None if there are not two classes."""
+    if scored.source.n_classes != 2:
+        return None
+    curve = reliability_from_scored(scored, n_bins=POSITIVE_BINS, scheme="mass", of_positive=True, seed=seed)
+    values = {
+        "probability": curve.confidence, "prevalence": curve.accuracy, "low": curve.interval_low,
+        "high": curve.interval_high, "n_samples": curve.weight,
+    }  # fmt: skip
+    return {name: for_plot(value) for name, value in values.items()}
 
 
 def _sums(fine: FineSums) -> dict[str, Any]:

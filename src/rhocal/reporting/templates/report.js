@@ -123,6 +123,14 @@
       { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: square("confidence before"), yaxis: square("confidence after") } }),
     temperature: () => overlay("temperature", "norm of the logits (rows of mean zero)", "temperature", (m, at) => m.temperature && { x: m.temperature.amplitude, y: m.temperature.temperature, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "norm %{x:.3g}: temperature %{y:.3g}" }),
   };
+  CURVES.positive = () => {
+    const reach = 1.05 * Math.max(...shown().map((at) => doc.methods[at].positive_curve).flatMap((curve) => [...curve.probability, ...curve.high]), 1e-6);
+    const axis = (title) => ({ ...layout(title, "").xaxis, range: [0, Math.min(1.02, reach)], tickformat: reach < 0.1 ? ".1%" : ".0%" });
+    overlay("positive", "mean probability", "prevalence", (m, at) => ({ x: m.positive_curve.probability, y: m.positive_curve.prevalence, name: plain(m.name), mode: "lines+markers", line: style(at), marker: { ...dots(at), size: 7 },
+      error_y: { type: "data", symmetric: false, array: m.positive_curve.high.map((high, b) => high - m.positive_curve.prevalence[b]), arrayminus: m.positive_curve.low.map((low, b) => m.positive_curve.prevalence[b] - low), thickness: 1, width: 0 },
+      text: m.positive_curve.n_samples.map((n) => `${n.toLocaleString("en")} samples`), hovertemplate: "mean probability %{x:.2%}, prevalence %{y:.2%}<br>%{text}" }),
+      { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: axis("mean probability"), yaxis: axis("prevalence") } });
+  };
   const decided = doc.decisions;
   const target = () => decided.targets[Number(document.getElementById("target").value)];
   function showTarget() {
