@@ -4,10 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
 
+import rhocal
 from helpers import ROOT
 
 pytest.importorskip("setuptools", minversion="77")
@@ -30,3 +32,13 @@ def test_a_wheel_without_a_compiler_claims_no_platform_and_holds_no_sources(tmp_
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if name.endswith((".c", ".h", ".so"))]
     assert {"rhocal/py.typed", "rhocal/reporting/templates/report.css", "rhocal/numerics/_kernels.pyi"} <= set(names)
+
+
+def test_the_conda_recipe_requires_what_the_package_requires():
+    recipe = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+    listed = {line.strip(" -").replace(" ", "") for line in run.splitlines()}
+    assert listed == {f"python{project['requires-python']}", *project["dependencies"]}
+    assert f'version: "{rhocal.__version__}"' in recipe
