@@ -164,3 +164,29 @@ def test_positive_is_whose_risk_and_not_what_the_column_holds(folder):
     decided = rhocal.load(out).decide(-x[2000:]).label == "well"
     paid = 1 * (decided & ~truth) + 10 * (~decided & truth)
     assert found["cost"]["value"] == pytest.approx(paid.mean())
+
+
+def test_questions_of_a_log_that_occur_more_than_once(folder):
+    rng = np.random.default_rng(0)
+    lines = []
+    for question in range(400):
+        score = float(rng.normal()) * 2
+        right = bool(rng.random() < 1 / (1 + np.exp(-2 * score)))
+        lines += [{"question_id": question, "score": score + float(rng.normal()) * 0.01, "correct": right}] * 5
+    (folder / "log.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    common = ("-m", "temperature", "--max-error", ".2", "--json")
+    text = call(folder / "log.jsonl", *common)
+    assert "questions occur more than once" in text
+    found = json.loads(text[text.index("{") :])
+    assert found["n_samples"] == 200
+    assert "200 samples, one of each cluster, of" in found["certified_on"]
+    assert "temperature was fitted on 1,000 (cut by clusters)" in found["certified_on"]
+    with np.load(folder / "two.npz") as file:
+        arrays = {**file, "patient_val": np.arange(2000) // 2, "patient_test": np.arange(2000) // 4}
+    np.savez(folder / "patients.npz", **arrays)
+    stated = json.loads(call(folder / "patients.npz", *common, "--clusters", "patient"))
+    assert stated["n_samples"] == 500
+    assert "500 samples, one of each cluster, of the test split" in stated["certified_on"]
+    rhocal.TemperatureScaling().fit(*synthetic(300, 3)).save(folder / "own.safetensors")
+    streamed = (folder / "segments.npz", "-c", folder / "own.safetensors", *common[2:], "--stream")
+    assert "--clusters needs the file in memory" in call(*streamed, "--clusters", "site")

@@ -10,11 +10,13 @@ import typer
 
 from rhocal.cli.options import (
     Arrays,
+    ClustersOption,
     ExecutionOptions,
     Json,
     KeepDecision,
     SourceFile,
     SpecOptions,
+    clusters_of,
     grouped,
     print_json,
     skipped,
@@ -23,7 +25,9 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
+    from rhocal.data.files import Split
     from rhocal.data.sources import Source
+    from rhocal.data.spec import InputSpec
     from rhocal.evaluation.costs import CostDecision
     from rhocal.evaluation.decision import Decision
     from rhocal.evaluation.question import Question
@@ -238,6 +242,7 @@ def decide(
     promise: PromiseOptions,
     costs: CostOptions,
     sets: SetOptions,
+    clusters: ClustersOption = None,
     arrays: Arrays,
     spec: SpecOptions,
     execution: ExecutionOptions,
@@ -248,8 +253,9 @@ def decide(
     `rhocal decide cal.npz --max-error 0.02` prints the threshold above which at most 2 % of decisions are wrong, with 95 %
     confidence, and the share of samples above it. The samples that certify must not have fitted the calibrator: with -c all
     of the file (or its test split) certifies; a file with two splits is fitted on the calibration split; another file is cut
-    into two halves by content. Samples are assumed to be independent draws from what the policy is used on. Exit code 1:
-    the promise is infeasible, and nothing is written.
+    into two halves by content. Samples are assumed to be independent draws from what the policy is used on; of samples that
+    depend on each other (--clusters, or a log whose questions occur more than once) one of each cluster certifies. Exit
+    code 1: the promise is infeasible, and nothing is written.
 
     With costs (`--cost-fp 5 --cost-fn 50 --cost-review 1`, or `--costs table.csv`) the decision of least expected cost is
     taken, and what it saves against the most probable class, and what calibrating is worth, are measured with intervals.
@@ -268,7 +274,7 @@ def decide(
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
     cal, certifying, reference, origin = held_out(
-        path, artifact, method, arrays, spec, execution, keep=keep_decision, segments=promise.segments
+        path, artifact, method, arrays, spec, execution, keep=keep_decision, segments=promise.segments, clusters=clusters
     )
     if set_question is not None:
         _decide_sets(cal, certifying, set_question, execution, origin, output, as_json=as_json)
@@ -320,6 +326,7 @@ def held_out(
     *,
     keep: bool = False,
     segments: str | None = None,
+    clusters: str | None = None,
 ) -> tuple[Calibrator, Source, Source | None, str]:
     """A calibrator, samples that did not fit it, others whose scores choose the tested thresholds, and a text about it."""
     import numpy as np
@@ -332,6 +339,7 @@ def held_out(
     from rhocal.data.sampling import content_half
     from rhocal.data.sources import Source
     from rhocal.data.streams import has_splits
+    from rhocal.evaluation.clusters import draw_one_of_each
 
     execution.refuse({"--segments": segments is not None and execution.streams(path)})
     if artifact is not None:
@@ -339,10 +347,11 @@ def held_out(
         arrays = arrays.of_calibrator(cal, path)
         stated = replace(spec.spec([cal]), positive=class_of_column(cal))  # --positive says whose risk it is
         certifying = execution.open(path, arrays, stated, "test", segments)
+        certifying, of_each = _independent(certifying, clusters, path, arrays, stated, execution)
         if not has_splits(path, arrays.names()):
-            return cal, certifying, None, f"{path}, which must not have fitted {artifact}"
+            return cal, certifying, None, f"{of_each}{path}, which must not have fitted {artifact}"
         reference = execution.open(path, arrays, stated, "calibration", needs_labels=False)
-        return cal, certifying, reference, f"the test split of {path}"
+        return cal, certifying, reference, f"{of_each}the test split of {path}"
     cal = calibrator(method)
     if keep:
         cal = with_decision_kept(cal)
@@ -351,7 +360,8 @@ def held_out(
             execution.open(path, arrays, spec.spec(), *one) for one in (("calibration",), ("test", segments))
         )
         fit(cal, first)
-        return cal, test, first, f"the test split of {path}; {cal.label} was fitted on the calibration split"
+        test, of_each = _independent(test, clusters, path, arrays, spec.spec(), execution)
+        return cal, test, first, f"{of_each}the test split of {path}; {cal.label} was fitted on the calibration split"
     first = execution.open(path, arrays, spec.spec(), "calibration", segments)
     if not first.resident:
         raise InputError(
@@ -360,17 +370,55 @@ def held_out(
         )
     data = first.predictions
     assert data.labels is not None
-    half = content_half(data.logits, data.labels)
+    names = _cluster_names(first, clusters, path, arrays, spec.spec(), execution, "calibration")
+    half = content_half(data.logits, data.labels, names)
     if half.all() or not half.any():
-        raise InputError(f"{path} has too few different samples to fit on one half and certify on the other; give -c")
+        what = "samples" if names is None else "clusters"
+        raise InputError(f"{path} has too few different {what} to fit on one half and certify on the other; give -c")
     fitting, certifying = (
         Source.from_predictions(part.take(np.flatnonzero(rows)))
         for part, rows in ((replace(data, groups=None), half), (data, ~half))
     )
     fit(cal, fitting)
     cal.columns_, cal.positive_ = first.spec.columns, data.positive
-    text = f"{int((~half).sum()):,} samples of {path}; {cal.label} was fitted on the other {int(half.sum()):,} (cut by content)"
-    return cal, certifying, fitting, text
+    by = "content"
+    if names is not None:
+        certifying, by = Source.from_predictions(draw_one_of_each(certifying.predictions, names[~half], cal)), "clusters"
+    n = certifying.predictions.n_samples
+    what = "samples" if names is None else "samples, one of each cluster,"
+    text = f"{n:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{int(half.sum()):,}"
+    return cal, certifying, fitting, f"{text} (cut by {by})"
+
+
+def _cluster_names(
+    source: Source,
+    clusters: str | None,
+    path: Path,
+    arrays: Arrays,
+    spec: InputSpec,
+    execution: ExecutionOptions,
+    split: Split,
+) -> Any:
+    """The cluster of each sample: as stated, or the question of a log in which questions occur more than once; else None."""
+    name = clusters_of(source, clusters)
+    if name is None:
+        return None
+    execution.refuse({"--clusters": not source.resident})
+    return execution.open(path, arrays, spec, split, name).predictions.groups
+
+
+def _independent(
+    source: Source, clusters: str | None, path: Path, arrays: Arrays, spec: InputSpec, execution: ExecutionOptions
+) -> tuple[Source, str]:
+    """Samples that certify, one of each cluster where there are clusters, and a text about it."""
+    from rhocal.data.sources import Source
+    from rhocal.evaluation.clusters import draw_one_of_each
+
+    names = _cluster_names(source, clusters, path, arrays, spec, execution, "test")
+    if names is None:
+        return source, ""
+    drawn = draw_one_of_each(source.predictions, names)
+    return Source.from_predictions(drawn), f"{drawn.n_samples:,} samples, one of each cluster, of "
 
 
 def _least_cost(

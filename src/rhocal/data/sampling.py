@@ -108,9 +108,28 @@ def _tuned_on(n: int, seed: int) -> NDArray[np.bool_]:
     return mask
 
 
-def content_half(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which samples are in the first of two halves, by what they hold: copies stay together, and order does not matter."""
+def content_keys(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.uint64]:
+    """A number for each sample that looks random and follows from what it holds."""
     rows, names = np.ascontiguousarray(scores, np.float64), np.asarray(labels, np.int64)
     digests = [hashlib.blake2b(row, digest_size=8, key=name).digest() for row, name in zip(rows, names, strict=True)]
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def content_half(
+    scores: NDArray[Any], labels: NDArray[Any], clusters: NDArray[Any] | None = None
+) -> NDArray[np.bool_]:
+    """Which samples are in the first of two halves, by what they hold: copies stay together, and order does not matter.
+
+    Of clusters half are in it, by their names: samples of a cluster stay together.
+    """
+    if clusters is None:
+        keys = content_keys(scores, labels)
+        return np.asarray(keys < _median(keys))
+    names, place = np.unique(clusters, return_inverse=True)
+    digests = [hashlib.blake2b(b"half " + str(name).encode(), digest_size=8).digest() for name in names]
     keys = np.frombuffer(b"".join(digests), np.uint64)
-    return np.asarray(keys < np.partition(keys, len(keys) // 2)[len(keys) // 2])
+    return np.asarray(keys < _median(keys))[place]
+
+
+def _median(keys: NDArray[np.uint64]) -> np.uint64:
+    return np.partition(keys, len(keys) // 2)[len(keys) // 2]  # type: ignore[no-any-return]

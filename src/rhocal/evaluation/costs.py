@@ -19,6 +19,7 @@ from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_o
 from rhocal.calibrators.policy import Policy
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
+from rhocal.evaluation.clusters import one_of_each_cluster
 from rhocal.evaluation.question import Question, cost_table, costs_of_fit, in_order, score_block
 from rhocal.metrics.inference.cost_interval import MeanCost, mean_cost
 from rhocal.numerics.special import row_argmax, softmax
@@ -103,6 +104,7 @@ def minimize_cost(
     otherwise: str = "review",
     sample_weight: Any = None,
     groups: Any = None,
+    clusters: Any = None,
     kind: Kind | None = None,
     classes: Any = None,
     positive: Any = None,
@@ -131,6 +133,9 @@ def minimize_cost(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains.
+    clusters
+        The cluster of each sample (question, patient), where samples of a cluster depend on each other: one of each cluster,
+        drawn by content, is measured; every cluster counts once, whatever its size. In memory only.
     kind, classes, ignore_index
         What the scores are; by default as the calibrator was fitted.
     positive
@@ -158,6 +163,7 @@ def minimize_cost(
     if calibrator is not None:
         calibrator.check_groups(groups)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)
+    source = one_of_each_cluster(source, clusters, calibrator)
     return minimize_cost_of_source(calibrator, source, costs, review, otherwise, seed)
 
 

@@ -22,6 +22,7 @@ from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_o
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
+from rhocal.evaluation.clusters import one_of_each_cluster
 from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve, SegmentRisk
 from rhocal.evaluation.question import (
     CONFIDENCE,
@@ -74,6 +75,7 @@ def decide(
     segments: Any = None,
     sample_weight: Any = None,
     groups: Any = None,
+    clusters: Any = None,
     kind: Kind | None = None,
     classes: Any = None,
     positive: Any = None,
@@ -112,6 +114,9 @@ def decide(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains (``multi-domain``); give it to ``cal.decide`` too.
+    clusters
+        The cluster of each sample (question, patient), where samples of a cluster depend on each other: one of each cluster,
+        drawn by content, certifies; every cluster counts once, whatever its size. In memory only.
     positive
         Whose risk it is: the positive class of two, by name or by its number among ``classes``. Default: that of the
         calibrator's fit, else the second. Without a calibrator it is also the class that a single column is scores of; with
@@ -140,6 +145,7 @@ def decide(
             "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
         )
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
+    source = one_of_each_cluster(source, clusters, calibrator)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
     whose = named_positive(positive, calibrator, classes)
     table = costs_of_fit(costs, calibrator, classes)

@@ -31,6 +31,7 @@ from rhocal.calibrators.prediction_sets import (
 )
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
+from rhocal.evaluation.clusters import one_of_each_cluster
 from rhocal.evaluation.question import counts_of, in_order
 from rhocal.evaluation.set_decision import ClassCoverage, SetDecision
 from rhocal.metrics.inference.conformal import conformal_limit, coverage_range, samples_for
@@ -83,6 +84,7 @@ def decide_sets(
     otherwise: str = "review",
     sample_weight: Any = None,
     groups: Any = None,
+    clusters: Any = None,
     kind: Kind | None = None,
     classes: Any = None,
     ignore_index: int | None = None,
@@ -114,6 +116,9 @@ def decide_sets(
         Whole numbers: a weight of k stands for k samples.
     groups
         The domain of each sample, for calibrators that know domains (``multi-domain``); give it to ``cal.decide`` too.
+    clusters
+        The cluster of each sample (question, patient), where samples of a cluster depend on each other: one of each cluster,
+        drawn by content, sets the limits; every cluster counts once, whatever its size. In memory only.
 
     Examples
     --------
@@ -129,7 +134,8 @@ def decide_sets(
     if calibrator is not None:
         calibrator.check_groups(groups)
     question = SetQuestion(coverage, score, per_class, penalty, n_free, otherwise)
-    return decide_sets_of_source(calibrator, as_source(logits, labels, sample_weight, groups, spec=spec), question)
+    source = as_source(logits, labels, sample_weight, groups, spec=spec)
+    return decide_sets_of_source(calibrator, one_of_each_cluster(source, clusters, calibrator), question)
 
 
 def decide_sets_of_source(calibrator: Calibrator | None, source: Source, question: SetQuestion) -> SetDecision:
