@@ -274,7 +274,15 @@ def decide(
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
     cal, certifying, reference, origin = held_out(
-        path, artifact, method, arrays, spec, execution, keep=keep_decision, segments=promise.segments, clusters=clusters
+        path,
+        artifact,
+        method,
+        arrays,
+        spec,
+        execution,
+        keep=keep_decision,
+        segments=promise.segments,
+        clusters=clusters,
     )
     if set_question is not None:
         _decide_sets(cal, certifying, set_question, execution, origin, output, as_json=as_json)
@@ -383,10 +391,15 @@ def held_out(
     cal.columns_, cal.positive_ = first.spec.columns, data.positive
     by = "content"
     if names is not None:
-        certifying, by = Source.from_predictions(draw_one_of_each(certifying.predictions, names[~half], cal)), "clusters"
+        certifying, by = (
+            Source.from_predictions(draw_one_of_each(certifying.predictions, names[~half], cal)),
+            "clusters",
+        )
     n = certifying.predictions.n_samples
     what = "samples" if names is None else "samples, one of each cluster,"
-    text = f"{n:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{int(half.sum()):,}"
+    text = (
+        f"{n:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{int(half.sum()):,}"
+    )
     return cal, certifying, fitting, f"{text} (cut by {by})"
 
 

@@ -115,9 +115,7 @@ def content_keys(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.uint6
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def content_half(
-    scores: NDArray[Any], labels: NDArray[Any], clusters: NDArray[Any] | None = None
-) -> NDArray[np.bool_]:
+def content_half(scores: NDArray[Any], labels: NDArray[Any], clusters: NDArray[Any] | None = None) -> NDArray[np.bool_]:
     """Which samples are in the first of two halves, by what they hold: copies stay together, and order does not matter.
 
     Of clusters half are in it, by their names: samples of a cluster stay together.
@@ -132,4 +130,4 @@ def content_half(
 
 
 def _median(keys: NDArray[np.uint64]) -> np.uint64:
-    return np.partition(keys, len(keys) // 2)[len(keys) // 2]  # type: ignore[no-any-return]
+    return np.partition(keys, len(keys) // 2)[len(keys) // 2]

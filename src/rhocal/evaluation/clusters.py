@@ -1,7 +1,7 @@
 """Samples that depend on each other: a guarantee counts independent samples, so that one of each cluster is used.
 
-Answers to one question, images of one patient, are right or wrong together. If clusters are independent draws, so is one sample of
-each. Its risk is that of a random sample of a random cluster: every cluster counts once, whatever its size.
+Answers to one question, images of one patient, are right or wrong together. If clusters are independent draws, so is one
+sample of each. Its risk is that of a random sample of a random cluster: every cluster counts once, whatever its size.
 """
 
 from __future__ import annotations
