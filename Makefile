@@ -14,7 +14,7 @@ TABLES ?= ../shared/data/tabular
 SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt $(wildcard src/rhocal/numerics/_kernels*.[ch])
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
-.PHONY: quality keep tabular bench serving parity bench-stream scale trace clean
+.PHONY: quality keep tabular bench history serving parity bench-stream scale trace clean
 .PHONY: docs jobs release-check format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
@@ -40,6 +40,7 @@ help:
 	@echo "make tabular   our methods beside scikit-learn's and probmetrics' on classifiers of tables"
 	@echo "make adapt     shares of classes under label shift: errors, coverage of intervals"
 	@echo "make bench     our speed beside the peers'"
+	@echo "make history   speed and quality of this version beside the versions before, appended to benchmarks/history"
 	@echo "make serving   latency of one row beside SciPy's softmax"
 	@echo "make jobs      ten common jobs: lines of code beside other libraries"
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
@@ -158,6 +159,10 @@ quality: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/speed/speed.py
 	$(BIN)/python benchmarks/speed/methods.py
+
+SAVE ?= --save
+history: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/history/history.py $(SAVE)
 
 serving: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/serving/serving.py
