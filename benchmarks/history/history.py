@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,9 +94,8 @@ def read() -> list[dict[str, str]]:
 
 def git(*arguments: str) -> str:
     """What git says about this checkout."""
-    return subprocess.run(
-        ["git", *arguments], capture_output=True, text=True, check=True, cwd=FILE.parent
-    ).stdout.strip()
+    command = [which("git") or "git", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=FILE.parent).stdout.strip()
 
 
 def main() -> int:
