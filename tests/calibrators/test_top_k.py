@@ -121,7 +121,7 @@ def test_tokens_without_a_target_are_left_out():
         ignoring.temperature_
         == rhocal.TemperatureScaling().fit(top.take(np.flatnonzero(kept)), labels[kept]).temperature_
     )
-    with pytest.raises(InputError, match="every label is ignore_index"):
+    with pytest.raises(InputError, match="every one of the 400 labels is ignore_index"):
         rhocal.TemperatureScaling().fit(top, np.full(400, -100), ignore_index=-100)
 
 

@@ -58,6 +58,36 @@ def test_confidence_in_words_of_an_inspect_log():
     assert set(log.labels) == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("Paris. Confidence: 90 %", 0.9),
+        ("**Confidence:** very likely", 0.9),
+        ("I have 95% confidence. It is likely Paris", 0.95),
+        ("Growth was 40 %. I am 95 % confident.", 0.95),
+        ("Confidence: 10 %. No, wait.\nConfidence: 70 %", 0.7),
+        ("Confidence: -5%", None),
+        ("I'm confident that the answer is 42%", None),
+        ("I am not confident at all, not even 10 %", None),
+        ("I am 90 % confident. No, I am 60 % confident.", None),
+        ("Paris", None),
+    ],
+)
+def test_where_an_answer_states_its_confidence(text, confidence, tmp_path):
+    def sample(k, completion):
+        return {"id": k, "output": {"completion": completion}, "scores": {"match": {"value": "C" if k else "I"}}}
+
+    samples = [sample(0, "Confidence: 50 %"), sample(1, text)]
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"eval": {}, "samples": samples}), encoding="utf-8")
+    log = rhocal.read_log(path, skip_bad=True)
+    assert log.scores.tolist() == [0.5] + ([] if confidence is None else [confidence])
+    if confidence is None:
+        assert "sample 2" in log.skipped[0]
+        with pytest.raises(FileError, match="sample 2"):
+            rhocal.read_log(path)
+
+
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_options_of_chat_completions(wrapped, tmp_path):
     rows = rows_of("chat_completions.jsonl")
@@ -181,6 +211,9 @@ def test_answers_in_a_table_and_answers_whose_outcome_is_not_known_yet(tmp_path)
     [
         ("85%", 0.85), ("I am about 70 percent sure", 0.7), ("0.5", 0.5), ("1", 1.0), ("9/10", 0.9), ("8 out of 10", 0.8),
         ("99,5 %", 0.995), ("Almost certain!", 0.95), ("It's unlikely", 0.2), ("probably not", 0.25), (0.3, 0.3),
+        ("50/50", 0.5), ("0.95 confident", 0.95), ("0.95 (very likely)", 0.95), ("I'd say 75%", 0.75), ("~ 85 %", 0.85),
+        ("I have 95% confidence. It is likely Paris", 0.95), ("I cannot be certain, but I am 85% sure", 0.85),
+        ("I am 85 percent sure that the answer is 42", 0.85), ("More likely than not", 0.6), ("Confidence: **95%**", 0.95),
     ],
 )  # fmt: skip
 def test_confidence_in_words(text, probability):
@@ -202,6 +235,29 @@ def test_confidence_in_words(text, probability):
         True,
         "7/0",
         "likely or unlikely",
+        "not 100 % sure",
+        "I'm not 90% sure",
+        "cannot be certain",
+        "I can’t be certain",
+        "far from certain",
+        "less than certain",
+        "I don't feel confident",
+        "doesn't seem likely",
+        "80 – 90 %",
+        "80-90%",
+        "80 to 90 %",
+        "1,000 %",
+        "I'm confident that the answer is 42%",
+        "The answer is 42 %",
+        "I'm confident that the answer is 3/4",
+        "less than 50 %",
+        "> 90 %",
+        "60/40",
+        "very likely wrong",
+        "90% sure this is wrong",
+        "5 % chance of being wrong",
+        "somewhat likely",
+        "3/4/2024",
     ],
 )
 def test_confidence_that_states_nothing_or_several_things(text):

@@ -22,7 +22,7 @@ from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.data.scores import is_single_column
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.data.top_k import TopK
+from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError, not_fitted
 from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.ops import Parameters
@@ -142,7 +142,13 @@ class Calibrator(ABC):
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it imports this module
 
         if isinstance(logits, TopK):
-            fit_top_k(self, logits, labels, sample_weight, ignore_index)
+            refuse_for_top_k(
+                kind=kind == "probs",
+                class_axis=class_axis != -1,
+                groups=groups is not None,
+                positive=positive is not None,
+            )
+            fit_top_k(self, logits, labels, sample_weight, classes, ignore_index)
             return self
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
@@ -365,6 +371,7 @@ class Calibrator(ABC):
     def _apply(self, scores: Any, output: Any, kind: Kind | None, class_axis: int, groups: Any) -> Any:
         """Calibrated logits or probabilities in the shape of the scores; a tensor on its device, a lazy Dask array."""
         if isinstance(scores, TopK):
+            refuse_for_top_k(kind=kind in {"logits", "probs"}, class_axis=class_axis != -1, groups=groups is not None)
             calibrated = apply_top_k(self._fitted(), scores)
             return np.exp(calibrated.log_probs) if output == "probs" else calibrated
         if is_dask(scores):

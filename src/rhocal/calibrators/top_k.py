@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.top_k import SMALLEST_LOG, TopK
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError, RhocalWarning
-from rhocal.profile.top_k import profile_top_k
+from rhocal.profile.top_k import labeled_top_k, profile_top_k
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator, ScaleCalibrator
@@ -29,14 +30,27 @@ def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Ve
     >>> bool(((low <= probs[:, 0]) & (probs[:, 0] <= high)).all())
     True
     """
-    scale = calibrator.map_.scales(profile_top_k(data, np.zeros(data.n_samples, np.intp)))  # labels do not matter
-    best = np.exp(scale[:, None] * (data.log_probs - data.log_probs[:, :1]))
-    known = best.sum(axis=1)
-    values, counts = data.tail
-    rest = (counts * np.exp(scale[:, None] * (values - data.log_probs[:, :1]))).sum(axis=1)
+    scale = _scales(calibrator, data)
+    best, rest = _scaled(data, scale)
+    known = np.exp(best).sum(axis=1)
     low, high = rest_bounds(data.log_probs[:, -1], data.rest, data.n_rest, scale)
     shift = np.exp(-scale * data.log_probs[:, 0])
-    return best / (known + rest)[:, None], 1 / (known + high * shift), 1 / (known + low * shift)
+    probs = np.exp(best) / (known + np.exp(rest))[:, None]
+    return probs, 1 / (known + high * shift), 1 / (known + low * shift)
+
+
+def _scales(calibrator: ScaleCalibrator, data: TopK) -> Vector:
+    return calibrator.map_.scales(profile_top_k(data, np.zeros(data.n_samples, np.intp)))  # labels do not matter
+
+
+def _scaled(data: TopK, scale: Vector) -> tuple[Vector, Vector]:
+    """Scaled log-probabilities of the k best and of the total of the rest, relative to the best."""
+    values, counts = data.tail
+    tail = scale[:, None] * (values - data.log_probs[:, :1]) + np.log(counts)
+    peak = tail.max(axis=1)
+    return scale[:, None] * (data.log_probs - data.log_probs[:, :1]), peak + np.log(
+        np.exp(tail - peak[:, None]).sum(axis=1)
+    )
 
 
 N_EXPECTATIONS = 3
@@ -44,7 +58,12 @@ N_EXPECTATIONS = 3
 
 
 def fit_top_k(
-    calibrator: Calibrator, data: TopK, labels: Any, sample_weight: Any = None, ignore_index: int | None = None
+    calibrator: Calibrator,
+    data: TopK,
+    labels: Any,
+    sample_weight: Any = None,
+    classes: Any = None,
+    ignore_index: int | None = None,
 ) -> None:
     """Fit a method that scales on the k best classes.
 
@@ -55,13 +74,17 @@ def fit_top_k(
     from rhocal.calibrators.scale.temperature import TemperatureScaling  # noqa: PLC0415 - it imports this module
 
     method, scale = as_scale(calibrator), 1.0
-    in_rest = ~(data.indices == np.asarray(labels).reshape(-1, 1)).any(axis=1)
+    labeled = labeled_top_k(data, labels, sample_weight, classes, ignore_index)
+    profile_at = partial(
+        profile_top_k, labeled.data, labeled.classes[labeled.labels], labeled.weights, classes=labeled.classes
+    )
+    in_rest = ~(labeled.data.indices == labeled.labels[:, None]).any(axis=1)
     for _ in range(N_EXPECTATIONS if in_rest.any() else 0):
-        profile = profile_top_k(data, labels, sample_weight, ignore_index=ignore_index, rest_scale=scale)
+        profile = profile_at(rest_scale=scale)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RhocalWarning)  # the last fit warns
             scale = 1 / float(fit_validated(TemperatureScaling(), profile).temperature_)
-    method.fit_profile(profile_top_k(data, labels, sample_weight, ignore_index=ignore_index, rest_scale=scale))
+    method.fit_profile(profile_at(rest_scale=scale))
 
 
 def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:
@@ -71,9 +94,9 @@ def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:
             f"the samples have {data.n_classes:,} classes (n_classes), but the calibrator was fitted with "
             f"{len(calibrator.classes_):,}"
         )
-    log_probs = np.log(np.maximum(calibrate_top_k(as_scale(calibrator), data)[0], 1e-300))
-    rest = np.maximum(1 - np.exp(log_probs).sum(axis=1), np.exp(SMALLEST_LOG))
-    return TopK(log_probs, data.indices, np.log(rest), data.n_classes)
+    best, rest = _scaled(data, _scales(as_scale(calibrator), data))
+    total = np.log(np.exp(best).sum(axis=1) + np.exp(rest))  # at least that of the best, 0
+    return TopK(best - total[:, None], data.indices, rest - total, data.n_classes)
 
 
 def as_scale(calibrator: Calibrator) -> ScaleCalibrator:

@@ -23,7 +23,7 @@ from rhocal.cli.options import (
     skipped,
 )
 from rhocal.cli.split import as_written
-from rhocal.cli.top_k import apply_top_k_file, top_k_of
+from rhocal.cli.top_k import apply_top_k_file, refuse, top_k_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,11 +103,21 @@ def apply_(
         raise InputError(f"--write is {' or '.join(WRITE)}; got {write!r}")
     check_output(output, [source, artifact])
     calibrator = load(artifact)
-    if (top := top_k_of(source, arrays, needs_labels=False)) is not None:
-        apply_top_k_file(calibrator, *top, output, as_json=as_json)
+    execution, stated = ExecutionOptions(stream), SpecOptions(kind, None, class_axis)
+    if (top := top_k_of(source, arrays, stated, execution, needs_labels=False)) is not None:
+        refuse(
+            source,
+            {
+                "--interval": interval is not None,
+                "--fitted-on": fitted_on is not None,
+                "--groups": groups is not None,
+                "--write logits": write != "probs",
+                "--restart": restart,
+            },
+        )
+        apply_top_k_file(calibrator, top, output, keep_columns, as_json=as_json)
         return
-    execution = ExecutionOptions(stream)
-    spec = SpecOptions(kind, None, class_axis).spec([calibrator])
+    spec = stated.spec([calibrator])
     arrays = arrays.of_calibrator(calibrator, source)
     if keep_columns is not None:
         execution.refuse({"--keep-columns": execution.streams(source, skip_bad=arrays.skip_bad)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ from rhocal.cli.options import (
     print_json,
     skipped,
 )
-from rhocal.cli.top_k import evaluate_top_k, top_k_of
+from rhocal.cli.top_k import score_top_k_file, top_k_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rhocal.data.sources import Source
     from rhocal.evaluation.evaluation import Evaluation
     from rhocal.evaluation.measure import MetricValues
+    from rhocal.evaluation.samples import Samples
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.metrics.inference.paired import Difference
 
 PREDICTED = "predicted"
@@ -100,17 +103,24 @@ def evaluate(
     to be above it, with --strict unless it is shown to be within it.
     """
     from rhocal.errors import InputError
-    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED, infer
+    from rhocal.evaluation.evaluate import DEFAULT_METRICS, UNCALIBRATED
     from rhocal.evaluation.measure import COUNT, FLOOR, Measurement, check_metrics, measure_source
-    from rhocal.evaluation.samples import pair_with_design, score
-    from rhocal.metrics import CORE, inference
+    from rhocal.evaluation.samples import score
+    from rhocal.metrics import CORE
     from rhocal.metrics.inference.design import SamplingDesign
 
     tolerance = _tolerance(tolerance, max_ece, strict=strict)
     if margin is not None and not 0 < margin < math.inf:
         raise InputError(f"--margin must be positive; got {margin:g}")
     calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **(loaded := load_calibrators(artifacts or []))}
-    if _shows_top_k(source, arrays, spec, calibrators, tolerance, seed, as_json=as_json):
+    shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
+    if (top := top_k_of(source, arrays, spec, execution)) is not None:
+        raw, labeled = score_top_k_file(top, calibrators, shown)
+        design = SamplingDesign(weight_kind, None if clusters is None else top.beside(clusters, labeled))
+        by = None if groups is None else labeled.predicted if groups == PREDICTED else top.beside(groups, labeled)
+        _conclude(
+            source, raw, design, by, shown, shown, tolerance, max_ece, margin, seed, strict=strict, as_json=as_json
+        )
         return
     stated = spec.spec(loaded.values())
     arrays = arrays.of_calibrator(next(iter(loaded.values()), None), source)
@@ -122,7 +132,6 @@ def evaluate(
     if clusters is not None:
         clustered = execution.open(source, arrays, stated, "test", clusters)
         design = replace(design, clusters=clustered.predictions.groups)
-    shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     values = list(CORE) if metrics is None or data.resident else shown
     if not _keeps_samples(data, [*shown, *values]):
         if max_ece is not None:
@@ -134,30 +143,58 @@ def evaluate(
         return
     with execution.cluster(), execution.progress("measuring", data) as blocks:
         samples = score(blocks, calibrators, dict.fromkeys([*shown, *values]))
-    raw, samples = samples, {name: part.with_design(design) for name, part in samples.items()}
+    positive = data.predictions.positive if data.resident else stated.positive
+    facts = {} if data.resident else {"n_rows": data.n_rows}
+    _conclude(
+        source, samples, design, _groups(data, groups), shown, values, tolerance, max_ece, margin, seed,
+        strict=strict, as_json=as_json, facts=facts, left_out=skipped(data), positive=positive,
+    )  # fmt: skip
+
+
+def _conclude(
+    source: Path,
+    raw: Mapping[str, Samples],
+    design: SamplingDesign,
+    groups: Any,
+    shown: list[str],
+    values: list[str],
+    tolerance: float,
+    max_ece: float | None,
+    margin: float | None,
+    seed: int,
+    *,
+    strict: bool,
+    as_json: bool,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+    left_out: Mapping[str, Any] = MappingProxyType({}),
+    positive: Any = None,
+) -> None:
+    """Evaluate samples before and after calibrators, print the result, and exit with 1 where the gate is not passed."""
+    from rhocal.evaluation.evaluate import UNCALIBRATED, infer
+    from rhocal.evaluation.samples import pair_with_design
+    from rhocal.metrics import inference
+
+    samples = {name: part.with_design(design) for name, part in raw.items()}
     evaluations = {
-        name: infer(part, shown, groups=_groups(data, groups), tolerance=tolerance, seed=seed)
-        for name, part in samples.items()
+        name: infer(part, shown, groups=groups, tolerance=tolerance, seed=seed) for name, part in samples.items()
     }
     differences = {
         name: inference.differences(
-            *pair_with_design(raw[name], raw[UNCALIBRATED], design),
+            *pair_with_design(part, raw[UNCALIBRATED], design),
             ["ece", "nll", "brier"],
             tolerance=margin,
             seed=seed,
         )
-        for name in loaded
+        for name, part in raw.items()
+        if name != UNCALIBRATED
     }
-    left_out = skipped(data)
     first = evaluations[UNCALIBRATED]
-    positive = data.predictions.positive if data.resident else stated.positive
     failed = max_ece is not None and _failed(evaluations, strict=strict)
     if as_json:
         gate = {} if max_ece is None else {"max_ece": max_ece, "strict": strict, "passed": not failed}
-        rows = {} if data.resident else {"n_rows": data.n_rows}
         print_json(
             {
-                **rows,
+                **facts,
                 "n_samples": first.n_samples,
                 "n_classes": first.n_classes,
                 **({} if positive is None else {"positive": positive}),
@@ -172,39 +209,15 @@ def evaluate(
             }
         )
         raise typer.Exit(int(failed))
-    suffix = "" if data.resident else ", block by block"
+    suffix = ", block by block" if facts else ""
     _show(
         evaluations,
         differences,
-        f"{source}: {first.n_samples:,} samples{first.effective}, {first.n_classes} classes{suffix}",
+        f"{source}: {first.n_samples:,} samples{first.effective}, {first.n_classes:,} classes{suffix}",
     )
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations, strict=strict)}")
         raise typer.Exit(int(failed))
-
-
-def _shows_top_k(
-    source: Path,
-    arrays: Arrays,
-    spec: SpecOptions,
-    calibrators: Mapping[str, Calibrator | None],
-    tolerance: float,
-    seed: int,
-    *,
-    as_json: bool,
-) -> bool:
-    """Print the evaluation of a file of the k best classes; False if the file holds something else."""
-    top = top_k_of(source, arrays)
-    if top is None:
-        return False
-    evaluations = evaluate_top_k(*top, calibrators, ignore_index=spec.ignore_index, tolerance=tolerance, seed=seed)
-    first = next(iter(evaluations.values()))
-    if as_json:
-        found = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-        print_json({"n_samples": first.n_samples, "n_classes": first.n_classes, "evaluation": found})
-    else:
-        _show(evaluations, {}, f"{source}: {first.n_samples:,} samples, {first.n_classes:,} classes")
-    return True
 
 
 def _tolerance(tolerance: float, max_ece: float | None, *, strict: bool) -> float:

@@ -22,7 +22,7 @@ from rhocal.cli.options import (
     skipped,
 )
 from rhocal.cli.report import ReportOption, check_report, origin, write
-from rhocal.cli.top_k import top_k_of
+from rhocal.cli.top_k import refuse, top_k_of
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.calibrators.fitting import Fits
+    from rhocal.cli.top_k import TopKInput
     from rhocal.data.formats.base import StoredFile
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
-    from rhocal.data.top_k import TopK
 
 
 ARRAY = "array of shape "
@@ -86,10 +86,9 @@ def fit(
     if output.suffix != ".safetensors":
         raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
     is_profile = format_of(path) == FORMAT
-    if not is_profile and (top := top_k_of(path, arrays, spec)) is not None:
-        _fit_top_k(
-            top, method or TOP_K_METHOD, option or [], output, spec, has_report=report is not None, as_json=as_json
-        )
+    if not is_profile and (top := top_k_of(path, arrays, spec, execution)) is not None:
+        refuse(path, {"--report": report is not None, "--groups": groups is not None})
+        _fit_top_k(top, method or TOP_K_METHOD, option or [], output, as_json=as_json)
         return
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
@@ -126,24 +125,16 @@ def fit(
     _show(cal, method, output, counts, values, as_json=as_json)
 
 
-def _fit_top_k(
-    top: tuple[TopK, Any],
-    method: str,
-    options: list[str],
-    output: Path,
-    spec: FitSpecOptions,
-    *,
-    has_report: bool,
-    as_json: bool,
-) -> None:
+def _fit_top_k(data: TopKInput, method: str, options: list[str], output: Path, *, as_json: bool) -> None:
     """Fit on the k best classes."""
     from rhocal.calibrators import calibrator
 
-    if has_report:
-        raise InputError("--report needs the logits of all classes; the file has the k best")
-    cal = calibrator(method, **_options(options)).fit(*top, ignore_index=spec.ignore_index)
+    samples = data.labeled(data.top, data.classes)
+    cal = calibrator(method, **_options(options))
+    cal.fit(samples.data, samples.classes[samples.labels], samples.weights, classes=samples.classes)
     cal.save(output)
-    _show(cal, method, output, {"n_samples": top[0].n_samples, "n_classes": top[0].n_classes}, {}, as_json=as_json)
+    counts = {"n_samples": samples.data.n_samples, "n_classes": samples.data.n_classes}
+    _show(cal, method, output, counts, {}, as_json=as_json)
 
 
 def for_options(cal: Calibrator, file: StoredFile, given: Sequence[str]) -> Calibrator:

@@ -181,6 +181,12 @@ class Arrays:
         columns = _listed(self.columns)
         return Names(self.logits_name, self.labels_name, groups, self.weights, columns, known, self.skip_bad)
 
+    @property
+    def stated_classes(self) -> Any:
+        """The classes that --classes names, whole numbers as such; None without it."""
+        names = _listed(self.classes)
+        return None if names is None else _as_numbers(names)
+
     def stated(self, spec: InputSpec, stored: InputSpec) -> InputSpec:
         """A spec with the classes of the options. ``spec`` has those of a calibrator, ``stored`` what the file states."""
         from rhocal.data.columns import check_frame, name_key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.labels import per_sample
-from rhocal.errors import InputError
+from rhocal.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,10 @@ def aggregate_tokens(
     """
     if how not in AGGREGATES:
         raise InputError(f"how is one of {', '.join(AGGREGATES)}; got {how!r}")
-    values = np.asarray(log_probs, np.float64).reshape(-1)
+    try:
+        values = np.asarray(log_probs, np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"log_probs must hold one number for each token: {one_line(error)}") from error
     owners = per_sample(answers, "answers", len(values), "log_probs")
     if np.isnan(values).any() or (values > 1e-3).any():
         row = int((np.isnan(values) | (values > 1e-3)).argmax())
@@ -56,7 +59,10 @@ def aggregate_tokens(
         values, owners = values[kept], owners[kept]
     if not len(values):
         raise InputError("log_probs has no tokens that count")
-    names, first, codes = np.unique(owners, return_index=True, return_inverse=True)
+    try:
+        names, first, codes = np.unique(owners, return_index=True, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"answers must be all texts or all numbers, none missing: {one_line(error)}") from error
     if how == "min":
         scores = np.full(len(names), np.inf)
         np.minimum.at(scores, codes, values)

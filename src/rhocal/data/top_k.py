@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from rhocal.errors import InputError
+from rhocal.errors import InputError, one_line
 from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ class TopK:
         kind
             What ``values`` are: ``"log_probs"`` or ``"probs"``.
         """
-        log_probs, columns = _as_log_probs(values, kind), np.asarray(indices)
         if n_classes is None:
             raise InputError("n_classes is missing: the number of all classes, such as the size of the vocabulary")
+        if isinstance(n_classes, bool) or not hasattr(n_classes, "__index__"):
+            raise InputError(f"n_classes is a whole number; got {n_classes!r}")
+        log_probs, columns = _as_log_probs(values, kind), _as_array(indices, "indices")
         _check_known(log_probs, columns, n_classes)
         n, k = log_probs.shape
         rest = _rest(log_probs, rest_log_mass, n_classes)
@@ -126,6 +128,19 @@ class TopK:
         return self.n_classes - self.log_probs.shape[1]
 
 
+def refuse_for_top_k(**is_stated: bool) -> None:
+    """Raise an error for arguments that top-k data has no use for."""
+    reasons = {
+        "kind": "TopK.from_arrays states what the values are",
+        "class_axis": "the k best are on the last axis",
+        "groups": "methods that scale do not use groups",
+        "positive": "a positive class is for two classes, with both probabilities",
+    }
+    for name, stated in is_stated.items():
+        if stated:
+            raise InputError(f"{name} is not for top-k data: {reasons[name]}; leave it out")
+
+
 def _check_known(log_probs: Vector, columns: NDArray[Any], n_classes: int) -> None:
     """Check shapes, columns and numbers of the k best classes."""
     if log_probs.ndim != 2 or columns.shape != log_probs.shape:
@@ -148,14 +163,33 @@ def _rest(log_probs: Vector, rest_log_mass: Any, n_classes: int) -> Vector:
     most = log_probs.min(axis=1) + np.log(n_classes - log_probs.shape[1])
     floor = np.minimum(SMALLEST_LOG, most)  # saturated scores: the k-th best may have less than this
     if rest_log_mass is not None:
-        stated = np.asarray(rest_log_mass, np.float64)
+        stated = _as_numbers(rest_log_mass, "rest_log_mass")
         return np.maximum(stated, floor) if stated.shape == floor.shape else stated
     left = np.maximum(1 - np.exp(log_probs).sum(axis=1), np.exp(SMALLEST_LOG))
     return np.maximum(np.minimum(np.log(left), most), floor)
 
 
+def _as_array(values: Any, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not one row of k numbers for each sample: {one_line(error)}") from error
+
+
+def _as_numbers(values: Any, name: str) -> Vector:
+    array = _as_array(values, name)
+    if array.dtype.kind not in "fiu":
+        try:
+            array = array.astype(np.float64) if array.dtype.kind == "O" else np.array(None)
+        except (TypeError, ValueError, OverflowError):
+            array = np.array(None)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} must hold numbers; got {np.asarray(values).reshape(-1)[:1].tolist()!r}")
+    return array.astype(np.float64)
+
+
 def _as_log_probs(values: Any, kind: str) -> Vector:
-    array = np.asarray(values, np.float64)
+    array = _as_numbers(values, "values")
     if kind == "log_probs":
         return array
     if kind != "probs":

@@ -1,7 +1,8 @@
-"""Files of top-k data: ``top_log_probs`` or ``top_probs``, ``top_indices``, ``n_classes``, ``rest_log_mass``, ``labels``."""
+"""Files of top-k data: ``top_log_probs`` or ``top_probs``, ``top_indices``, ``n_classes``, ``rest_log_mass``, and others."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rhocal.data.top_k import TopK
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rhocal.data.formats.base import Names
@@ -22,8 +24,30 @@ VALUES = {"top_log_probs": "log_probs", "top_probs": "probs"}
 ENDINGS = (".npz", ".safetensors")
 
 
-def read_top_k(path: Path, names: Names) -> tuple[TopK, Any] | None:
-    """The k best classes of a file and its labels, None if it has none; None if it holds no top-k data."""
+@dataclass(frozen=True, eq=False)
+class TopKFile:
+    """The k best classes of the samples of a file, and its other arrays."""
+
+    path: Path
+    top: TopK
+    arrays: Mapping[str, Any]
+    """Labels, weights, names of classes and whatever else stands beside the k best."""
+
+    def per_sample(self, name: str) -> Any:
+        """An array with one value for each sample."""
+        if name not in self.arrays:
+            raise FileError(f"{self.path}: has no array {name!r}; found {', '.join(self.arrays) or 'no other arrays'}")
+        values = self.arrays[name]
+        if np.shape(values) != (self.top.n_samples,):
+            raise FileError(
+                f"{self.path}: {name} holds one value for each of the {self.top.n_samples:,} samples; got shape "
+                f"{np.shape(values)}"
+            )
+        return values
+
+
+def read_top_k(path: Path, names: Names) -> TopKFile | None:
+    """A file of the k best classes; None if it holds something else."""
     if path.suffix not in ENDINGS or not path.is_file():
         return None
     file = open_file(path, names)
@@ -42,4 +66,5 @@ def read_top_k(path: Path, names: Names) -> tuple[TopK, Any] | None:
         top = TopK.from_arrays(arrays[name], arrays["top_indices"], rest, int(n_classes[0]), kind=VALUES[name])
     except InputError as error:
         raise error.at(str(path)) from error
-    return top, arrays.get(names.labels)
+    used = {*VALUES, "top_indices", "n_classes", "rest_log_mass"}
+    return TopKFile(path, top, {key: array for key, array in arrays.items() if key not in used})

@@ -1,4 +1,4 @@
-"""Confidence in words: "85 %", "0.85", "8/10", "very likely" as probabilities."""
+"""Confidence in words: "85 %", "0.85", "8/10", "very likely" as probabilities. What is not clear is refused."""
 
 from __future__ import annotations
 
@@ -8,21 +8,50 @@ from typing import Any
 from rhocal.errors import InputError
 
 WORDS = {
-    "certain": 0.99, "almost certain": 0.95, "nearly certain": 0.95, "very likely": 0.90, "highly likely": 0.90,
-    "very probable": 0.90, "very confident": 0.90, "highly confident": 0.90, "very good chance": 0.80, "confident": 0.80,
-    "likely": 0.70, "probable": 0.70, "probably": 0.70, "fairly confident": 0.70, "better than even": 0.60,
-    "about even": 0.50, "even chance": 0.50, "uncertain": 0.50, "unsure": 0.50, "not sure": 0.50, "probably not": 0.25,
-    "not confident": 0.25, "not likely": 0.20, "unlikely": 0.20, "improbable": 0.20, "little chance": 0.10,
-    "very unlikely": 0.05, "highly unlikely": 0.05, "almost no chance": 0.02, "almost impossible": 0.02, "impossible": 0.01,
+    "certain": 0.99, "almost certain": 0.95, "nearly certain": 0.95, "extremely likely": 0.95, "extremely confident": 0.95,
+    "very likely": 0.90, "highly likely": 0.90, "very probable": 0.90, "very confident": 0.90, "highly confident": 0.90,
+    "very good chance": 0.80, "confident": 0.80, "likely": 0.70, "probable": 0.70, "probably": 0.70, "fairly confident": 0.70,
+    "better than even": 0.60, "more likely than not": 0.60, "about even": 0.50, "even chance": 0.50, "fifty-fifty": 0.50,
+    "uncertain": 0.50, "unsure": 0.50, "not sure": 0.50, "probably not": 0.25, "not confident": 0.25, "not likely": 0.20,
+    "unlikely": 0.20, "improbable": 0.20, "little chance": 0.10, "very unlikely": 0.05, "highly unlikely": 0.05,
+    "extremely unlikely": 0.03, "almost no chance": 0.02, "almost impossible": 0.02, "impossible": 0.01,
 }  # fmt: skip
 """Round values near the medians of surveys of such words. Readers disagree by 10 points and more: they are a start, and a fit
 maps each of them to the share of answers that are right."""
 
 _PHRASES = re.compile(r"\b(?:" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")\b")
-_PERCENT = re.compile(r"(-?\d+(?:[.,]\d+)?)\s*(?:%|per\s?cent\b)")
-_FRACTION = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)(?![\d.,])")
-_NUMBER = re.compile(r"\s*(\d*[.]\d+|[01])\s*")
-_NEGATION = re.compile(r"\b(?:not|never|no|isn't|hardly)\b[\w\s]{0,12}$")
+
+_NUMERAL = r"[-−+]?(?:\d[\d.,]*\d|\d|\.\d+)"
+_NUMBER = re.compile(
+    rf"(?P<fraction>(?<![\w.,/]){_NUMERAL}\s*(?:/|out of)\s*{_NUMERAL}(?![\d/]))"
+    rf"|(?P<percent>{_NUMERAL}\s*(?:%|per\s?cent\b))"
+    r"|(?P<decimal>(?<![\w.,/%])[-−+]?(?:\d*\.\d+|[01])(?![\w/%]|[.,]\d))"
+)
+_PLAIN = re.compile(r"\+?(?:\d+|\d*\.\d+|\d+,\d{1,2})")
+"""A number that has one reading: 1,000 may be 1 or 1000."""
+
+_SUBJECT = (
+    r"(?:sure|certain|certainty|confident|confidence|likely|likelihood|probable|probability|chance|credence|odds)"
+)
+_BEFORE = re.compile(
+    rf"{_SUBJECT}(?: (?:level|score|rating|estimate|that (?:it|this|the answer) is (?:right|correct)))?"
+    r"(?: in (?:my|this|the) answer)?"
+    r"[\s:=(,*_~≈–—]*(?:(?:is|of|at|with|about|around|approximately|roughly|maybe|to be)[\s:=(~≈]+)*$"
+)
+_AFTER = re.compile(rf"[\s)*_-]*(?:(?:quite|very|highly|a|of|level of|fairly)\s+)*{_SUBJECT}\b")
+_FILLER = re.compile(
+    r"\b(?:i'm|i'd|i|am|my|say|it's|it|is|the|about|around|approximately|roughly|maybe|perhaps|circa|ca|of|a|in|this"
+    r"|guess|estimate|level|score|rating|be|would|sure|high|low|medium|good|very|correct|right|that|probably)\b|[^\w%]"
+)
+_NEGATION = re.compile(
+    r"\b(?:not|never|no|nor|none|without|cannot|hardly|barely|scarcely|neither|nothing|unable|lack|lacking|doubt|doubtful"
+    r"|far from|wrong|incorrect|false|mistaken|less|least|more|most|under|below|over|above|exceeds?|up to|between|as|equally"
+    r"|how|if|whether|somewhat|slightly|moderately|mildly|bit|little|kind of|sort of)\b|n't\b|[<>≤≥±]|\+/-"
+)
+"""What turns a statement into another one, or into a bound: refused, unless it is part of a phrase of the table."""
+
+_CLAUSE_END = re.compile(r"[.;:!?()\n](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
+_RANGE = re.compile(r"\d\s*%?\s*(?:-|–|—|−|to|and|or|through|\.\.+|…)\s*$")
 
 
 def verbal_confidence(value: Any) -> float:
@@ -32,7 +61,8 @@ def verbal_confidence(value: Any) -> float:
     ----------
     value
         A number from 0 to 1, or a text with a percentage ("85 %", "I am 85 percent sure"), a fraction ("8/10"), a number
-        from 0 to 1, or one of the phrases of ``rhocal.data.verbal_confidence.WORDS`` ("very likely").
+        from 0 to 1, or one of the phrases of ``rhocal.data.verbal_confidence.WORDS`` ("very likely"). Texts that deny or
+        bound what they state ("not 100 % sure", "less than 50 %"), ranges, and numbers that may be something else are errors.
 
     Returns
     -------
@@ -49,36 +79,86 @@ def verbal_confidence(value: Any) -> float:
     if isinstance(value, int | float):
         if not 0 <= value <= 1:
             raise InputError(
-                f'confidence is {value!r}; write a number from 0 to 1, or a text with a percentage ("85 %")'
+                f'confidence is {str(value)[:40]}; write a number from 0 to 1, or a text with a percentage ("85 %")'
             )
         return float(value)
-    stated = _stated(value)
+    text = normalized(value)
+    try:
+        stated = numbers_of(text) or _phrases_of(text)
+    except ValueError as error:
+        raise _refusal(value, str(error)) from None
     if len(stated) != 1:
-        reason = (
-            "states no confidence" if not stated else f"states several ({', '.join(f'{p:g}' for p in sorted(stated))})"
-        )
-        raise InputError(
-            f"confidence {value[:60]!r} {reason}; write a percentage, a number from 0 to 1, or one phrase such as 'very likely'"
-        )
+        several = f"states several ({', '.join(f'{p:g}' for p in sorted(stated))})"
+        raise _refusal(value, several if stated else "states no confidence")
     (probability,) = stated
     if not 0 <= probability <= 1:
         raise InputError(f"confidence {value[:60]!r} is {probability:g}; a probability lies between 0 and 1")
     return probability
 
 
-def _stated(text: str) -> set[float]:
-    """All probabilities that a text states: numbers, and phrases where it has no numbers."""
-    lowered = " ".join(text.lower().replace("’", "'").split())
-    if _NUMBER.fullmatch(lowered):
-        return {float(lowered)}
-    numbers = {float(match[1].replace(",", ".")) / 100 for match in _PERCENT.finditer(lowered)}
-    fractions = (match for match in _FRACTION.finditer(lowered) if float(match[2]) > 0)
-    numbers |= {float(match[1]) / float(match[2]) for match in fractions}
-    if numbers:
-        return numbers
+def _refusal(value: str, reason: str) -> InputError:
+    return InputError(
+        f"confidence {value[:60]!r} {reason}; write a percentage, a number from 0 to 1, or one phrase such as 'very likely'"
+    )
+
+
+def normalized(text: str) -> str:
+    """A text in lower case, with single spaces and straight apostrophes."""
+    return " ".join(text.lower().replace("’", "'").split())
+
+
+def numbers_of(text: str) -> set[float]:
+    """The probabilities that a normalized text states in numbers; a ValueError where it is not clear that they are those."""
+    stated: set[float] = set()
+    matches = list(_NUMBER.finditer(text))
+    for match in matches:
+        before, after = text[: match.start()], text[match.end() :]
+        is_alone = not _FILLER.sub("", _PHRASES.sub("", _NUMBER.sub("", text)))
+        if not (is_alone or _BEFORE.search(before) or _AFTER.match(after)):
+            if match["decimal"] in {"0", "1"}:
+                continue  # a digit of the sentence
+            raise ValueError(f"has a number that may be something else ({match[0].strip()})")
+        if _RANGE.search(before) or _NEGATION.search(_clause(before, after)):
+            raise ValueError("denies or bounds what it states, or states a range")
+        stated.add(_probability(match))
+    return stated
+
+
+def _probability(match: re.Match[str]) -> float:
+    if match["fraction"] is not None:
+        part, whole = (_number(number) for number in re.split(r"/|out of", match[0]))
+        if part + whole == 100:
+            if part == whole:
+                return 0.5
+            raise ValueError("has a fraction that may be odds")
+        if not whole:
+            raise ValueError("divides by 0")
+        return part / whole
+    if match["percent"] is not None:
+        return _number(re.split("%|per", match[0])[0]) / 100
+    return _number(match[0])
+
+
+def _number(text: str) -> float:
+    text = text.strip().replace("−", "-")
+    if not _PLAIN.fullmatch(text.removeprefix("-")):
+        raise ValueError(f"has a number with more than one reading ({text[:20]})")
+    return float(text.replace(",", "."))
+
+
+def _phrases_of(text: str) -> set[float]:
+    """The probabilities of the phrases of the table; none where a phrase is denied or weakened by words outside the table."""
     stated = set()
-    for match in _PHRASES.finditer(lowered):
-        if _NEGATION.search(lowered[: match.start()]):
-            return set()  # "not very likely" is no phrase of the table
+    for match in _PHRASES.finditer(text):
+        if _NEGATION.search(_clause(text[: match.start()], text[match.end() :])):
+            raise ValueError("denies, bounds or weakens what it states")
         stated.add(WORDS[match[0]])
     return stated
+
+
+def _clause(before: str, after: str) -> str:
+    """The words around a statement, up to the next comma, stop, or "but"."""
+    ends = list(_CLAUSE_END.finditer(before))
+    start = ends[-1].end() if ends else 0
+    end = found.start() if (found := _CLAUSE_END.search(after)) else len(after)
+    return f"{before[start:]} | {after[:end]}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
-from rhocal.data.top_k import TopK
+from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.evaluation.samples import Samples, samples_top_k, score
@@ -31,6 +31,7 @@ from rhocal.metrics.inference.statistics import statistics
 from rhocal.metrics.inference.verdict import TOLERANCE, evidence_of, verdict
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.caching import cached_property
+from rhocal.profile.top_k import labeled_top_k
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,9 +124,10 @@ def evaluate(
     """
     check_tolerance(tolerance)
     if isinstance(probs, TopK):
-        samples = samples_top_k(probs, labels, sample_weight, metrics).with_design(
-            SamplingDesign(weight_kind, clusters)
-        )
+        refuse_for_top_k(kind=kind == "logits", positive=positive is not None)
+        labeled = labeled_top_k(probs, labels, sample_weight, classes)
+        samples = samples_top_k(labeled, metrics).with_design(SamplingDesign(weight_kind, clusters))
+        groups = labeled.predicted if isinstance(groups, str) and groups == "predicted" else groups
         return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
     source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
     if groups is not None and not source.resident:
@@ -175,7 +177,7 @@ def infer(
         found.error,
         found.n_needed,
         drawn.combined.n_draws,
-        () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance),
+        () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance, samples.n_classes),
         *drawn.class_figures(found),
         samples.n_effective,
     )
@@ -228,16 +230,25 @@ class DrawnTests:
 
 
 def by_group(
-    scored: Scored, groups: Any, n_replicates: int, seed: int, tolerance: float = TOLERANCE
+    scored: Scored,
+    groups: Any,
+    n_replicates: int,
+    seed: int,
+    tolerance: float = TOLERANCE,
+    n_classes: int | None = None,
 ) -> tuple[Group, ...]:
-    """Evaluate every group by itself, with Holm's correction of the p-values; worst first."""
-    names, codes = np.unique(_group_names(scored.source, groups), return_inverse=True)
+    """Evaluate every group by itself, with Holm's correction of the p-values; worst first.
+
+    ``n_classes`` is for samples whose probabilities are not all known.
+    """
+    n_classes = n_classes or scored.source.n_classes
+    names, codes = np.unique(_group_names(scored, groups), return_inverse=True)
     parts = []
     for code, name in enumerate(names):
         rows = np.flatnonzero(codes == code)
         if scored.weights[rows].any():
             parts.append((str(name), scored.take(rows), len(rows)))
-    results = [_evaluate_group(part, len(parts), n_replicates, seed) for _, part, _ in parts]
+    results = [_evaluate_group(Samples(part, n_classes), len(parts), n_replicates, seed) for _, part, _ in parts]
     adjusted = holm([drawn.combined.p_value for drawn, _, _ in results])
     of_ece = holm([ece.p_value for _, ece, _ in results])
     level = 1 - (1 - CONFIDENCE_LEVEL) / len(parts)
@@ -249,29 +260,33 @@ def by_group(
     return tuple(sorted(evaluated, key=lambda group: (group.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
 
 
-def _evaluate_group(part: Scored, n_groups: int, n_replicates: int, seed: int) -> tuple[DrawnTests, Floor, Interval]:
+def _evaluate_group(
+    samples: Samples, n_groups: int, n_replicates: int, seed: int
+) -> tuple[DrawnTests, Floor, Interval]:
     """The tests, floor and interval of one group.
 
     After Holm's correction a p-value below .05 must be below .05 / n_groups before; where the first p-value is small, labels
     are drawn as often as that takes.
     """
-    samples = Samples(part, part.source.n_classes)
     drawn = DrawnTests.from_samples(samples, draws_for(n_replicates), seed)
-    enough = min(N_DRAWS_PER_GROUP * n_groups, MAX_GROUP_ENTRIES // (part.source.n_classes * N_BINS))
+    enough = min(N_DRAWS_PER_GROUP * n_groups, MAX_GROUP_ENTRIES // (samples.n_classes * N_BINS))
     if drawn.combined.p_value < 0.05 and drawn.combined.n_draws < enough:
         drawn = DrawnTests.from_samples(samples, enough, seed + 1)
     ece = Floor.from_null("ece", drawn.nulls(["ece"])["ece"])
-    return drawn, ece, intervals(part, ["ece"])["ece"]
+    return drawn, ece, intervals(samples.scored, ["ece"])["ece"]
 
 
-def _group_names(data: Predictions, groups: Any) -> NDArray[Any]:
+def _group_names(scored: Scored, groups: Any) -> NDArray[Any]:
     if isinstance(groups, str):
         if groups != "predicted":
             raise InputError(f"groups must hold one name for each sample, or be 'predicted'; got {groups!r}")
+        data = scored.source
         return np.asarray(data.classes[data.logits.argmax(axis=1)])
     names = np.asarray(groups)
-    if names.shape != (data.n_samples,):
-        raise InputError(f"groups must hold one name for each of the {data.n_samples} samples; got shape {names.shape}")
+    if names.shape != (scored.n_samples,):
+        raise InputError(
+            f"groups must hold one name for each of the {scored.n_samples} samples; got shape {names.shape}"
+        )
     if names.dtype.kind == "O":
         names = names.astype(str)
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from rhocal.metrics.inference.bootstrap import MEANS
 from rhocal.metrics.inference.floor import SIMULATED_METRICS, check_names, label_moments
 from rhocal.metrics.inference.joint_null import MAX_DRAWN_ENTRIES, MAX_DRAWN_SAMPLES
 from rhocal.metrics.top_k import score_top_k, top_k_moments
-from rhocal.profile.top_k import labeled_top_k
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
-    from rhocal.data.top_k import TopK
     from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.numerics.special import Vector
+    from rhocal.profile.top_k import LabeledTopK
 
 KEPT = ("confidence", "correct", "log_label", "sum_squares", "weights")
 """Numbers that are kept of a sample, beside its ``label_moments``."""
@@ -80,18 +79,15 @@ class Samples:
         return {name: METRICS[name].value(self.scored) for name in names}
 
 
-def samples_top_k(
-    data: TopK, labels: Any, sample_weight: Any, metrics: Iterable[str], ignore_index: int | None = None
-) -> Samples:
+def samples_top_k(labeled: LabeledTopK, metrics: Iterable[str]) -> Samples:
     """The samples of top-k data, of which no probabilities are kept; only ``STREAMED_METRICS`` can be evaluated."""
+    check_names(metrics := list(metrics))
     others = [name for name in metrics if name not in STREAMED_METRICS]
     if others:
         raise InputError(
             f"{others[0]} needs the probability of every class; of the k best there are {', '.join(STREAMED_METRICS)}"
         )
-    kept, _, _ = labeled_top_k(data, labels, sample_weight, ignore_index)
-    scored = score_top_k(data, labels, sample_weight, ignore_index)
-    return Samples(scored, data.n_classes, top_k_moments(kept))
+    return Samples(score_top_k(labeled), labeled.data.n_classes, top_k_moments(labeled.data))
 
 
 def pair_with_design(a: Samples, b: Samples, design: SamplingDesign) -> tuple[Scored, Scored]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.data.top_k import TopK
+from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError
 from rhocal.numerics import kernels
 from rhocal.numerics.bins import BinSums, sums_by_confidence
@@ -113,8 +113,10 @@ class Scored:
             raise InputError(f"labels are missing; {purpose} needs one label for each sample")
         if isinstance(probs, TopK):
             from rhocal.metrics.top_k import score_top_k  # noqa: PLC0415 - it imports this module
+            from rhocal.profile.top_k import labeled_top_k  # noqa: PLC0415 - needed for top-k data alone
 
-            return score_top_k(probs, labels, sample_weight)
+            refuse_for_top_k(kind=kind == "logits", positive=positive is not None)
+            return score_top_k(labeled_top_k(probs, labels, sample_weight, classes))
         spec = InputSpec(kind, classes, positive=positive)
         return cls.from_predictions(
             Predictions.from_arrays(probs, labels, weights=sample_weight, name=name or kind, spec=spec)

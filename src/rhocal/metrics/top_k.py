@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal.metrics.scored import Scored
-from rhocal.profile.top_k import labeled_top_k
 
 if TYPE_CHECKING:
     from rhocal.data.top_k import TopK
     from rhocal.numerics.special import Vector
+    from rhocal.profile.top_k import LabeledTopK
 
 
-def score_top_k(data: TopK, labels: Any, sample_weight: Any = None, ignore_index: int | None = None) -> Scored:
+def score_top_k(samples: LabeledTopK) -> Scored:
     """Confidence, correctness, log-probability of the label and Σp² of every sample, the rest spread by a power law."""
-    data, columns, weights = labeled_top_k(data, labels, sample_weight, ignore_index)
+    data, columns = samples.data, samples.labels
     values, counts = data.tail
     is_label = data.indices == columns[:, None]
     share = counts * np.exp(values - data.rest[:, None])
@@ -26,7 +26,7 @@ def score_top_k(data: TopK, labels: Any, sample_weight: Any = None, ignore_index
         correct=is_label[:, 0].astype(np.float64),
         log_label=np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), expected),
         sum_squares=np.exp(2 * data.log_probs).sum(axis=1) + np.exp(2 * values) @ counts,
-        weights=weights,
+        weights=samples.weights,
     )
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.label_columns import label_columns
-from rhocal.data.labels import per_sample, sample_weights
+from rhocal.data.labels import class_names, sample_labels, sample_weights
 from rhocal.errors import InputError
 from rhocal.numerics.threads import in_threads, row_blocks
 from rhocal.profile.profile import Profile
@@ -23,12 +22,19 @@ if TYPE_CHECKING:
 
 
 def profile_top_k(
-    data: TopK, labels: Any, sample_weight: Any = None, *, ignore_index: int | None = None, rest_scale: float = 1.0
+    data: TopK,
+    labels: Any,
+    sample_weight: Any = None,
+    *,
+    classes: Any = None,
+    ignore_index: int | None = None,
+    rest_scale: float = 1.0,
 ) -> Profile:
     """The profile of top-k data, for ``fit_profile``. A label that is not among the k best is one of the rest.
 
-    Samples with the label ``ignore_index`` (−100 for tokens without a target) are left out. Which class of the rest a label
-    is, is not known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``.
+    ``classes`` are the labels of the columns that ``data.indices`` count; without them labels are column numbers. Samples with
+    the label ``ignore_index`` (−100 for tokens without a target) are left out. Which class of the rest a label is, is not
+    known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``.
 
     Examples
     --------
@@ -38,7 +44,8 @@ def profile_top_k(
     >>> rhocal.profile_top_k(data, [7, 9]).n_samples
     2
     """
-    data, columns, weights = labeled_top_k(data, labels, sample_weight, ignore_index)
+    samples = labeled_top_k(data, labels, sample_weight, classes, ignore_index)
+    data, columns, weights = samples.data, samples.labels, samples.weights
     values, counts = data.tail
     is_label = data.indices == columns[:, None]
     top = data.log_probs[:, 0]
@@ -47,7 +54,7 @@ def profile_top_k(
     label_logit = np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), rest)
     return Profile(
         passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(data.log_probs.shape[1]), counts]),
-        classes=np.arange(data.n_classes),
+        classes=samples.classes,
         kind="log_probs",
         top=top,
         label_gap=label_logit - top,
@@ -59,23 +66,40 @@ def profile_top_k(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class LabeledTopK:
+    """The samples of top-k data that count, with what belongs to them."""
+
+    data: TopK
+    labels: NDArray[np.intp]
+    """Column numbers."""
+    weights: Vector
+    classes: NDArray[Any]
+    """The name of each column."""
+    rows: NDArray[np.intp] | None
+    """Which samples they are; None for all."""
+
+    @property
+    def predicted(self) -> NDArray[Any]:
+        """The best class of each sample."""
+        return np.asarray(self.classes[self.data.indices[:, 0]])
+
+
 def labeled_top_k(
-    data: TopK, labels: Any, sample_weight: Any, ignore_index: int | None
-) -> tuple[TopK, NDArray[np.intp], Vector]:
-    """The samples that count, the columns of their labels, and their weights."""
+    data: TopK, labels: Any, sample_weight: Any = None, classes: Any = None, ignore_index: int | None = None
+) -> LabeledTopK:
+    """The samples whose label is not ``ignore_index``, with their labels as column numbers."""
     if labels is None:
         raise InputError("labels are missing: top-k data needs one label for each sample")
-    values = per_sample(labels, "labels", data.n_samples, "values")
-    weights = (
-        np.ones(data.n_samples) if sample_weight is None else sample_weights(sample_weight, data.n_samples, "values")
-    )
-    if ignore_index is not None:
-        kept = np.flatnonzero(values != ignore_index)
-        if not len(kept):
-            raise InputError(f"every label is ignore_index ({ignore_index}); no sample is left")
-        data, values, weights = data.take(kept), values[kept], weights[kept]
-    columns, _ = label_columns(values, None, data.n_classes)
-    return data, columns, weights
+    n, m = data.n_samples, data.n_classes
+    names = None if classes is None else class_names(classes, m)
+    columns, names, rows = sample_labels(labels, names, (n, m), "values", ignore_index)
+    weights = np.ones(n) if sample_weight is None else sample_weights(sample_weight, n, "values")
+    if rows is not None:
+        data, weights = data.take(rows), weights[rows]
+    if not weights.any():
+        raise InputError("sample_weight is 0 for every sample")
+    return LabeledTopK(data, columns, weights, np.arange(m) if names is None else names, rows)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from rhocal.data.formats.completions import (
     option_facts,
     option_scores,
 )
+from rhocal.data.formats.correctness import answer_score
 from rhocal.data.formats.limits import check_expanded
 from rhocal.data.formats.lines import Lines, parse_object
 from rhocal.data.formats.questions import log_file, option_column, right_or_wrong
-from rhocal.data.verbal_confidence import verbal_confidence
-from rhocal.errors import FileError, InputError, MissingExtraError
+from rhocal.errors import FileError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,16 @@ ZSTANDARD = 93
 LOCAL_HEADER = struct.Struct("<26xHH")
 """The lengths of name and extra field, which stand before the bytes of a member."""
 
-CONFIDENCE = re.compile(r"confiden(?:ce|t)\W*(?:\s+is\W*)?([^\n]*)", re.IGNORECASE)
+LABELED = re.compile(r"\bconfidence(?: (?:level|score|rating))?[*_]*\s*[:=][*_]*([^\n]*)", re.IGNORECASE)
+"""A line such as "Confidence: 85 %"."""
+
+SENTENCE_END = re.compile(r"\n|(?<=[.!?])\s")
+
+
+ASK_FOR_CONFIDENCE = (
+    'no confidence: neither log-probabilities of tokens nor a text such as "Confidence: 85 %"; evaluate with '
+    "--logprobs --top-logprobs 20, or ask for the confidence"
+)
 
 
 def is_inspect_log(document: Any) -> bool:
@@ -123,21 +132,17 @@ def _read_options(row: Row) -> tuple[OptionScores, int]:
 
 def _answers_file(lines: Lines, names: Names) -> StoredFile:
     verdicts = lines.read(_checked_verdicts)
-    stated = [_stated_confidence(row) for row in lines.rows]
     arrays: dict[str, Any] = {}
-    if None not in stated:
-        arrays["logits"] = np.array(stated)
-        facts = LogFacts(SOURCE, {"logits": "confidence that the answer states"}, {"logits": "probs"}, positive=1)
-    elif any(_has_tokens(row) for row in lines.rows):
-        answers = lines.read(lambda row: (choice_tokens(_choice(row)), _verdicts(row)))
+    if all(_mentions_confidence(row) for row in lines.rows) or not any(_has_tokens(row) for row in lines.rows):
+        answers = lines.read(lambda row: (_stated_confidence(row), _verdicts(row)))
         verdicts = [part for _, part in answers]
-        arrays |= answer_scores([tokens for tokens, _ in answers])
-        facts = LogFacts(SOURCE, ANSWER_SCORES, dict.fromkeys(ANSWER_SCORES, "log_probs"), positive=1)
+        arrays["logits"] = np.array([confidence for confidence, _ in answers])
+        facts = LogFacts(SOURCE, {"logits": "confidence that the answer states"}, {"logits": "probs"}, positive=1)
     else:
-        raise FileError(
-            f"{lines.path}: sample {lines.numbers[stated.index(None)]}: no confidence: neither log-probabilities of tokens "
-            'nor a text such as "Confidence: 85 %"; evaluate with --logprobs --top-logprobs 20, or ask for the confidence'
-        )
+        generated = lines.read(lambda row: (choice_tokens(_choice(row)), _verdicts(row)))
+        verdicts = [part for _, part in generated]
+        arrays |= answer_scores([tokens for tokens, _ in generated])
+        facts = LogFacts(SOURCE, ANSWER_SCORES, dict.fromkeys(ANSWER_SCORES, "log_probs"), positive=1)
     scorers = [name for name in verdicts[0] if all(name in part for part in verdicts)]
     if not scorers:
         raise FileError(f"{lines.path}: its samples were scored by different scorers; none scored all of them")
@@ -193,18 +198,28 @@ def _has_top_tokens(row: Mapping[str, Any]) -> bool:
         return False
 
 
-def _stated_confidence(row: Mapping[str, Any]) -> float | None:
-    """The confidence that the text of an answer states after the word "confidence", the last one if there are several."""
+def _stated_confidence(row: Mapping[str, Any]) -> float:
+    """The confidence that an answer states: in its last line "Confidence: 85 %", else in sentences with that word.
+
+    Numbers of a sentence count before words of another. What is denied, or not the same everywhere, is an error.
+    """
     output = row.get("output")
     text = output.get("completion") if isinstance(output, dict) else None
-    if not isinstance(text, str):
-        return None
-    for found in reversed(CONFIDENCE.findall(text)):
-        try:
-            return verbal_confidence(found)
-        except InputError:
-            continue
-    return None
+    if not isinstance(text, str) or "confiden" not in text.lower():
+        raise FileError(ASK_FOR_CONFIDENCE)
+    labeled = LABELED.findall(text)
+    if labeled:
+        return answer_score(labeled[-1].strip(), "confidence")
+    sentences = [part for part in SENTENCE_END.split(text) if "confiden" in part.lower()]
+    stated = {answer_score(part.strip(), "confidence") for part in sentences}
+    if len(stated) > 1:
+        raise FileError(f"the answer states several confidences: {', '.join(f'{p:g}' for p in sorted(stated))}")
+    return stated.pop()
+
+
+def _mentions_confidence(row: Mapping[str, Any]) -> bool:
+    output = row.get("output")
+    return isinstance(output, dict) and "confiden" in str(output.get("completion")).lower()
 
 
 def _docs(lines: Lines) -> list[Row]:
