@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -113,3 +114,11 @@ def slope_error(fun, x, h=1e-5):
 def run_paper(*arguments, **options):
     """The command line of the reproduction."""
     return run(*arguments, command="rhocal-paper", **options)
+
+
+def reference_interpreter():
+    """The function ``run`` of docs/portable.md."""
+    page = (ROOT / "docs" / "portable.md").read_text(encoding="utf-8")
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)  # noqa: S102 - our own page
+    return names["run"]

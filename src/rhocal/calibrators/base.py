@@ -18,6 +18,7 @@ from rhocal.calibrators.options import fitted_attributes, validate_options
 from rhocal.calibrators.top_k import apply_top_k, fit_top_k
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
 from rhocal.data.columns import check_frame, frame_columns, shown
+from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.data.scores import is_single_column
 from rhocal.data.sources import as_source
@@ -233,8 +234,8 @@ class Calibrator(ABC):
         """A pure function and its parameters: ``function(parameters, logits)`` gives calibrated probabilities or logits.
 
         ``xp`` is the array namespace it computes in, such as ``jax.numpy``. Logits have the classes on the last axis, two or
-        more; nothing is validated. Single precision stays single precision, except for maps of a class's probability
-        (isotonic and the like), which distinguish 1 − 1e−9 from 1.
+        more; beside their number nothing is validated, and a row with NaN gives NaN. Single precision stays single precision,
+        except for maps of a class's probability (isotonic and the like), which distinguish 1 − 1e−9 from 1.
         """
         map_, probs = exported_map(self), wants_probs(output)
         if map_.is_wide and ArrayOps(xp).dtype != np.float64:
@@ -246,6 +247,11 @@ class Calibrator(ABC):
 
         def apply(parameters: Parameters, logits: Any) -> Any:
             came = xp.asarray(logits)
+            if came.ndim == 0 or came.shape[-1] != map_.n_classes:
+                raise InputError(
+                    f"logits of shape {tuple(came.shape)} have the classes on the last axis, and the calibrator was fitted "
+                    f"with {map_.n_classes} of them"
+                )
             double = map_.is_wide or "float32" not in str(came.dtype)
             ops = ArrayOps(xp, np.float64 if double else np.float32)
             held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
@@ -476,7 +482,13 @@ def exported_map(calibrator: Calibrator) -> Map:
         raise InputError(
             f"{calibrator.label}{with_so_many} cannot be exported to torch, ONNX or a plain function; these can: {able}"
         )
-    return map_
+    return replace(map_, single_column=single_column(calibrator))
+
+
+def single_column(calibrator: Calibrator) -> int:
+    """The column of the class that a single score belongs to: the positive class, if one was stated, else the second."""
+    positive = calibrator.positive_
+    return 1 if positive is None else positive_column(positive, calibrator.classes_)
 
 
 class ScaleCalibrator(Calibrator):

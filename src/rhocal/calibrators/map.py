@@ -72,6 +72,8 @@ class Map:
     of its sample."""
     smallest_prob: float = SMALLEST_PROB
     """What smaller probabilities are raised to before the logarithm, where scores are probabilities."""
+    single_column: int = 1
+    """The class of two that a single score belongs to, by its column; exported maps have that of the positive class."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """The fitted attributes of the calibrator, by name: what an artifact stores."""
 
@@ -186,6 +188,7 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
         out = put_ahead(ops, out, z)
     if masked is not None:
         out = put_behind(ops, out, masked)
+    out = ops.keep_nan(out, scores)
     return ops.softmax(out) if probs else out
 
 
@@ -218,13 +221,15 @@ def as_logits(ops: Ops, kind: Kind, scores: Value, smallest_prob: float) -> Valu
     return ops.maximum(scores, math.log(smallest_prob))
 
 
-def two_columns(ops: Ops, kind: Kind, score: Value) -> Value:
-    """Scores of two classes from one for the second, a column, as ``Predictions.from_arrays`` makes them."""
-    if kind == "logits":
-        return ops.concat([score * -0.5, score * 0.5])
-    p = ops.exp(score) if kind == "log_probs" else score
-    both = ops.concat([1.0 - p, p])
-    return ops.log(both) if kind == "log_probs" else both
+def two_columns(ops: Ops, map_: Map, score: Value) -> Value:
+    """Scores of two classes from one, a column for ``map_.single_column``, as ``Predictions.from_arrays`` makes them."""
+    if map_.kind == "logits":
+        pair = [score * -0.5, score * 0.5]
+    else:
+        p = ops.exp(score) if map_.kind == "log_probs" else score
+        pair = [1.0 - p, p]
+    both = ops.concat(pair if map_.single_column == 1 else pair[::-1])
+    return ops.log(both) if map_.kind == "log_probs" else both
 
 
 def put_ahead(ops: Ops, out: Value, z: Value) -> Value:

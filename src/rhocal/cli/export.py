@@ -120,7 +120,14 @@ def _export_text(
         )
     names = None if columns is None else _names(columns)
     if sql is None:
-        text = json.dumps(portable_map(cal, is_single_score=names is not None and len(names) < len(cal.classes_)))
+        n_names = len(cal.classes_) if names is None else len(names)
+        if n_names not in {1, len(cal.classes_)}:
+            raise InputError(
+                f"there are {len(cal.classes_)} classes and {n_names} columns",
+                argument="columns",
+                remedy="name one column for each class",
+            )
+        text = json.dumps(portable_map(cal, is_single_score=n_names < len(cal.classes_)))
     else:
         text = to_sql(cal, sql, table=table, columns=names, keep=[] if keep_columns is None else _names(keep_columns))
     with writing(output) as unfinished:
@@ -132,7 +139,9 @@ def _export_text(
 
 
 def _names(text: str) -> list[str]:
-    """Names that commas separate."""
+    """Names that commas separate, on one line."""
     import csv
 
+    if any(character in text for character in "\r\n"):
+        raise InputError(f"names are separated by commas, on one line; got {text!r}")
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]

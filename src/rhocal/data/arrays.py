@@ -107,10 +107,26 @@ def check_tensor(values: Any, name: str) -> Any:
 
 LIST_LIBRARIES = frozenset({"pandas", "polars", "pyarrow"})
 
+READING_METHODS = ("toPandas", "df", "collect", "to_pandas")
+"""What frames call the method that reads their rows into memory."""
+
+
+def check_frame_in_memory(values: Any, name: str) -> None:
+    """Raise an error for a frame whose rows are not in memory: a lazy frame, or the result of a query."""
+    kind = type(values)
+    if not hasattr(kind, "columns") or hasattr(kind, "__array__"):
+        return
+    reading = next((method for method in READING_METHODS if hasattr(kind, method)), None)
+    remedy = f"pass what its {reading}() returns" if reading else "pass a data frame or an array"
+    raise InputError(
+        f"{name}: the rows of a {kind.__name__} ({kind.__module__.partition('.')[0]}) are not in memory; {remedy}"
+    )
+
 
 def unpack_lists(values: Any, name: str) -> Any:
     """Scores as ``check_tensor`` passes them; a column of lists, one for each sample, becomes a matrix."""
     values = check_tensor(values, name)
+    check_frame_in_memory(values, name)
     shape: tuple[int, ...] = getattr(values, "shape", ())
     if type(values).__module__.partition(".")[0] not in LIST_LIBRARIES or (len(shape) == 2 and shape[1] != 1):
         return values

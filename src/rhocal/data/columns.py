@@ -56,10 +56,24 @@ def frame_columns(scores: Any) -> tuple[str, ...] | None:
     """The names of the columns of a data frame; None for an array, and for names that only count from 0."""
     if isinstance(scores, np.ndarray) or is_tensor(scores) or not hasattr(scores, "columns"):
         return None
-    names = list(scores.columns)
+    is_arrow = type(scores).__module__.partition(".")[0] == "pyarrow"  # there `columns` are the data
+    names = _one_level(list(scores.schema.names if is_arrow else scores.columns))
     if len(names) < 2 or names == list(range(len(names))):
         return None
     return tuple(str(name) for name in names)
+
+
+def _one_level(names: list[Any]) -> list[Any]:
+    """Names of columns; of several levels (pandas) the one that tells the columns apart."""
+    if not names or not all(isinstance(name, tuple) and len(name) == len(names[0]) for name in names):
+        return names
+    varying = [level for level in zip(*names, strict=True) if len(set(level)) > 1]
+    if len(varying) != 1:
+        raise InputError(
+            f"logits have columns of {len(names[0])} levels ({shown(names)}), of which more than one differs; keep one of them "
+            "(frame.columns.get_level_values(-1))"
+        )
+    return list(varying[0])
 
 
 def match_columns(

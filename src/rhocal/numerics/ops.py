@@ -7,6 +7,7 @@ The classes are the last axis, and reductions keep it with length 1. Values also
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,15 @@ class Ops(ABC):
     def clip(self, x: Value, low: Value, high: Value) -> Value:
         """X kept between two bounds."""
         return self.minimum(self.maximum(x, low), high)
+
+    def keep_nan(self, out: Value, x: Value) -> Value:
+        """``out`` with NaN in rows of x that no softmax is defined for: with a NaN or +∞, or with −∞ alone.
+
+        Conditions on NaN are false, so that a formula with ``where`` gives such rows numbers.
+        """
+        below = x * 0.5 - self.max(x) * 0.5  # halves do not overflow
+        n_undefined = self.sum(self.where(below <= 0.0, 0.0, 1.0))
+        return out * self.where(n_undefined < 1.0, 1.0, math.nan)
 
     def softmax(self, x: Value) -> Value:
         """Probabilities."""

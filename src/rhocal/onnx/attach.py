@@ -97,7 +97,8 @@ def attach(
     if place.label is not None:
         label = next(value for value in graph.output if value.name == place.label.value.name)
         rename(graph, label.name, f"{prefix}{label.name}_before")
-        emit_label(builder, replace(place.label, value=label), place.name, place.spec, len(shape_of(value) or ()))
+        rank = len(shape_of(value) or ())
+        emit_label(builder, replace(place.label, value=label), place.name, place.spec, rank, map_.single_column)
     graph.node.extend(builder.nodes)
     graph.initializer.extend(builder.initializers)
     if place.replaces:

@@ -102,14 +102,17 @@ def check_class_order(label: Label | None, classes: NDArray[Any]) -> None:
         )
 
 
-def emit_label(builder: Builder, label: Label, scores: str, spec: GraphSpec, score_rank: int) -> None:
+def emit_label(
+    builder: Builder, label: Label, scores: str, spec: GraphSpec, score_rank: int, single_column: int
+) -> None:
     """Nodes that decide the class from calibrated scores; ties go to the first, as in NumPy."""
     decided = Node(builder, scores, "f")
     rank = len(label.value.type.tensor_type.shape.dim)
     if spec.one_score:
         double = builder.cast(decided, TensorProto.DOUBLE if builder.dtype == np.float64 else TensorProto.FLOAT)
         middle = builder.number({"probs": 0.5, "logits": 0.0}.get(spec.output, np.log(0.5)), "f")
-        index = builder.node("Cast", builder.node("Greater", double, middle), kind="i", to=TensorProto.INT64)
+        is_second = builder.node("Greater" if single_column == 1 else "Less", double, middle)
+        index = builder.node("Cast", is_second, kind="i", to=TensorProto.INT64)
     else:
         axis = -1 if spec.perm is None else int(spec.perm[-1])
         index = builder.node("ArgMax", decided, kind="i", axis=axis, keepdims=int(rank == score_rank))

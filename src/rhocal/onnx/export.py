@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from rhocal.calibrators.base import exported_map, wants_probs
+from rhocal.calibrators.base import exported_map, single_column, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof
@@ -142,7 +142,7 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
     scores = scores.astype(np.float64 if place.spec.element != TensorProto.FLOAT else np.float32)
     want = cal.predict_proba(scores, class_axis=class_axis if scores.ndim > 1 else -1)
     if place.spec.one_score:
-        want = want[:, 1]
+        want = want[:, single_column(cal)]
     elif class_axis != -1:
         got, want = (np.moveaxis(one, class_axis, -1) for one in (got, want))
     got = proof.as_probs(got.astype(np.float64).reshape(want.shape), place.spec)

@@ -41,7 +41,7 @@ class GraphSpec:
     perm: tuple[int, ...] | None = None
     """The order of axes that puts the classes last, if they are not."""
     one_score: bool = False
-    """One score for the second of two classes, in an axis of length 1 or (``flat``) without an axis."""
+    """One score for the positive class of two, in an axis of length 1 or (``flat``) without an axis."""
     flat: bool = False
 
 
@@ -112,7 +112,7 @@ def emit(
     elif spec.perm:
         x = builder.node("Transpose", x, perm=spec.perm)
     if spec.one_score:
-        x = two_columns(ops, map_.kind, x)
+        x = two_columns(ops, map_, x)
     held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
     out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs")
     if decisions is not None:
@@ -120,8 +120,8 @@ def emit(
     if spec.output == "log_probs":
         out = ops.log_softmax(out)
     if spec.one_score:
-        second = ops.column(out, 1)
-        out = second - ops.column(out, 0) if spec.output == "logits" else second
+        own = ops.column(out, map_.single_column)
+        out = own - ops.column(out, 1 - map_.single_column) if spec.output == "logits" else own
     if spec.flat:
         out = builder.node("Squeeze", out, builder.number([-1], "i"))
     elif spec.perm:

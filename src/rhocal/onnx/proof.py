@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from rhocal.calibrators.base import single_column
 from rhocal.errors import RhocalError
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ def prove(cal: Calibrator, model: Any, spec: GraphSpec) -> float:
     want = cal.predict_proba(scores.astype(np.float32) if dtype == np.float16 else scores)
     fed = scores
     if spec.one_score:
-        fed = scores[:, 1] - scores[:, 0] if cal.kind_ == "logits" else scores[:, 1]
-        want = cal.predict_proba(fed.astype(np.float64))[:, 1:]
+        column = single_column(cal)
+        fed = scores[:, column] - scores[:, 1 - column] if cal.kind_ == "logits" else scores[:, column]
+        both = cal.predict_proba(fed.astype(np.float64))
+        want = both[:, [column]]
         fed = fed if spec.flat else fed[:, None]
     elif spec.perm:
         inverse = np.argsort(spec.perm)
@@ -81,8 +84,7 @@ def prove(cal: Calibrator, model: Any, spec: GraphSpec) -> float:
     outputs = session(model).run(None, {model.graph.input[0].name: fed})
     got = outputs[0].astype(np.float64)
     if cal.policy_ is not None:
-        both = np.concatenate([1 - want, want], axis=1) if spec.one_score else want
-        check_decisions(cal, both, spec, *outputs[1:])
+        check_decisions(cal, both if spec.one_score else want, spec, *outputs[1:])
     if spec.perm:
         got = got.transpose(spec.perm)
     got = as_probs(got.reshape(want.shape), spec)

@@ -61,7 +61,7 @@ class CalibratorModule(ExactBuffers):
         self._rows = EagerRows()
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrate; the classes are on ``class_axis``, or there is one score for the second of two."""
+        """Calibrate; the classes are on ``class_axis``, or there is one score for the positive class of two."""
         if not logits.is_floating_point() and logits.is_complex():
             raise InputError(f"logits are complex ({logits.dtype}); pass real numbers")
         if logits.layout != torch.strided or logits.is_quantized or logits.is_nested or logits.dim() == 0:
@@ -94,7 +94,7 @@ class CalibratorModule(ExactBuffers):
         n_columns = 1 if flat else _size(scores, self.class_axis)
         if n_columns == 1 and m == 2:
             score = scores[:, None] if flat else scores.movedim(self.class_axis, -1)
-            return two_columns(ops, self.map_.kind, score), -1 if flat else self.class_axis
+            return two_columns(ops, self.map_, score), -1 if flat else self.class_axis
         if n_columns != m:
             raise InputError(
                 f"logits of shape {tuple(scores.shape)} have {n_columns} classes on axis {self.class_axis}, but the "

@@ -1,23 +1,19 @@
 """The reference interpreter of docs/portable.md gives what Python gives; the command writes what it reads."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import rhocal
-from helpers import ROOT, synthetic
+from helpers import reference_interpreter, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.portable import portable_map
 from rhocal.cli import app
 from rhocal.errors import InputError
 
-PAGE = (ROOT / "docs" / "portable.md").read_text(encoding="utf-8")
-NAMES = {}
-exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], NAMES)  # noqa: S102 - our own page
-RUN = NAMES["run"]
+RUN = reference_interpreter()
 Z, Y = synthetic(600, 4, seed=5)
 ROWS = np.concatenate([Z[:30], np.round(Z[:20]), Z[:20] * 200, np.round(Z[:10]) * 100, np.zeros((1, 4))])
 NOT_EXPRESSIBLE = {"iop", "multi-domain"}
@@ -50,6 +46,10 @@ def test_the_command_writes_json_and_sql(tmp_path):
     portable = json.loads((tmp_path / "map.json").read_text())
     assert (portable["format"], portable["n_inputs"], portable["kind"]) == ("rhocal-map", 1, "logits")
     assert RUN(portable, [0.7])[0] == pytest.approx(cal.predict_proba(np.array([0.7]))[0], abs=1e-12)
+    for columns, message in (("a,b\nc,d", "on one line"), ("a,b,c", "2 classes and 3 columns")):
+        done = invoke("export", tmp_path / "cal.safetensors", "-o", tmp_path / "map.json", "--columns", columns)
+        assert isinstance(done.exception, InputError)
+        assert message in str(done.exception)
     options = ["--sql", "sqlite", "--columns", '"my, score"', "--keep-columns", "id", "--table", "main.scores"]
     done = invoke("export", tmp_path / "cal.safetensors", "-o", tmp_path / "map.sql", *options)
     assert done.exit_code == 0, done.output

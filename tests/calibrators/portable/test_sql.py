@@ -105,6 +105,33 @@ def test_rows_that_cannot_be_calibrated_are_null():
     assert result["confidence"].isna().tolist() == [False, True, True]
 
 
+def test_texts_in_sqlite_are_numbers_or_missing():
+    cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
+    cells = [1.5, 2, "1.5", "2", "", "abc", "1.5x", "nan", "1,5", b"1", None]
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute("CREATE TABLE predictions (a, b REAL)")
+        connection.executemany("INSERT INTO predictions VALUES (?, ?)", [(cell, 0) for cell in cells])
+        rows = connection.execute(to_sql(cal, "sqlite", columns=["a", "b"])).fetchall()
+    want = cal.predict_proba(np.array([[1.5, 0], [2, 0]]))[:, 0]
+    assert [row[0] for row in rows[:4]] == pytest.approx([*want, *want], abs=1e-12)
+    assert [row for row in rows[4:] if set(row) != {None}] == []
+
+
+@pytest.mark.parametrize("kind", ["probs", "log_probs"])
+def test_one_probability_is_valid_where_python_takes_it(kind):
+    p = 1 / (1 + np.exp(Z[:, 0] - Z[:, 1]))
+    cal = rhocal.calibrator("platt").fit(p if kind == "probs" else np.log(p), Y % 2, kind=kind)
+    scores = [0.2, 0.0, 1.0, 1.0005, -1e-9, 0.5] if kind == "probs" else [-1.5, -1e3, 0.0, 1e-9, 0.5, -1e-9]
+    for dialect, run in (("duckdb", in_duckdb), ("sqlite", in_sqlite)):
+        result = run(to_sql(cal, dialect, columns=["s"]), pd.DataFrame({"s": scores}))["prob_1"].tolist()
+        for score, got in zip(scores, result, strict=True):
+            try:
+                want = cal.predict_proba(np.array([score]))[0, 1]
+            except InputError:
+                want = None
+            assert (got is None or np.isnan(got)) if want is None else got == pytest.approx(want, abs=1e-9), score
+
+
 HOSTILE_NAMES = ['a"; DROP TABLE predictions; --', "b`c", "d'e\\", "{0} %s"]
 
 

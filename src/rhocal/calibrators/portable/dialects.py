@@ -34,6 +34,8 @@ class Dialect:
     down many times over; MATERIALIZED keeps them apart."""
     escapes_names: bool = False
     """Whether a backslash in a name begins an escape."""
+    has_text_numbers: bool = False
+    """Whether cells of any column may be texts, and a cast makes a number of every text."""
 
     def identifier(self, name: str) -> str:
         """A name in quotes."""
@@ -44,6 +46,16 @@ class Dialect:
         if self.escapes_names:
             return self.quote + name.replace("\\", "\\\\").replace(self.quote, "\\" + self.quote) + self.quote
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+
+    def score(self, name: str) -> str:
+        """A column as a number. SQLite makes 0 of a text that is none: there such cells are NULL, as missing ones are."""
+        column = self.identifier(name)
+        cast = f"CAST({column} AS {self.double})"
+        if not self.has_text_numbers:
+            return cast
+        is_number = f"CASE WHEN json_valid({column}) THEN json_type({column}) IN ('integer', 'real') END"
+        text = f"CASE WHEN {is_number} THEN {cast} END"
+        return f"CASE typeof({column}) WHEN 'real' THEN {column} WHEN 'integer' THEN {cast} WHEN 'text' THEN {text} END"
 
     def table(self, name: str) -> str:
         """The name of a table, with its schema before a dot."""
@@ -75,7 +87,15 @@ DIALECTS = {
         Dialect("snowflake", has_escapes=True, double="DOUBLE"),
         Dialect("postgres", underflows=True, stage="AS MATERIALIZED"),
         Dialect("spark", "`", has_escapes=True, double="DOUBLE"),
-        Dialect("sqlite", double="REAL", greatest="MAX", least="MIN", power="POW", stage="AS MATERIALIZED"),
+        Dialect(
+            "sqlite",
+            double="REAL",
+            greatest="MAX",
+            least="MIN",
+            power="POW",
+            stage="AS MATERIALIZED",
+            has_text_numbers=True,
+        ),
     )
 }
 

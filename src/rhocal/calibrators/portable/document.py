@@ -17,7 +17,7 @@ SCHEMA = 1
 def portable_map(calibrator: Calibrator, *, is_single_score: bool = False) -> dict[str, Any]:
     """The map as plain numbers, texts, lists and dictionaries.
 
-    With ``is_single_score`` one score goes in, that of the second of two classes.
+    With ``is_single_score`` one score goes in, that of the positive class (by default the second of two).
     """
     program = trace(calibrator, is_single_score=is_single_score)
     return {

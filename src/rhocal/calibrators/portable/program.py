@@ -147,6 +147,9 @@ class ProgramOps(Ops):
     def where(self, condition: Any, x: Any, y: Any) -> Value:
         return self._map("where", condition, x, y)
 
+    def keep_nan(self, out: Any, x: Any) -> Value:
+        return self.program.value(out)
+
     def _map(self, op: str, *arguments: Any) -> Value:
         """An operation number by number."""
         values = [self.program.value(argument) for argument in arguments]
@@ -219,14 +222,16 @@ def not_expressible() -> InputError:
 def trace(calibrator: Calibrator, *, is_single_score: bool = False) -> Program:
     """The program of a fitted calibrator: scores of its ``kind_`` in, probabilities out.
 
-    With ``is_single_score`` one score goes in, that of the second of two classes.
+    With ``is_single_score`` one score goes in, that of the positive class (by default the second of two).
     """
     map_ = exported_map(calibrator)
+    if is_single_score and map_.n_classes != 2:
+        raise InputError(f"one score is for two classes; the calibrator was fitted with {map_.n_classes}")
     program = Program(1 if is_single_score else map_.n_classes)
     ops = ProgramOps(program)
     scores = program.add("input", (), program.n_inputs)
     if is_single_score:
-        scores = two_columns(ops, map_.kind, scores)
+        scores = two_columns(ops, map_, scores)
     try:
         out = program.value(calibrate(ops, map_, map_.parameters, scores, probs=False))
     except (TypeError, AttributeError, NotImplementedError) as error:

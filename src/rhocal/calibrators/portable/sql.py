@@ -39,9 +39,9 @@ def to_sql(
     """A SELECT statement that calibrates the scores in ``columns`` of a table.
 
     It returns the columns ``keep``, then ``prob_<class>`` for each class, ``predicted`` and ``confidence``. Columns are one for
-    each class, matched by name where they are named as the classes, or one for the second of two classes. Rows with a score
-    that is NULL or not finite get NULL, and so do rows of probabilities that do not sum to 1. A logit of −infinity is a
-    masked class.
+    each class, matched by name where they are named as the classes, or one for the positive class (by default the second of
+    two). Rows with a score that is NULL or not finite get NULL, and so do rows of probabilities that do not sum to 1. A logit
+    of −infinity is a masked class.
     """
     if dialect not in DIALECTS:
         raise InputError(f"sql: {dialect!r} is not a known dialect; choose from {', '.join(DIALECTS)}")
@@ -150,7 +150,7 @@ class Writer:
         for place in results:
             last_read[place] = depth + 1
         kept = [f"k{k}" for k in range(len(keep))]
-        scores = [f"CAST({quote(name)} AS {self.dialect.double}) AS s{k}" for k, name in enumerate(columns)]
+        scores = [f"{self.dialect.score(name)} AS s{k}" for k, name in enumerate(columns)]
         first = [*(f"{quote(name)} AS k{k}" for k, name in enumerate(keep)), *scores]
         parts = [f"WITH c0 {stage} (\n  SELECT {_listed(first)}\n  FROM {self.dialect.table(table)}\n)"]  # noqa: S608 - names are quoted
         valid = [*kept, *(f"s{k}" for k in inputs), f"{_validity(self.dialect, kind, len(columns), m)} AS valid"]
@@ -211,14 +211,14 @@ def _validity(dialect: Dialect, kind: str, n_columns: int, n_classes: int) -> st
     scores = [f"s{k}" for k in range(n_columns)]
     tests = [f"s{k} <= {number(LARGE)}" for k in range(n_columns)]
     top = nested(dialect, dialect.greatest, scores)
-    if kind == "probs":
+    if n_columns < n_classes and kind != "logits":  # the other probability is what is left
+        tests = ["s0 >= 0e0 AND s0 <= 1e0" if kind == "probs" else "s0 <= 0e0"]
+    elif kind == "probs":
         tests = [f"s{k} >= 0 AND s{k} <= 1.001e0" for k in range(n_columns)]
-        if n_columns == n_classes:
-            tests.append(f"ABS({summed(scores)} - 1e0) <= {number(SUM_TOLERANCE)}")
+        tests.append(f"ABS({summed(scores)} - 1e0) <= {number(SUM_TOLERANCE)}")
     elif kind == "log_probs":
-        if n_columns == n_classes:
-            exponentials = [f"EXP({dialect.greatest}({dialect.least}(s{k}, 1e0), -3e2))" for k in range(n_columns)]
-            tests.append(f"ABS({summed(exponentials)} - 1e0) <= {number(SUM_TOLERANCE)}")
+        exponentials = [f"EXP({dialect.greatest}({dialect.least}(s{k}, 1e0), -3e2))" for k in range(n_columns)]
+        tests.append(f"ABS({summed(exponentials)} - 1e0) <= {number(SUM_TOLERANCE)}")
     else:
         tests.append(f"{top} > {number(-LARGE)}")
     return f"({' AND '.join(tests)})"
