@@ -10,7 +10,7 @@ from PIL import Image
 
 from helpers import run, run_paper
 from rhocal.errors import FileError, InputError
-from rhocal.evaluation.rows import read_rows
+from rhocal.evaluation.rows import read_rows, write_rows
 from rhocal.metrics import amplitude
 from rhocal_paper.train import PAPER, Images, Model, Recipe, train
 from rhocal_paper.train.batches import EpochDraws, Normal, augmented, epoch_batches
@@ -177,6 +177,24 @@ def test_killed_within_an_epoch(data, whole, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert len(read_rows(tmp_path / "log.csv")) == 1
     train(data, THIN, recipe, tmp_path, device="cpu", resume=True)
+    assert same_logits(whole, tmp_path)
+
+
+def test_killed_between_the_last_checkpoint_and_its_log(data, whole, tmp_path, monkeypatch):
+    """The log is part of the result: a run that goes on writes the rows that the checkpoint has."""
+    recipe = Recipe(epochs=4, batch_size=16)
+
+    def interrupt(path, rows):
+        if len(rows) == 4:
+            raise KeyboardInterrupt
+        write_rows(path, rows)
+
+    monkeypatch.setattr("rhocal_paper.train.run.write_rows", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, THIN, recipe, tmp_path, device="cpu")
+    monkeypatch.undo()
+    train(data, THIN, recipe, tmp_path, device="cpu", resume=True)
+    assert [row["epoch"] for row in read_rows(tmp_path / "log.csv")] == ["1", "2", "3", "4"]
     assert same_logits(whole, tmp_path)
 
 

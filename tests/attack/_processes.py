@@ -28,8 +28,8 @@ TIMEOUT = 120.0
 """Seconds after which a command counts as one that does not end."""
 
 
-def start(arguments, stdin=None):
-    """Run a command of rhocal in a process of its own, which shares what is imported here; its id."""
+def start(arguments, stdin=None, command=COMMAND):
+    """Run a command of rhocal, or of another program, in a process of its own, which shares what is imported here; its id."""
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -42,16 +42,16 @@ def start(arguments, stdin=None):
         for target, file in ((0, source), (1, silence), (2, silence)):
             os.dup2(file, target)
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
-        code = _run(arguments)
+        code = _run(arguments, command)
     except BaseException:  # noqa: BLE001 - a forked process must not return
         code = 71
     finally:
         os._exit(code)
 
 
-def _run(arguments):
+def _run(arguments, command):
     try:
-        COMMAND.main([str(argument) for argument in arguments], standalone_mode=False)
+        command.main([str(argument) for argument in arguments], standalone_mode=False)
     except RhocalError:
         return 2
     except (typer.Exit, SystemExit) as stopped:
@@ -80,6 +80,6 @@ def kill(process):
         pass
 
 
-def run(arguments, stdin=None):
+def run(arguments, stdin=None, command=COMMAND):
     """Start a command and wait for its end."""
-    return wait(start(arguments, stdin))
+    return wait(start(arguments, stdin, command))

@@ -1,25 +1,29 @@
-"""Kills at random moments: ``fit``, ``apply``, ``compare`` and ``monitor`` are killed and started again until they finish.
+"""Kills at random moments: five commands are killed and started again until they finish.
 
 What a command that was killed leaves is nothing, or what a later run continues; the result is the one of a run that nobody
-disturbed, byte for byte (without the times of a comparison).
+disturbed, byte for byte (without the times of a comparison or of an epoch). ``rhocal-paper train`` needs torch.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import shutil
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import typer
 from tests.attack import Counts, rounds
-from tests.attack._processes import MEMORY, kill, start, wait
+from tests.attack._processes import COMMAND, MEMORY, kill, start, wait
 from tests.attack._processes import run as run_command
 
 import rhocal
 
-COMMANDS = ("fit", "apply", "compare", "monitor")
+HAS_TRAINING = find_spec("torch") is not None and find_spec("rhocal_paper") is not None
+COMMANDS = ("fit", "apply", "compare", "monitor", *(["train"] if HAS_TRAINING else []))
 MAX_KILLS = 5
 """Kills of one run before it may finish."""
 
@@ -41,13 +45,14 @@ class Attack:
     """A command, what it wrote undisturbed, and how long that took."""
 
     name = ""
+    program = COMMAND
 
     def __init__(self, folder):
         self.folder = folder / self.name
         self.folder.mkdir()
         self.prepare()
         begun = time.monotonic()
-        assert run_command(self.command()) in {0, 1}
+        assert run_command(self.command(), command=self.program) in {0, 1}
         self.seconds = time.monotonic() - begun
         self.expected = self.result()
         self.clean()
@@ -55,12 +60,12 @@ class Attack:
     def attempt(self, counts, rng):
         """Kill the command a few times, let it finish, and compare."""
         for _ in range(int(rng.integers(1, MAX_KILLS))):
-            process = start(self.command())
+            process = start(self.command(), command=self.program)
             time.sleep(float(rng.random() * 1.2 * self.seconds))
             kill(process)
             counts.calls += 1
             counts.check(f"{self.name}: a torn file after a kill", self.is_whole())
-        code = wait(start(self.command()))
+        code = wait(start(self.command(), command=self.program))
         counts.calls += 1
         if code is None:
             counts.crashes += 1
@@ -77,7 +82,7 @@ class Attack:
     def clean(self):
         """Remove what was written."""
         for path in self.folder.glob("*out*"):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         for path in self.folder.glob(".*"):
             path.unlink()
 
@@ -136,13 +141,7 @@ class Compare(Attack):
         return ["compare", *paths, *options, "-o", self.folder / "out.csv", "--resume"]
 
     def result(self):
-        path = self.folder / "out.csv"
-        if not path.exists():
-            return None
-        with path.open(newline="", encoding="utf-8") as file:
-            return [
-                {name: value for name, value in row.items() if "seconds" not in name} for row in csv.DictReader(file)
-            ]
+        return rows_without_times(self.folder / "out.csv")
 
 
 class Monitor(Attack):
@@ -161,7 +160,54 @@ class Monitor(Attack):
         return json.loads(path.read_text()) if path.exists() else None
 
 
-ATTACKS = {"fit": Fit, "apply": Apply, "compare": Compare, "monitor": Monitor}
+class Train(Attack):
+    """A network of 4 channels on 24 pictures: what counts is what lies between an epoch, its checkpoint and its files."""
+
+    name = "train"
+
+    def prepare(self):
+        from PIL import Image
+
+        from rhocal_paper.cli import app
+        from rhocal_paper.train import run
+
+        self.program = typer.main.get_command(app)
+        run.torch.set_num_threads(1)  # a forked process has no threads of its parent
+        rng = np.random.default_rng(0)
+        for split, n in (("train", 8), ("val", 2), ("test", 2)):
+            for label in ("low", "high"):
+                folder = self.folder / "pictures" / split / label
+                folder.mkdir(parents=True)
+                for k in range(n):
+                    pixels = rng.integers(0, 255, (8, 8, 3), np.uint8)
+                    Image.fromarray(pixels).save(folder / f"{k}.png")
+
+    def command(self):
+        options = ["--width", 2, "--epochs", 6, "--batch-size", 8, "--device", "cpu", "--keep", "nll", "--resume"]
+        data = ["--data", self.folder / "pictures", "--model", "resnet18"]
+        return ["train", *data, *options, "-o", self.folder / "out"]
+
+    def result(self):
+        out = self.folder / "out"
+        logits, card = out / "logits.npz", out / "run.json"
+        return (
+            logits.read_bytes() if logits.exists() else None,
+            json.loads(card.read_text()) if card.exists() else None,
+            rows_without_times(out / "log.csv"),
+        )
+
+    def is_whole(self):
+        return self.result()[0] in {None, self.expected[0]}
+
+
+ATTACKS = {"fit": Fit, "apply": Apply, "compare": Compare, "monitor": Monitor, "train": Train}
+
+
+def rows_without_times(path):
+    if not path.exists():
+        return None
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{name: value for name, value in row.items() if "seconds" not in name} for row in csv.DictReader(file)]
 
 
 def scores(n, m, seed=0):

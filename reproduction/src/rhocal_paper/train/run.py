@@ -119,7 +119,7 @@ def train(
         worker.restore(before)
     card = settings | {"parameters": n_parameters(net), "rhocal": __version__}
     if group.is_first:
-        write_text(folder / CARD, json.dumps(card, indent=2))
+        _begin_files(folder, card, rows)
     normal = Normal.of(data.train.pixels)
     pixels, labels = on(data.train, place)
     for epoch in range(len(rows), recipe.epochs):
@@ -145,6 +145,13 @@ def train(
             write_text(folder / CARD, json.dumps(card | {"kept_epoch": worker.best["epoch"]}, indent=2))
         write_logits(folder / LOGITS, worker, data, normal)
     return folder / LOGITS
+
+
+def _begin_files(folder: Path, card: dict[str, Any], rows: list[Row]) -> None:
+    """Write the settings of a run, and the log as of its checkpoint: it may have ended between the two."""
+    write_text(folder / CARD, json.dumps(card, indent=2))
+    if rows:
+        write_rows(folder / LOG, rows)
 
 
 def _validate_images(data: Dataset, model: Model) -> None:
