@@ -14,6 +14,7 @@ import rhocal
 from helpers import as_parquet, synthetic
 from rhocal.cli import app
 from rhocal.cli.monitor import files
+from rhocal.cli.monitor_run import exclusive
 from rhocal.cli.options import Arrays
 from rhocal.data import followed
 from rhocal.data.spec import InputSpec
@@ -35,7 +36,7 @@ def count(folder, *options, text=None, code=0):
     if code:
         assert result.exception is not None
         return str(result.exception)
-    assert result.exit_code in {0, 1}, result.output + repr(result.exception)
+    assert isinstance(result.exception, SystemExit | None), repr(result.exception)
     return json.loads(result.stdout)
 
 
@@ -165,3 +166,53 @@ def test_files_that_are_gone_are_forgotten_in_the_end(monkeypatch):
     positions = {"-": 7, **{f"{k}.parquet": state for k in range(9)}}
     kept = followed.forget_absent(positions, {"0.parquet"})
     assert list(kept) == ["-", "0.parquet", "6.parquet", "7.parquet", "8.parquet"]
+
+
+def test_a_folder_without_parquet_files_is_an_error(folder):
+    pd.DataFrame(Z, columns=list("abc")).assign(labels=Y).to_csv(folder / "test.csv", index=False)
+    assert "in holds no .parquet file (1 .csv ignored)" in count(folder, code=2)
+    as_parquet(folder / "a.parquet", Z, Y)
+    result = CliRunner().invoke(app, ["monitor", str(folder), "-s", str(folder.parent / "s.json")])
+    assert "1 .csv ignored" in result.stderr
+    (folder / "a.parquet").unlink()
+    assert n_samples(folder) == 900, "archived files are no error"
+
+
+def test_an_empty_folder_has_no_file_yet(folder):
+    result = CliRunner().invoke(app, ["monitor", str(folder), "-s", str(folder.parent / "s.json")])
+    assert (result.exit_code, "no file yet" in result.stderr) == (0, True)
+
+
+def test_missing_labels_name_the_columns(folder):
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(Z.ravel()), 3)
+    pq.write_table(pa.table({"logits": lists, "fraud": Y, "when": Y}), folder / "a.parquet")
+    assert "labels are missing; other columns of the table: fraud, when" in count(folder, code=2)
+
+
+def test_clusters_that_are_large_integers(folder):
+    visits = [2**60 + k for k in range(900)]
+    columns = {"logits": Z.tolist(), "labels": Y}
+    pq.write_table(pa.table({**columns, "visit": visits}), folder / "a.parquet")
+    n_samples(folder, "--clusters", "visit")
+    assert Monitor.load(folder.parent / "s.json").n_units == 900
+    pq.write_table(pa.table({**columns, "visit": [None, *visits[1:]]}), folder / "b.parquet")
+    assert "none missing" in count(folder, "--clusters", "visit", code=2)
+
+
+def test_two_monitors_cannot_use_one_state(folder):
+    as_parquet(folder / "a.parquet", Z, Y)
+    with exclusive(folder.parent / "s.json"):
+        assert "in use by another monitor" in count(folder, code=2)
+    assert n_samples(folder) == 900
+
+
+def test_the_samples_since_a_reset(folder):
+    as_parquet(folder / "a.parquet", 8 * Z, Y)
+    ask = ["monitor", str(folder), "-s", str(folder.parent / "s.json")]
+    assert "too high: mean confidence" in CliRunner().invoke(app, ask).stderr
+    CliRunner().invoke(app, [*ask, "--acknowledge", "seen by Ada"])
+    assert "seen by Ada" in CliRunner().invoke(app, ask, env={"COLUMNS": "200"}).stdout
+    CliRunner().invoke(app, [*ask, "--reset", "repaired"])
+    shown = CliRunner().invoke(app, ask, env={"COLUMNS": "200"}).stdout
+    assert "samples since the reset" in shown
+    assert "None" not in shown

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from helpers import synthetic
 from rhocal.cli import app
-from rhocal.cli.monitor_service import Service, ServiceOptions, carry_out_requests, requests_file
+from rhocal.cli.monitor_requests import carry_out_requests, requests_file
+from rhocal.cli.monitor_service import Service, ServiceOptions
 from rhocal.errors import InputError
 from rhocal.evaluation.monitor import Monitor
 from rhocal.reporting.monitor import flat_values, prometheus_text, status_page

@@ -122,3 +122,11 @@ def reference_interpreter():
     names = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)  # noqa: S102 - our own page
     return names["run"]
+
+
+def confidence_streams(n_streams, n, seed, *, off=0.0):
+    """Confidences of many shapes, and correctness drawn with chance confidence − off."""
+    rng = np.random.default_rng(seed)
+    shape = rng.uniform(0.5, 8, size=(n_streams, 1))
+    confidence = 1 - rng.beta(1, shape, size=(n_streams, n))
+    return confidence, (rng.random((n_streams, n)) < confidence - off).astype(float)

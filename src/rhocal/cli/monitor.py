@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.monitor_batches import STANDARD_INPUT, Batch, files, lines
-from rhocal.cli.monitor_service import Service, ServiceOptions, carry_out_requests, leave_request
+from rhocal.cli.monitor_batches import STANDARD_INPUT, files, lines
+from rhocal.cli.monitor_requests import leave_requests
+from rhocal.cli.monitor_run import Run, count_batch, exclusive
+from rhocal.cli.monitor_service import Service, ServiceOptions
 from rhocal.cli.options import (
     Arrays,
     Json,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.late_labels import LateLabels
     from rhocal.evaluation.monitor import Monitor
+
+MAX_SECONDS = 86_400
+"""Between two looks at a folder."""
 
 
 @grouped
@@ -97,50 +101,54 @@ def monitor(
     A line of standard input is `{"logits": [...], "labels": 3}`, or has one number for each of `--columns`. Rows are counted
     once: a file that was moved, or written again with more rows, adds its new rows. Weights are 0 or 1. The state is written
     after every row group of a file, or whenever lines have come, so that a stopped monitor goes on where it was. If -c has a
-    policy, the risk that it promises is watched too. Exit code 1: an alarm is raised, and nobody acknowledged it.
+    policy, the risk or the coverage that it promises is watched too (a mean cost is not). Exit code 1: an alarm is raised, and
+    nobody acknowledged it.
 
     For cron, run it without --follow. With --serve it is a service; --on-alarm and --webhook run once for an alarm, and again
     if they fail or the monitor is killed before they end. --acknowledge and --reset are kept in the history.
     """
     from rhocal.calibrators.artifact import load
 
-    if leave_request(state, service_options):
+    if leave_requests(state, {"acknowledge": service_options.acknowledge, "reset": service_options.reset}):
         typer.echo("noted; a running monitor follows at its next look, else the next run")
         return
+    if not 0 < every <= MAX_SECONDS:
+        raise InputError(f"--every must be a number of seconds above 0, at most {MAX_SECONDS:,} (a day); got {every:g}")
     if arrays.labels is not None:
         raise InputError("--labels: a monitor reads labels beside the scores; name them with --labels-name")
     cal = None if artifact is None else load(artifact)
-    options = {"alpha": alpha, "half_life": half_life, "window": window, "tolerance": tolerance}
-    watched = _begun(state, options | {"n_calibration": n_calibration}, cal)
-    _watch_policy(watched, cal, state)
-    kind = kind or ("logits" if cal is None else cal.kind_)
-    if cal is None:
-        spec = input_spec(kind, positive=positive)
-    else:
-        spec = input_spec(kind, cal.classes_, positive=cal.positive_ if positive is None else positive)
-    late = None if labels_from is None else _late_labels(labels_from, id_name, arrays, clusters, source)
-    if service_options.serve is not None and not follow:
-        raise InputError("--serve: without --follow the monitor ends after one look; add --follow")
-    service = Service(service_options)
-    run = Run(watched, state, service)
-    batches = (
-        lines(watched, arrays, spec, clusters, resume=resume)
-        if source == STANDARD_INPUT
-        else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters, late, run.look)
-    )
-    try:
-        run.look()
-        for batch in batches:
-            count_batch(watched, cal, batch)
-            run.save("batch", source=batch.source)
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command continues", err=True)
-    finally:
-        service.close()
-    watched.save(state)
-    _show(watched, as_json=as_json)
-    if watched.has_alarm and watched.acknowledged is None:
-        raise typer.Exit(1)
+    with exclusive(state):
+        options = {"alpha": alpha, "half_life": half_life, "window": window, "tolerance": tolerance}
+        watched = _begun(state, options | {"n_calibration": n_calibration}, cal)
+        _watch_policy(watched, cal, state)
+        kind = kind or ("logits" if cal is None else cal.kind_)
+        if cal is None:
+            spec = input_spec(kind, positive=positive)
+        else:
+            spec = input_spec(kind, cal.classes_, positive=cal.positive_ if positive is None else positive)
+        late = None if labels_from is None else _late_labels(labels_from, id_name, arrays, clusters, source)
+        if service_options.serve is not None and not follow:
+            raise InputError("--serve: without --follow the monitor ends after one look; add --follow")
+        service = Service(service_options)
+        run = Run(watched, state, service)
+        batches = (
+            lines(watched, arrays, spec, clusters, resume=resume)
+            if source == STANDARD_INPUT
+            else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters, late, run.look)
+        )
+        try:
+            run.look()
+            for batch in batches:
+                count_batch(watched, cal, batch)
+                run.save("batch", source=batch.source)
+        except KeyboardInterrupt:
+            typer.echo("stopped; the same command continues", err=True)
+        finally:
+            service.close()
+        watched.save(state)
+        _show(watched, as_json=as_json)
+        if watched.open_alarms:
+            raise typer.Exit(1)
 
 
 def _late_labels(folder: Path, id_name: str, arrays: Arrays, clusters: str | None, source: str) -> LateLabels:
@@ -149,48 +157,6 @@ def _late_labels(folder: Path, id_name: str, arrays: Arrays, clusters: str | Non
     if source == STANDARD_INPUT or clusters is not None:
         raise InputError("--labels-from: labels that come later are joined with files of a folder, without --clusters")
     return LateLabels(folder, id_name, arrays.labels_name)
-
-
-class Run:
-    """A monitor with its state file and its reports: what is saved is reported, and what is reported is saved."""
-
-    def __init__(self, watched: Monitor, state: Path, service: Service) -> None:
-        self.watched, self.state, self.service = watched, state, service
-        promise = watched.promise
-        self.printed = [watched.alarm, promise is not None and promise.alarm]
-
-    def look(self) -> None:
-        """Carry out requests, and report alarms that were not reported yet."""
-        for action in carry_out_requests(self.watched, self.state):
-            self.printed = [False, False] if action == "reset" else self.printed
-            self.save(action)
-        self.service.report(self.watched)
-        self._notify()
-
-    def save(self, event: str, **details: Any) -> None:
-        """Save the state, then report it."""
-        self.watched.save(self.state)
-        self.service.report(self.watched, event, **details)
-        self._print()
-        self._notify()
-
-    def _notify(self) -> None:
-        watched = self.watched
-        if not watched.has_alarm or watched.is_notified or watched.acknowledged is not None:
-            return
-        self.service.report(watched, "alarm", alarm_at=watched.alarm_at, reason=watched.alarm_reason)
-        watched.is_notified = self.service.notify(watched)
-        watched.save(self.state)
-
-    def _print(self) -> None:
-        watched, promise = self.watched, self.watched.promise
-        if watched.alarm and not self.printed[0]:
-            text = f"alarm: calibration is off, seen at sample {watched.alarm_at:,}; {watched.alarm_reason}"
-            typer.echo(text, err=True)
-            self.printed[0] = True
-        if promise is not None and promise.alarm and not self.printed[1]:
-            typer.echo(f"alarm: {promise.sentence}, seen at sample {promise.alarm_at:,}", err=True)
-            self.printed[1] = True
 
 
 def _begun(state: Path, options: dict[str, Any], cal: Calibrator | None) -> Monitor:
@@ -218,6 +184,9 @@ def _watch_policy(watched: Monitor, cal: Calibrator | None, state: Path) -> None
 
     policy = None if cal is None else cal.policy_
     promise = None if policy is None else RiskMonitor.from_policy(policy, watched.alpha)
+    if promise is None and policy is not None and (policy.certificate is not None or policy.sets is not None):
+        what = "its prediction sets" if policy.certificate is None else f"a mean {policy.certificate.risk}"
+        typer.echo(f"the promise of -c about {what} is not watched; calibration is", err=True)
     if watched.promise is None:
         watched.promise = promise
     elif promise is None or (promise.risk, promise.target) != (watched.promise.risk, watched.promise.target):
@@ -227,77 +196,15 @@ def _watch_policy(watched: Monitor, cal: Calibrator | None, state: Path) -> None
         )
 
 
-def count_batch(watched: Monitor, cal: Calibrator | None, batch: Batch) -> None:
-    """Add the confidence and correctness of a batch to the monitor."""
-    import numpy as np
-
-    from rhocal.data.blocks import missing_labels
-    from rhocal.data.sources import Source
-    from rhocal.evaluation.measure import apply_calibrator
-    from rhocal.evaluation.question import in_order
-    from rhocal.evaluation.risk_monitor import policy_losses
-    from rhocal.metrics import Scored
-
-    block, spec = batch.block, batch.spec
-    if block is None:
-        watched.positions[batch.source] = batch.position
-        return
-    if block.labels is None:
-        raise missing_labels().at(block.location)
-    if block.weights is not None:
-        weights = np.asarray(block.weights)
-        if not np.isin(weights, (0, 1)).all():
-            raise InputError(f"{block.location}: weights of a monitor are 0 or 1: a sample counts once, or not at all")
-        rows = np.flatnonzero(weights)
-        groups = None if block.groups is None else np.asarray(block.groups)[rows]
-        labels = np.asarray(block.labels)[rows]
-        block = replace(block, scores=block.scores[rows], labels=labels, weights=None, groups=groups)
-    if block.n_rows:
-        data = Source((block,), spec, resident=True).predictions
-        if spec.classes is None and spec.columns is None and data.classes.dtype.kind not in "iu":
-            raise InputError(
-                f"{block.location}: labels are texts, and a batch need not show every class",
-                argument="classes",
-                remedy="name the label of each column, in order",
-            )
-        if cal is not None:
-            calibrated = apply_calibrator(cal, data)
-            if cal.policy_ is not None and watched.promise is not None:
-                ordered = in_order(data, cal)
-                assert ordered.labels is not None
-                decisions = cal.policy_.decide(cal.map_.probs(ordered), cal.classes_)
-                watched.promise.add(*policy_losses(cal.policy_, decisions, ordered.labels), data.groups)
-            data = calibrated
-        samples = Scored.from_predictions(data)
-        watched.add_scored(samples, data.groups)
-    watched.positions[batch.source] = batch.position
-
-
 def _show(watched: Monitor, *, as_json: bool) -> None:
-    from rhocal.evaluation.risk_monitor import TITLES
+    from rhocal.data.late_labels import n_waiting
     from rhocal.reporting import tables
+    from rhocal.reporting.monitor import table_values
 
-    summary = watched.values()
+    summary = watched.values() | {"waiting_samples": n_waiting(watched.positions)}
     if as_json:
         print_json(summary)
         return
-    flat = {
-        "samples": summary["n_samples"],
-        "p-value, valid at any time": summary["p_value"],
-        "alarm": summary["alarm"],
-    }
-    if watched.n_calibration is not None:
-        flat["samples of the calibration set"] = watched.n_calibration
-    if watched.alarm_at is not None:
-        flat["alarm at sample"] = watched.alarm_at
-    if watched.alarm_reason is not None:
-        flat["reason"] = watched.alarm_reason
-    if watched.promise is not None:
-        promise = watched.promise.values()
-        promised = f"at most {promise['largest_rate']:g}"
-        flat[f"{TITLES[promise['risk']]} ({promised} promised)"] = promise["rate"]
-        flat["alarm of the promise"] = promise["alarm"]
-        flat["p-value of the promise"] = promise["p_value"]
-    for name in ("all", "recent", "rolling"):
-        flat |= {f"{key}, {name}": value for key, value in summary[name].items() if key != "weight"}
-    tables.console().print(tables.pairs(flat, "monitor"))
+    names = {"all": "all", "recent": f"half-life {watched.half_life:,g} samples", "rolling": f"last {watched.window:,}"}
+    was_reset = any(event.get("event") == "reset" for event in watched.history)
+    tables.console().print(tables.pairs(table_values(summary, names, was_reset=was_reset), "monitor"))

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rhocal.cli.options import ExecutionOptions
+from rhocal.cli.options import ExecutionOptions, labels_not_found
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -60,32 +61,77 @@ def files(
         raise InputError(
             f"{folder}: not a folder; a monitor follows a folder of .parquet files, or - for standard input"
         )
-    waiting: set[str] = set()
+    notes = Notes(is_following=every is not None)
     while True:
         if on_look is not None:
             on_look()
+        with notes.waiting("labels"):
+            if late is not None:
+                late.refresh()
         there = parquet_files(folder)
+        with notes.waiting(folder.name):
+            notes.ignored_files(folder, watched, is_empty=not there)
         present = {path.name for path in there}
         watched.positions = forget_absent(watched.positions, present)
         for path in there:
-            try:
+            with notes.waiting(path.name):
                 mine = arrays.of_calibrator(cal, path)
                 yield from (
                     new_batches(watched, path, present, mine, spec, clusters)
                     if late is None
-                    else late_batches(watched, path, mine, spec, late)
+                    else late_batches(watched, path, present, mine, spec, late)
                 )
-            except (FileError, FileNotFoundError) as error:
-                if every is None and isinstance(error, FileError):
-                    raise
-                if every is None:
-                    raise FileError(str(error)) from error
-                if path.name not in waiting:
-                    typer.echo(f"waiting: {_in_options(error)}", err=True)
-                    waiting.add(path.name)
+        if late is not None:
+            notes.labels_without_samples(watched, late)
         if every is None:
             return
         time.sleep(every)
+
+
+class Notes:
+    """What is printed about files beside the results, each once."""
+
+    def __init__(self, *, is_following: bool) -> None:
+        self.is_following = is_following
+        self.printed: set[str] = set()
+
+    def print(self, text: str, key: str | None = None) -> None:
+        """Print a line, unless one with its key was printed."""
+        if (key or text) not in self.printed:
+            typer.echo(text, err=True)
+            self.printed.add(key or text)
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """What cannot be read is an error; who follows waits for it."""
+        try:
+            yield
+        except (FileError, FileNotFoundError) as error:
+            if not self.is_following:
+                raise error if isinstance(error, FileError) else FileError(str(error)) from error
+            self.print(f"waiting: {_in_options(error)}", name)
+
+    def ignored_files(self, folder: Path, watched: Monitor, *, is_empty: bool) -> None:
+        """Files of other formats are not read: an error if there is nothing else, and nothing was counted before."""
+        from rhocal.data.formats import READERS
+        from rhocal.data.streams import other_files
+
+        was_read = any(isinstance(value, dict) for value in watched.positions.values())
+        others = other_files(folder, READERS if was_read or not is_empty else None)
+        if is_empty and not was_read and others:
+            raise FileError(f"{folder} holds no .parquet file ({others} ignored)")
+        if is_empty and not was_read:
+            self.print(f"{folder}: no file yet")
+        elif others:
+            self.print(f"{folder}: {others} ignored; a monitor reads .parquet files")
+
+    def labels_without_samples(self, watched: Monitor, late: LateLabels) -> None:
+        """Labels came, samples wait, and no label was ever joined."""
+        from rhocal.data.late_labels import n_counted, n_waiting
+
+        n = n_waiting(watched.positions)
+        if late.labels and n and not n_counted(watched.positions):
+            self.print(f"warning: {late.sentence_without_match(n)}", f"version {late.version}")
 
 
 def _in_options(error: Exception) -> str:
@@ -115,21 +161,28 @@ def new_batches(
         else:
             if clusters is not None and block.groups is None:
                 raise InputError(f"{block.location}: --clusters: there is no column {clusters!r}")
+            if block.labels is None:
+                raise labels_not_found(block.location, opened.log.unused_columns, InputError)
             yield Batch(path.name, position.as_state(), block, opened.spec)
 
 
-def late_batches(watched: Monitor, path: Path, arrays: Arrays, spec: InputSpec, late: LateLabels) -> Iterator[Batch]:
+def late_batches(
+    watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, late: LateLabels
+) -> Iterator[Batch]:
     """Rows of a file whose labels have come; the others wait."""
-    from rhocal.data.followed import Position, file_status
+    from rhocal.data.followed import Position, adopt_moved, file_status
     from rhocal.data.late_labels import labeled_rows
 
-    late.refresh()
-    stored = watched.positions.get(path.name)
-    is_read = Position.from_state(stored).status == file_status(path)
+    positions, status = watched.positions, file_status(path)
+    stored = positions.get(path.name)
+    is_read = Position.from_state(stored).status == status
     if is_read and (not (stored or {}).get("waiting") or late.seen.get(path.name) == late.version):
         return
     opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=late.id_name, needs_labels=False)
-    for block, position in labeled_rows(path, stored, list(opened.blocks), late.labels):
+    blocks = list(opened.blocks)
+    if path.name not in positions:
+        adopt_moved(positions, path, present, blocks, with_ids=True)
+    for block, position in labeled_rows(path, positions.get(path.name), blocks, late, status):
         yield Batch(path.name, position, block, opened.spec)
     late.seen[path.name] = late.version
 

@@ -7,22 +7,30 @@ import shlex
 import subprocess
 import threading
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from rhocal.errors import InputError
+from rhocal.cli.monitor_requests import now
+from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rhocal.evaluation.monitor import Monitor
+    from rhocal.evaluation.risk_monitor import RiskMonitor
 
 LOOPBACK = "127.0.0.1"
 TIMEOUT_SECONDS = 30.0
 """Of a command or webhook."""
+STANDARD_ERROR = 2
+"""Its file descriptor."""
 
 
 @dataclass(frozen=True)
@@ -49,40 +57,6 @@ class ServiceOptions:
     ] = None
 
 
-def requests_file(state: Path) -> Path:
-    """Where requests to a monitor wait for it; it may be running, or run later."""
-    return state.with_name(state.name + ".requests")
-
-
-def leave_request(state: Path, options: ServiceOptions) -> bool:
-    """Append the request of the options; whether there was one."""
-    asked = {name: getattr(options, name) for name in ("acknowledge", "reset") if getattr(options, name) is not None}
-    if not asked:
-        return False
-    if not state.exists():
-        raise InputError(f"-s: there is no state {state}, so nothing to acknowledge or reset")
-    lines = [json.dumps({"action": action, "note": note, "time": _now()}) + "\n" for action, note in asked.items()]
-    with requests_file(state).open("a", encoding="utf-8") as file:
-        file.write("".join(lines))
-    return True
-
-
-def carry_out_requests(watched: Monitor, state: Path) -> list[str]:
-    """Do what was asked for since the last time; the actions."""
-    path = requests_file(state)
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    actions = []
-    for line in text[: text.rfind("\n") + 1].splitlines()[watched.n_requests :]:  # the last may be half written
-        request = json.loads(line)
-        if request["action"] == "reset":
-            watched.reset(request["note"])
-        elif watched.has_alarm:
-            watched.acknowledge(request["note"])
-        actions.append(str(request["action"]))
-        watched.n_requests += 1
-    return actions
-
-
 class Service:
     """The reports of a running monitor."""
 
@@ -90,8 +64,13 @@ class Service:
         self.options = options
         self.pages: dict[str, tuple[str, str]] = {}
         self.server: ThreadingHTTPServer | None = None
-        if options.webhook is not None and not options.webhook.startswith(("http://", "https://")):
-            raise InputError(f"--webhook: {options.webhook!r} must begin with http:// or https://")
+        self.command = _command(options.on_alarm)
+        _check_url(options.webhook)
+        if options.log is not None:
+            try:
+                options.log.open("a", encoding="utf-8").close()
+            except OSError as error:
+                raise FileError(f"--log: cannot write {options.log}: {error.strerror}") from error
         if options.serve is not None:
             host, _, port = options.serve.rpartition(":")
             if not port.isdecimal() or int(port) > 65_535:
@@ -109,7 +88,8 @@ class Service:
                 self.send_header("Content-Type", kind or "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # the client is gone
+                    self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 """Requests are not printed."""
@@ -126,7 +106,7 @@ class Service:
         from rhocal.data.late_labels import n_waiting
         from rhocal.reporting.monitor import event_record, flat_values, prometheus_text, status_page
 
-        values, time = watched.values(), _now()
+        values, time = watched.values(), now()
         flat = flat_values(values, n_waiting(watched.positions))
         if self.server is not None:
             status = {**values, "history": watched.history, "waiting_samples": flat["waiting_samples"], "time": time}
@@ -140,25 +120,24 @@ class Service:
             with self.options.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(event_record(time, event, flat, **details)) + "\n")
 
-    def notify(self, watched: Monitor) -> bool:
-        """Run the actions of an alarm; whether all of them worked. What failed is tried again at the next look."""
-        promise = None if watched.promise is None or not watched.promise.alarm else watched.promise.sentence
-        alarm = {"alarm_at": watched.alarm_at, "reason": watched.alarm_reason, "promise": promise}
-        body = json.dumps({"event": "alarm", "time": _now(), **alarm, **watched.values()}).encode()
+    def notify(self, watched: Monitor, alarms: Mapping[str, Monitor | RiskMonitor]) -> bool:
+        """Run the actions for new alarms; whether all of them worked. What failed is tried again at the next look."""
+        new = [{"of": name, "at": part.alarm_at, "reason": part.alarm_reason} for name, part in alarms.items()]
+        reason = "; ".join(str(alarm["reason"]) for alarm in new)
+        body = json.dumps({"event": "alarm", "time": now(), "reason": reason, "new": new, **watched.values()}).encode()
         problems = []
         try:
-            if self.options.on_alarm is not None:
-                command = shlex.split(self.options.on_alarm)
-                subprocess.run(command, input=body, check=True, timeout=TIMEOUT_SECONDS)  # noqa: S603 - the user's command
+            if self.command is not None:  # what it prints is not part of our output
+                subprocess.run(self.command, input=body, check=True, timeout=TIMEOUT_SECONDS, stdout=STANDARD_ERROR)  # noqa: S603 - the user's command
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            problems.append(f"--on-alarm: {error}")
+            problems.append(f"--on-alarm: {one_line(error)}")
         try:
             if self.options.webhook is not None:
                 headers = {"Content-Type": "application/json"}
                 request = urllib.request.Request(self.options.webhook, body, headers)  # noqa: S310 - http or https
                 urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()  # noqa: S310
-        except (OSError, ValueError) as error:
-            problems.append(f"--webhook: {error}")
+        except (OSError, ValueError, HTTPException) as error:
+            problems.append(f"--webhook: {one_line(error)}")
         for problem in problems:
             typer.echo(f"warning: {problem}; tried again later", err=True)
         return not problems
@@ -170,5 +149,29 @@ class Service:
             self.server.server_close()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _command(text: str | None) -> list[str] | None:
+    """The words of a command."""
+    try:
+        arguments = None if text is None else shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"--on-alarm: {text!r} is no command: {error}") from error
+    if arguments is not None and not arguments:
+        raise InputError("--on-alarm: the command is empty")
+    return arguments
+
+
+def _check_url(text: str | None) -> None:
+    """Raise an error for an address that no request can be sent to."""
+    if text is None:
+        return
+    if not text.startswith(("http://", "https://")):
+        raise InputError(f"--webhook: {text!r} must begin with http:// or https://")
+    try:
+        parts = urlsplit(text)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise InputError(f"--webhook: {text!r} is no address: {error}") from error
+    if not has_host or not text.isascii() or not text.isprintable() or " " in text:
+        raise InputError(
+            f"--webhook: {text!r} is no address; spaces and letters such as ä are written as %20 and %C3%A4"
+        )

@@ -431,15 +431,20 @@ def _log_spec(spec: InputSpec, log: LogFacts, name: str) -> InputSpec:
 
 def _check_labels(path: Path, source: Source) -> None:
     """Raise an error for a table without labels that names the columns that may hold them."""
-    from rhocal.data.columns import shown
-
     (block,) = source.blocks
     if block.read().labels is None and source.log.unused_columns:
-        raise FileError(
-            f"{path}: labels are missing; other columns of the table: {shown(source.log.unused_columns)}",
-            argument="labels_name",
-            remedy="name the column that holds them",
-        )
+        raise labels_not_found(str(path), source.log.unused_columns)
+
+
+def labels_not_found(
+    location: str, columns: tuple[str, ...], kind: type[FileError | InputError] = FileError
+) -> FileError | InputError:
+    """The error for a table without labels, with the columns that may hold them."""
+    from rhocal.data.columns import shown
+
+    others = f"; other columns of the table: {shown(columns)}" if columns else ""
+    text = f"{location}: labels are missing{others}"
+    return kind(text, argument="labels_name", remedy="name the column that holds them")
 
 
 def _with_groups(source: Source, groups: str, group_file: Path | None) -> Source:

@@ -56,16 +56,17 @@ class Position:
 
 
 class RowDigest:
-    """A digest of rows that does not depend on the blocks they come in."""
+    """A digest of rows that does not depend on the blocks they come in; ``with_ids``: of what names them as well."""
 
-    def __init__(self) -> None:
-        self.parts = [hashlib.blake2b(digest_size=16) for _ in range(3)]
+    def __init__(self, *, with_ids: bool = False) -> None:
+        self.with_ids = with_ids
+        self.parts = [hashlib.blake2b(digest_size=16) for _ in range(4 if with_ids else 3)]
 
     def add(self, block: Block) -> None:
         """Take in the rows of a block."""
-        scores, labels, weights = self.parts
+        scores, *others = self.parts
         scores.update(np.ascontiguousarray(block.scores, np.float64).tobytes())
-        for digest, values in ((labels, block.labels), (weights, block.weights)):
+        for digest, values in zip(others, (block.labels, block.weights, block.groups), strict=False):
             if values is not None:
                 digest.update(
                     "".join(json.dumps(one, default=str) + "\n" for one in np.asarray(values).tolist()).encode()
@@ -82,21 +83,23 @@ def file_status(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def adopt_moved(positions: dict[str, Any], path: Path, present: set[str], blocks: Sequence[BlockRef]) -> None:
+def adopt_moved(
+    positions: dict[str, Any], path: Path, present: set[str], blocks: Sequence[BlockRef], *, with_ids: bool = False
+) -> None:
     """Give a file the position of one that is gone and had its size, modification time and rows."""
     status = file_status(path)
     for name, value in positions.items():
         position = Position.from_state(value)
         if name in present or position.status[:2] != status[:2]:
             continue
-        if digest_of(blocks, position.n_rows) == position.digest:
+        if digest_of(blocks, position.n_rows, with_ids=with_ids) == position.digest:
             positions[path.name] = positions.pop(name)
             return
 
 
-def digest_of(blocks: Sequence[BlockRef], n_rows: int) -> str | None:
+def digest_of(blocks: Sequence[BlockRef], n_rows: int, *, with_ids: bool = False) -> str | None:
     """The digest of the first rows; None if there are fewer."""
-    digest, left = RowDigest(), n_rows
+    digest, left = RowDigest(with_ids=with_ids), n_rows
     for ref in blocks:
         if left <= 0:
             break

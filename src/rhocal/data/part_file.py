@@ -35,6 +35,17 @@ Span = tuple[int, int, int]
 """Place, number of bytes, and CRC-32."""
 
 
+def try_lock(file: int) -> bool:
+    """Lock an open file; False if another process has locked it. The lock ends with the process, however it ends."""
+    if not CAN_LOCK:  # pragma: no cover - Windows: O_EXCL alone
+        return True
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except OSError as error:
+        return error.errno not in {errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK}  # others: a file system without locks
+    return True
+
+
 class PartFile:
     """The unfinished file of an output. No other process writes it meanwhile, and links are not followed."""
 
@@ -225,14 +236,8 @@ class PartFile:
         return entries or [{"fingerprint": self.fingerprint}]
 
     def _lock(self, file: int) -> None:
-        if not CAN_LOCK:  # pragma: no cover - Windows: O_EXCL alone
-            return
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            if error.errno in {errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK}:
-                raise self._in_use() from error
-            # a file system without locks
+        if not try_lock(file):
+            raise self._in_use()
 
     def _in_use(self) -> FileError:
         return FileError(f"cannot write {self.output}: another process is writing it ({self.path})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob as globs
+from collections import Counter
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -129,6 +130,16 @@ def _paths(source: str) -> list[Path]:
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a folder by name, without hidden ones, which are not complete yet."""
     return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
+
+
+def other_files(folder: Path, suffixes: Iterable[str] | None = None) -> str:
+    """The files of a folder that are neither Parquet nor hidden, counted by their ending: ``2 .csv, 1 .jsonl``."""
+    endings = Counter(
+        path.suffix or "without ending"
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".") and path.suffix != ".parquet"
+    )
+    return ", ".join(f"{n:,} {ending}" for ending, n in endings.items() if suffixes is None or ending in suffixes)
 
 
 def _from_iterator(iterator: Iterable[Any]) -> Iterator[Block]:

@@ -29,13 +29,13 @@ from rhocal.evaluation.bets import (
     unit_gains,
 )
 from rhocal.evaluation.class_bets import ClassBets, ClassProbs
-from rhocal.evaluation.monitor_state import SUM_NAMES, read_state, state_text
+from rhocal.evaluation.monitor_state import read_state, state_text
+from rhocal.evaluation.monitor_sums import N_WINDOW_PARTS, add_up, confidence_sentence, empty, total_of, values_of
 from rhocal.evaluation.risk_monitor import RiskMonitor
 from rhocal.metrics import Scored
-from rhocal.numerics.bins import N_BINS, BinSums
+from rhocal.numerics.bins import N_BINS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
-CONFIDENCE_IS_OFF = "the confidence in the predicted class is off"
 LOG_HALF = math.log(0.5)
 """Of the share of wealth of the top label where there are bets on classes."""
 TEST_FIELDS = (
@@ -51,8 +50,6 @@ TEST_FIELDS = (
     "class_bets", "total", "decayed", "rolling", "acknowledged", "is_notified",
 )  # fmt: skip
 """What a reset begins anew."""
-N_WINDOW_PARTS = 10
-"""A rolling window is forgotten in so many steps."""
 
 
 @dataclass
@@ -104,8 +101,8 @@ class Monitor:
     """What was wrong when the alarm was raised."""
     class_bets: ClassBets | None = None
     """Bets on the prevalence of classes, since probabilities of all classes are given (``add_probs``)."""
-    total: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
-    decayed: dict[str, list[float]] = field(default_factory=lambda: _empty(N_BINS))
+    total: dict[str, list[float]] = field(default_factory=lambda: empty(N_BINS))
+    decayed: dict[str, list[float]] = field(default_factory=lambda: empty(N_BINS))
     rolling: list[dict[str, list[float]]] = field(default_factory=list)
     """Sums of the latest tenths of a window, the last one being filled."""
     promise: RiskMonitor | None = None
@@ -118,6 +115,8 @@ class Monitor:
     """Whether the alarm was reported."""
     n_requests: int = 0
     """Requests of others (``acknowledge``, ``reset``) that are carried out."""
+    request_ids: list[str] | None = None
+    """The latest of them, so that none is carried out twice; None in states of earlier versions."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """What was acknowledged and reset, and the alarms of then."""
 
@@ -186,6 +185,9 @@ class Monitor:
             known = None if classes is None else classes.rows(part)
             self._bet(confidence[part], correct[part], units - units[0], int(units[0]), known)
             done += len(units)
+        n = (self.alarm_at or 0) - self.n
+        if n > 0 and self.alarm_reason is None:  # raised by these samples
+            self.alarm_reason = confidence_sentence(self.total, self.rolling, confidence[:n], correct[:n])
         self.n += len(confidence)
         self._sum(confidence, correct)
 
@@ -228,7 +230,7 @@ class Monitor:
             ends = np.append(starts[1:], len(confidence))
             end, unit = int(ends[over[0]]), int(over[0])
             self.alarm_at = self.n + first + end
-            self.alarm_reason = CONFIDENCE_IS_OFF
+            self.alarm_reason = None
             if before is not None and known is not None and of_classes[unit] > top[unit] + LOG_HALF:
                 at_alarm, _ = before.advance(known[0][:end], known[1][:end], allowed, starts[: unit + 1])
                 self.alarm_reason = at_alarm.sentence()
@@ -244,14 +246,14 @@ class Monitor:
     def _sum(self, confidence: Vector, correct: Vector) -> None:
         n = len(confidence)
         age = 0.5 ** (np.arange(n - 1, -1, -1) / self.half_life)
-        _add_up(self.total, confidence, correct, np.ones(n))
-        _add_up(self.decayed, confidence, correct, age, old=0.5 ** (n / self.half_life))
+        add_up(self.total, confidence, correct, np.ones(n))
+        add_up(self.decayed, confidence, correct, age, old=0.5 ** (n / self.half_life))
         size, before, done = -(-self.window // N_WINDOW_PARTS), self.n - n, 0
         while done < n:  # up to the next tenth
             if (before + done) % size == 0 or not self.rolling:
-                self.rolling = [*self.rolling[-N_WINDOW_PARTS:], _empty(N_BINS)]
+                self.rolling = [*self.rolling[-N_WINDOW_PARTS:], empty(N_BINS)]
             part = slice(done, min(done + size - (before + done) % size, n))
-            _add_up(self.rolling[-1], confidence[part], correct[part], np.ones(part.stop - part.start))
+            add_up(self.rolling[-1], confidence[part], correct[part], np.ones(part.stop - part.start))
             done = part.stop
 
     @property
@@ -276,17 +278,34 @@ class Monitor:
             "tolerance": self.tolerance,
             "n_calibration": self.n_calibration,
             "worst_class": self.class_bets.worst() if self.class_bets is not None and self.class_bets.n else None,
-            "all": _values(self.total),
-            "recent": _values(self.decayed),
-            "rolling": _values(_total(self.rolling)),
+            "all": values_of(self.total),
+            "recent": values_of(self.decayed),
+            "rolling": values_of(total_of(self.rolling)),
             **({} if self.promise is None else {"promise": self.promise.values()}),
         }
 
+    @property
+    def alarms(self) -> dict[str, Monitor | RiskMonitor]:
+        """The alarms that are raised, by what they are about: ``calibration``, or the ``promise`` of a policy."""
+        parts = {"calibration": self, "promise": self.promise}
+        return {name: part for name, part in parts.items() if part is not None and part.alarm}
+
+    @property
+    def has_alarm(self) -> bool:
+        """Whether calibration is known to be off, or the promise of a policy is known to be broken."""
+        return bool(self.alarms)
+
+    @property
+    def open_alarms(self) -> dict[str, Monitor | RiskMonitor]:
+        """The alarms that nobody acknowledged."""
+        return {name: part for name, part in self.alarms.items() if part.acknowledged is None}
+
     def acknowledge(self, note: str = "") -> None:
-        """Note that the alarm is known. It stays, and is not reported again."""
+        """Note that the alarms that are raised are known. They stay, and are not reported again; one that comes later is."""
         if not self.has_alarm:
             raise InputError("there is no alarm to acknowledge")
-        self.acknowledged = note
+        for part in (self.open_alarms or self.alarms).values():
+            part.acknowledged = note
         self._record("acknowledge", note)
 
     def reset(self, note: str = "") -> None:
@@ -302,14 +321,9 @@ class Monitor:
             self.promise = RiskMonitor(self.promise.risk, self.promise.target, self.promise.alpha)
 
     def _record(self, event: str, note: str) -> None:
-        promise = None if self.promise is None or not self.promise.alarm else self.promise.sentence
+        promise = None if self.promise is None else self.promise.alarm_reason
         alarm = {"alarm_at": self.alarm_at, "alarm_reason": self.alarm_reason, "promise": promise}
         self.history.append({"event": event, "n_samples": self.n, "note": note, **alarm})
-
-    @property
-    def has_alarm(self) -> bool:
-        """Whether calibration is known to be off, or the promise of a policy is known to be broken."""
-        return self.alarm or (self.promise is not None and self.promise.alarm)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, whole or not at all."""
@@ -321,32 +335,3 @@ class Monitor:
     def load(cls, path: str | PathLike[str]) -> Monitor:
         """Read a state that ``save`` wrote."""
         return read_state(path, cls)
-
-
-def _add_up(kept: dict[str, list[float]], confidence: Vector, correct: Vector, weights: Vector, old: float = 1) -> None:
-    """Add samples to sums, which fade first by a factor."""
-    sums = BinSums.of(confidence, correct, n_bins=N_BINS, weights=weights)
-    for name, values in asdict(sums).items():
-        kept[name] = (old * np.array(kept[name]) + values).tolist()
-
-
-def _total(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    whole = _empty(N_BINS)
-    return {name: np.sum([whole[name], *(part[name] for part in parts)], axis=0).tolist() for name in whole}
-
-
-def _empty(n_bins: int) -> dict[str, list[float]]:
-    return {name: [0.0] * n_bins for name in SUM_NAMES}
-
-
-def _values(kept: dict[str, list[float]]) -> dict[str, float | None]:
-    sums = BinSums(**{name: np.array(values) for name, values in kept.items()})
-    weight = float(sums.weight.sum())
-    if not weight:
-        return {"weight": 0.0, "accuracy": None, "confidence": None, "ece": None}
-    return {
-        "weight": weight,
-        "accuracy": float(sums.correct.sum()) / weight,
-        "confidence": float(sums.confidence.sum()) / weight,
-        "ece": sums.error(1),
-    }

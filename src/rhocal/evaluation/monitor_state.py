@@ -63,6 +63,9 @@ def _fields(state: dict[str, Any], schema: int) -> dict[str, Any]:
             state["log_wealth"] += [-math.inf] * (N_BETS - N_BETS_WITHOUT_GAPS)
     if state.get("promise") is not None:
         promise = dict(state["promise"])
+        if "acknowledged" not in promise and state.get("alarm_at") is None:  # there was one note for both alarms
+            for name, nothing in (("acknowledged", None), ("is_notified", False)):
+                promise[name] = state.pop(name, nothing)
         state["promise"] = RiskMonitor(**promise | {"log_wealth": _wealth(promise["log_wealth"])})
     if state.get("class_bets") is not None:  # until schema 3 there were none
         bets = state["class_bets"]
@@ -100,20 +103,23 @@ def _check_state(monitor: Monitor) -> None:
         or not {type(text) for text in texts} <= {str, NoneType}
     ):
         raise TypeError("positions, rolling, last_cluster or alarm_reason are of another type")
-    requests: tuple[Any, ...] = (monitor.history, monitor.acknowledged, monitor.is_notified, monitor.n_requests)
-    _check_requests(*requests)
+    _check_requests(monitor)
     if monitor.class_bets is not None:
         _check_class_bets(monitor.class_bets)
 
 
-def _check_requests(history: Any, acknowledged: Any, is_notified: Any, n_requests: Any) -> None:
+def _check_requests(monitor: Any) -> None:
     """The same for what others asked for."""
-    if type(history) is not list or not all(type(event) is dict for event in history):
+    if type(monitor.history) is not list or not all(type(event) is dict for event in monitor.history):
         raise TypeError("history is not a list of events")
-    if type(acknowledged) not in {str, NoneType} or type(is_notified) is not bool:
-        raise TypeError("acknowledged or is_notified are of another type")
-    if type(n_requests) is not int or n_requests < 0:
+    for part in (monitor, monitor.promise or monitor):
+        if type(part.acknowledged) not in {str, NoneType} or type(part.is_notified) is not bool:
+            raise TypeError("acknowledged or is_notified are of another type")
+    if type(monitor.n_requests) is not int or monitor.n_requests < 0:
         raise ValueError("n_requests is not a whole number")
+    ids = monitor.request_ids
+    if ids is not None and (type(ids) is not list or not all(type(one) is str for one in ids)):
+        raise TypeError("request_ids is not a list of texts")
 
 
 def _check_class_bets(bets: ClassBets) -> None:

@@ -56,6 +56,10 @@ class RiskMonitor:
     alarm_at: int | None = None
     """The sample at which the alarm was raised; it stays."""
     last_cluster: str | None = None
+    acknowledged: str | None = None
+    """The note of whoever acknowledged the alarm."""
+    is_notified: bool = False
+    """Whether the alarm was reported."""
 
     def __post_init__(self) -> None:
         if self.risk not in TITLES or not 0 < self.target < 1 or not 0 < self.alpha < 1:
@@ -123,6 +127,11 @@ class RiskMonitor:
         """The alarm in words."""
         return f"{TITLES[self.risk]} exceeds {100 * self.target:.4g} %, which was promised"
 
+    @property
+    def alarm_reason(self) -> str | None:
+        """The same if there is an alarm."""
+        return self.sentence if self.alarm else None
+
     def values(self) -> dict[str, Any]:
         """The counts and the alarm."""
         return {
@@ -132,6 +141,8 @@ class RiskMonitor:
             "rate": self.n_losses / self.n if self.n else None,
             "alarm": self.alarm,
             "alarm_at": self.alarm_at,
+            "alarm_reason": self.alarm_reason,
+            "acknowledged": self.acknowledged,
             "p_value": self.p_value,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,8 @@ def open_parquet(path: Path, names: Names) -> StoredFile:
     label_column = columns.get(names.labels)
     classes = class_columns(path, kinds, names, lambda: None if label_column is None else label_column[:])
     if classes is None:
-        return ParquetStoredFile(path, columns, sizes=sizes)
+        others = tuple(name for name in columns if name not in {names.logits, *names.beside})
+        return ParquetStoredFile(path, columns, sizes=sizes, unused=others)
     for name in classes:
         if kinds[name] not in NUMBERS:
             raise FileError(f"{path}: column {name!r} is not numbers, but {columns[name].dtype}")
@@ -186,8 +188,50 @@ class ParquetBlock:
         table = read_table(self.path, self.columns, self.group, n_rows=self.n_rows)
         labels = None if self.labels is None else self.labels.values(table, self.location)
         weights = None if self.weights is None else self.weights.values(table, self.location)
-        groups = None if self.groups is None else self.groups.values(table, self.location)
+        groups = None if self.groups is None else exact_values(table.column(*self.groups.columns))
         return Block(self.logits.values(table, self.location), labels, self.location, weights, groups)
+
+
+def exact_values(column: Any) -> NDArray[Any]:
+    """The values of a column that names samples: no integer is rounded where a value is missing (None, or NaN of floats).
+
+    Times are texts: NumPy and Python have no common type for all of them.
+    """
+    from pyarrow import int64, types  # noqa: PLC0415
+
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if types.is_floating(kind) or (types.is_integer(kind) and not column.null_count):
+        values: NDArray[Any] = column.to_numpy()
+        return values
+    out = np.empty(len(column), object)
+    if types.is_timestamp(kind):
+        ticks = column.cast(int64()).to_pylist()
+        out[:] = [None if tick is None else time_text(tick, kind.unit, has_zone=kind.tz is not None) for tick in ticks]
+    else:
+        out[:] = column.to_pylist()
+    return out
+
+
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+"""Of a unit of time."""
+
+
+def time_text(tick: int, unit: str, *, has_zone: bool) -> str:
+    """A time since 1970 as Python prints it, with nanoseconds if it has some; times with a zone in UTC.
+
+    >>> time_text(1_500_000, "us", has_zone=False), time_text(1, "ns", has_zone=True)
+    ('1970-01-01 00:00:01.500000', '1970-01-01 00:00:00.000000001+00:00')
+    """
+    microseconds, nanoseconds = divmod(tick * NANOSECONDS[unit], 1000)
+    try:
+        time = datetime(1970, 1, 1) + timedelta(microseconds=microseconds)  # noqa: DTZ001 - the zone is in the text
+    except OverflowError:  # a year that Python does not have
+        return f"{tick} {unit}"
+    whole = time.replace(microsecond=0)
+    text = f"{whole}.{time.microsecond:06d}{nanoseconds:03d}" if nanoseconds else str(time)
+    return text + ("+00:00" if has_zone else "")
 
 
 def read_table(path: Path, columns: Sequence[str], group: int | None = None, *, n_rows: int | None = None) -> Any:
