@@ -96,12 +96,45 @@ def test_shapes_names_and_bad_requests():
     assert (wide.low < narrow.low).all()
     with pytest.raises(InputError, match="level must lie between 0 and 1"):
         replicates.predict_interval(Z[:5, :2], level=95)
-    with pytest.raises(InputError, match="n_replicates must be a number from 20"):
+    with pytest.raises(InputError, match="level must be a number between 0 and 1 .* got 'a'"):
+        replicates.predict_interval(Z[:5, :2], level="a")
+    with pytest.raises(InputError, match="n_replicates must be a whole number from 20"):
         rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=1)
     with pytest.raises(InputError, match="must be in memory"):
         rhocal.bootstrap(cal, rhocal.stream(iter([(Z[:, :2], Y % 2)])))
     with pytest.warns(SuspiciousInputWarning, match="fitted on 250 samples, and these are 100"):
         rhocal.bootstrap(cal, Z[:100, :2], Y[:100] % 2, n_replicates=20)
+
+
+@pytest.mark.parametrize("name", ["temperature", "vector", "field", "isotonic", "svs", "ets"])
+@pytest.mark.filterwarnings("error::rhocal.errors.SuspiciousInputWarning")
+def test_samples_that_did_not_fit_are_noticed(name):
+    """As many samples, with the same labels: only a fit on them tells that they are others."""
+    cal = rhocal.calibrator(name).fit(Z, Y)
+    order = np.random.default_rng(0).permutation(250)
+    rhocal.bootstrap(cal, Z[order], Y[order], n_replicates=20)
+    moved = rhocal.adapt(cal, priors=[0.8, 0.1, 0.1]).calibrator
+    rhocal.bootstrap(moved, Z, Y, n_replicates=20)
+    other = 1.4 * Z[:, [0, 2, 1]]
+    for fitted in (cal, moved):
+        with pytest.warns(SuspiciousInputWarning, match="they are not those that .* was fitted on"):
+            rhocal.bootstrap(fitted, other, Y, n_replicates=20)
+    weights = np.arange(250) % 3
+    weighted = rhocal.calibrator(name).fit(Z, Y, weights)
+    rhocal.bootstrap(weighted, Z, Y, weights, n_replicates=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_replicates": 20.5}, "n_replicates must be a whole number from 20 to 10,000; got 20.5"),
+        ({"seed": -1}, "seed must be a whole number of at least 0; got -1"),
+        ({"seed": "a"}, "seed must be a whole number"),
+    ],
+)
+def test_numbers_of_replicates(options, message):
+    with pytest.raises(InputError, match=message):
+        rhocal.bootstrap(rhocal.TemperatureScaling().fit(Z, Y), Z, Y, **options)
 
 
 def test_intervals_on_the_command_line(tmp_path):

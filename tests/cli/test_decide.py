@@ -112,6 +112,12 @@ def test_costs_on_the_command_line(folder):
     assert found["costs"] == [[0, 5, 1], [50, 0, 1]]
     certified = json.loads(call(folder / "ill.npz", *table, "--max-cost", 2))
     assert certified["certificate"]["bound"] <= 2
+    assert "monitor watches rates; it does not watch this mean cost" in call(
+        folder / "ill.npz", *table[:-1], "--max-cost", 2
+    )
+    rare = call(folder / "ill.npz", *pair[:4], "--max-error", ".1")
+    assert "always `well` would have" in rare
+    assert "for the rare class use --risk recall or fnr, or --score per-class" in rare
     assert "give one of them" in call(folder / "ill.npz", *pair, "--max-error", ".1")
     assert "use --costs" in call(folder / "one.npz", "-m", "temperature", "--cost-fp", 1, "--cost-fn", 1)
     assert "need --cost-fp and --cost-fn" in call(folder / "ill.npz", *pair[:4], "--cost-fp", 1)

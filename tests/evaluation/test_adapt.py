@@ -54,7 +54,7 @@ def test_what_is_told_of_an_estimate(cal):
     found = rhocal.adapt(cal, NEW, labeled=(Z, Y))
     assert found.low[1] < found.priors[1] < found.high[1] < 0.05
     assert found.is_explained
-    assert "another mix of the classes explains them" in found.verdict
+    assert "a change of class shares alone explains them (no sign of another change, p = " in found.verdict
     alone = rhocal.adapt(cal, NEW)
     assert alone.low is None
     assert "labeled samples of the calibration mix" in alone.verdict
@@ -120,6 +120,15 @@ def test_errors(cal, tmp_path):
         rhocal.adapt(cal, sampling_rates={"no": 2})
     with pytest.raises(InputError, match="labeled belongs to logits"):
         rhocal.adapt(cal, prevalence=0.1, labeled=(Z, Y))
+    for options, message in (
+        ({"priors": "abc"}, "priors must be a finite number for each of the 2 classes; got 'abc'"),
+        ({"priors": {"no": "x", "yes": 0.5}}, "priors: that of no must be a finite number; got 'x'"),
+        ({"prevalence": "0.1"}, "prevalence must be a number between 0 and 1 .* got '0.1'"),
+        ({"prevalence": [0.1]}, "prevalence must be a number between 0 and 1"),
+        ({"logits": Z, "labeled": Z}, r"labeled must be a pair, \(logits, labels\); got ndarray"),
+    ):
+        with pytest.raises(InputError, match=message):
+            rhocal.adapt(cal, **options)
     logits = np.random.default_rng(0).normal(size=(300, 3))
     absent = rhocal.calibrator("temperature").fit(logits, np.arange(300) % 2, classes=[0, 1, 2])
     with pytest.raises(InputError, match="no samples of 2"):

@@ -80,3 +80,17 @@ def test_tables_of_costs(tmp_path):
         path.write_text(text)
         with pytest.raises(FileError, match=message):
             read_costs(path, ["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"costs": "a"}, "costs must be a table of numbers"),
+        ({"costs": [[1, 2], [3]]}, "costs must be a table of numbers"),
+        ({"costs": 1 - np.eye(3), "review": "x"}, "review must be a finite cost; got 'x'"),
+        ({"costs": 1 - np.eye(3), "seed": -1}, "seed must be a whole number of at least 0; got -1"),
+    ],
+)
+def test_bad_costs(options, message):
+    with pytest.raises(InputError, match=message):
+        rhocal.minimize_cost(None, 2 * np.eye(3), [0, 1, 2], **options)

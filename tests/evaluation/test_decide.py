@@ -112,11 +112,17 @@ def test_infeasible_targets_say_what_would_do(cal):
     few = decide(cal, Z[2000:2300], Y[2000:2300], target=0.07)
     assert not few.is_feasible
     assert few.n_more > 100
-    assert few.verdict.startswith("infeasible: at best ")
+    assert few.verdict.startswith("not provable: ")
+    assert f"{100 * few.best[1]:.3g} % most confident samples, but 300 samples are too few to prove" in few.verdict
     assert few.best[0] < 0.07
-    assert few.verdict.endswith(f"about {few.n_more:,} more labels would do")
+    assert few.verdict.endswith(f"at most 7 %; about {few.n_more:,} more labels needed")
     fewer = decide(cal, Z[2000:2100], Y[2000:2100], target=0.01)
+    assert fewer.verdict.startswith("infeasible: at best ")
     assert fewer.verdict.endswith("100 samples are too few to tell how many more labels would do")
+    p = np.linspace(0.01, 0.99, 60)
+    right = decide(None, p, (p > 0.5).astype(int), kind="probs", risk="precision", target=0.99)
+    assert right.verdict.startswith("not provable: precision 100 % if ")
+    assert " % of samples are decided 1, but 60 samples are too few to prove at least 99 %; " in right.verdict
     hopeless = decide(cal, Z[2000:], (Y[2000:] + 1) % 3, target=0.01)
     assert "no number of labels would do" in hopeless.verdict
     assert hopeless.to_dict()["feasible"] is False
@@ -134,7 +140,13 @@ def test_infeasible_targets_say_what_would_do(cal):
         ({"target": 9, "risk": "cost", "costs": 1 - np.eye(3)}, "between the smallest and the largest cost, 0 and 1"),
         ({"target": 0.1, "risk": "cost", "costs": np.eye(2)}, "a row for each of the 3 classes"),
         ({"target": 0.1, "sample_weight": np.full(4000, 0.5)}, "weights must be whole numbers"),
+        ({"target": 0.1, "sample_weight": np.full(4000, 2**20)}, "sum to 4.1943e\\+09, .* at most 5,000,000 can be"),
         ({"target": 0.1, "otherwise": "guess"}, "otherwise is review or abstain"),
+        ({"target": "0.05"}, "target must be a number between 0 and 1 .*; got '0.05'"),
+        ({"target": None}, "target must be a number"),
+        ({"target": np.array([0.05])}, r"target must be a number .*; got ndarray of shape \(1,\)"),
+        ({"target": "x", "risk": "cost", "costs": 1 - np.eye(3)}, "target must be a number, the largest mean cost"),
+        ({"target": 0.1, "confidence": "a"}, "confidence must be a number"),
     ],
 )
 def test_bad_questions(cal, options, message):
@@ -320,3 +332,68 @@ def test_costs_are_in_the_order_of_stated_classes():
         )
     ]
     assert limits == pytest.approx([limits[0]] * 3)
+
+
+def test_a_calibrator_takes_the_policy_of_a_decision(fresh, tmp_path):
+    held = (fresh, Z[2000:], Y[2000:])
+    for answer in (
+        decide(*held, target=0.1),
+        rhocal.decide_sets(*held, coverage=0.9),
+        rhocal.minimize_cost(*held, costs=1 - np.eye(3)),
+    ):
+        fresh.policy_ = answer
+        assert fresh.policy_ is answer.policy
+        fresh.save(tmp_path / "cal.safetensors")
+    with pytest.raises(InputError, match=r"nothing is certified \(not provable: "):
+        fresh.policy_ = decide(*held, target=0.0001)
+    with pytest.raises(InputError, match="policy_ must be a policy, .* got str"):
+        fresh.policy_ = "automate"
+    fresh.policy_ = None
+    with pytest.raises(InputError, match="has no policy"):
+        fresh.decide(Z)
+
+
+def test_other_arguments_are_told_apart(fresh):
+    probs = fresh.predict_proba(Z)
+    for call in (
+        lambda: decide(probs, Y, target=0.1),
+        lambda: rhocal.decide_sets(probs, Y, coverage=0.9),
+        lambda: rhocal.minimize_cost(probs, Y, costs=1 - np.eye(3)),
+        lambda: rhocal.adapt(probs, Z),
+        lambda: rhocal.bootstrap(probs, Z, Y),
+    ):
+        with pytest.raises(InputError, match=r"calibrator: a fitted calibrator.* comes first; got ndarray"):
+            call()
+    best = rhocal.TopK(np.log(np.sort(probs)[:, :0:-1]), np.argsort(-probs)[:, :2], None, 3)
+    fresh.policy_ = Policy("confidence", np.array([0.5]))
+    for call in (
+        lambda: decide(fresh, best, Y, target=0.1),
+        lambda: decide(fresh, Z, Y, target=0.1, reference=best),
+        lambda: rhocal.decide_sets(fresh, best, Y, coverage=0.9),
+        lambda: rhocal.minimize_cost(fresh, best, Y, costs=1 - np.eye(3)),
+        lambda: rhocal.adapt(fresh, best),
+        lambda: rhocal.adapt(fresh, Z, labeled=(best, Y)),
+        lambda: rhocal.bootstrap(fresh, best, Y),
+        lambda: fresh.decide(best),
+    ):
+        with pytest.raises(InputError, match=r"needs the scores of every class; rhocal.TopK holds those of the k best"):
+            call()
+
+
+def test_one_class_always_would_do():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.1, 3, 4000)
+    y = np.where(rng.random(4000) < p, "yes", "no")
+    scores, counts = np.stack([1 - p, p], axis=1), (y == "yes").mean()
+    found = decide(None, scores, y, target=0.05, kind="probs", classes=["no", "yes"])
+    assert found.note == (
+        f"always `no` would have {100 * counts:.4g} % errors; for the rare class use "
+        'risk="recall" or "fnr", or score="per-class"'
+    )
+    assert found.to_dict()["note"] == found.note
+    assert not decide(None, scores, y, target=0.9 * counts, kind="probs", classes=["no", "yes"]).note
+    assert not decide(None, scores, y, target=0.05, score="per-class", kind="probs", classes=["no", "yes"]).note
+
+
+def test_levels_are_not_rounded_up(cal):
+    assert "with 99.9999999999 % confidence" in decide(cal, Z, Y, target=0.6, confidence=1 - 1e-12).verdict

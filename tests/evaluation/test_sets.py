@@ -154,6 +154,8 @@ def test_streams_and_other_weights(tmp_path):
     assert other.evidence == one.evidence
     with pytest.raises(InputError, match="read the samples twice"):
         rhocal.decide_sets(cal, rhocal.stream(iter([(Z, Y)])), coverage=0.9)
+    twice = rhocal.decide_sets(cal, rhocal.stream([(Z[:99], Y[:99]), (Z[99:], Y[99:])]), coverage=0.9)
+    assert twice.evidence == rhocal.decide_sets(cal, Z, Y, coverage=0.9).evidence
     with pytest.raises(InputError, match="weights must be whole numbers"):
         rhocal.decide_sets(cal, Z, Y, coverage=0.9, sample_weight=np.full(600, 0.5))
 
@@ -165,6 +167,9 @@ def test_streams_and_other_weights(tmp_path):
         ({"coverage": 0.9, "score": "sum"}, "one of lac, aps, raps; got 'sum'"),
         ({"coverage": 0.9, "penalty": -1}, "penalty must be a number from 0"),
         ({"coverage": 0.9, "n_free": 0.5}, "n_free must be a whole number"),
+        ({"coverage": "0.9"}, "coverage must be a number between 0 and 1 .* got '0.9'"),
+        ({"coverage": 0.9, "penalty": "a"}, "penalty must be a number; got 'a'"),
+        ({"coverage": 0.9, "n_free": "x"}, "n_free must be a whole number of at least 0; got 'x'"),
     ],
 )
 def test_bad_requests(options, message):
@@ -178,7 +183,7 @@ def test_a_class_that_is_covered_less_is_named():
     z = rng.normal(size=(2000, 2)) + 2.0 * np.eye(2)[0]
     found = rhocal.decide_sets(None, z, y, coverage=0.9)
     assert [row.name for row in found.below] == [1]
-    assert "classes below 90 %: 1 has " in found.note
+    assert "clearly below 90 % (beyond chance): 1 has " in found.note
     assert not rhocal.decide_sets(None, z, y, coverage=0.9, per_class=True).note
     assert "exchangeable" in found.guarantee
 

@@ -69,6 +69,15 @@ def test_links_lead_somewhere(path):
 NUMBER = r"\d[\d,]*\.?\d*"
 
 
+def as_number(text):
+    return float(text.replace(",", ""))
+
+
+def last_digit(text):
+    """What the last digit of a number that is written counts: another machine may round it otherwise."""
+    return 10.0 ** -len(text.rstrip(".").partition(".")[2])
+
+
 PAGES_THAT_RUN = {
     "../README.md": 1,
     "decisions.md": 4, "class_mix.md": 1, "ten_minutes.md": 3, "howto.md": 3, "concepts.md": 1, "tutorials/image_network.md": 2,
@@ -106,8 +115,8 @@ def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, pag
                 assert done.exit_code == 0, f"{line}: {done.output} {done.exception}"
         else:
             assert re.sub(NUMBER, "#", printed) == re.sub(NUMBER, "#", code)
-            shown, found = ([float(n.replace(",", "")) for n in re.findall(NUMBER, part)] for part in (code, printed))
-            assert found == pytest.approx(shown, rel=0.02)
+            for shown, found in zip(re.findall(NUMBER, code), re.findall(NUMBER, printed), strict=True):
+                assert abs(as_number(found) - as_number(shown)) <= 1.01 * last_digit(shown), f"{page}: {found} for {shown}"
             n_texts += 1
     assert n_texts == n_shown
     assert (tmp_path / "decided.npz").is_file() == (page == "decisions.md")

@@ -15,6 +15,7 @@ import numpy as np
 from rhocal.calibrators import estimator
 from rhocal.calibrators.map import Map, calibrate
 from rhocal.calibrators.options import fitted_attributes, validate_options
+from rhocal.calibrators.policy import PolicyAttribute
 from rhocal.calibrators.top_k import apply_top_k, fit_top_k
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
 from rhocal.data.columns import check_frame, frame_columns, shown
@@ -93,7 +94,7 @@ class Calibrator(ABC):
     """The mix of classes that its probabilities are for: that of the calibration set, or what ``rhocal.adapt`` set."""
     n_samples_: int | None = None
     """Size of the calibration set; with weights its effective size."""
-    policy_: Policy | None = None
+    policy_ = PolicyAttribute()
     """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
     def __init_subclass__(cls) -> None:
@@ -204,6 +205,8 @@ class Calibrator(ABC):
         Of scores with more than two axes the samples are in order of the others.
         """
         policy = self._policy()
+        if isinstance(logits, TopK):
+            raise InputError("logits: decide needs the scores of every class; rhocal.TopK holds those of the k best")
         probs = self.map_.probs(self._border(logits, kind, class_axis, groups))
         return policy.decide(probs, self.classes_)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_calibrator(calibrator: Any, logits: Any, task: str, *, may_be_none: bool = False) -> None:
-    """Raise an error unless there is a fitted calibrator (or none), and scores of every class."""
+    """Raise an error unless there is a fitted calibrator (or none), and scores of every class; ``task`` asks for them."""
     if isinstance(logits, TopK):
         raise InputError(f"logits: {task} needs the scores of every class; rhocal.TopK holds those of the k best")
     if isinstance(calibrator, Calibrator):

@@ -13,6 +13,7 @@ import numpy as np
 
 from rhocal.calibrators.fitted_values import Values
 from rhocal.calibrators.prediction_sets import SetRule, build_sets, describe_sets, set_rows
+from rhocal.data.arguments import show_level
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.numpy_ops import NUMPY
 
@@ -135,7 +136,7 @@ class Policy:
         promise, shown = self.certificate, f"{self.certificate.target:.6g}"
         side = "at least" if promise.risk in {"precision", "recall"} else "at most"
         return (
-            f"{text}; {promise.risk} {side} {shown} with {100 * promise.confidence:.10g} % confidence, certified on "
+            f"{text}; {promise.risk} {side} {shown} with {show_level(promise.confidence)} confidence, certified on "
             f"{promise.n_samples:,} samples"
         )
 
@@ -192,6 +193,27 @@ class Decisions:
     """The column of the label."""
     sets: NDArray[np.bool_] | None = None
     """Whether each class is in the prediction set of the sample, (n_samples, n_classes); None without prediction sets."""
+
+
+class PolicyAttribute:
+    """The policy of a calibrator: a ``Policy``, None, or what has one (the answer of ``rhocal.decide``)."""
+
+    def __get__(self, calibrator: Any, family: type | None = None) -> Policy | None:
+        return None if calibrator is None else vars(calibrator).get("policy_")
+
+    def __set__(self, calibrator: Any, value: Any) -> None:
+        policy = getattr(value, "policy", value)
+        if policy is None and value is not None:
+            raise InputError(f"policy_: there is no policy, because nothing is certified ({value})")
+        if policy is not None and not isinstance(policy, Policy):
+            raise InputError(
+                f"policy_ must be a policy, such as rhocal.decide(calibrator, logits, labels, target=0.05).policy, or None; got "
+                f"{type(value).__name__}"
+            )
+        vars(calibrator)["policy_"] = policy
+
+    def __delete__(self, calibrator: Any) -> None:
+        vars(calibrator).pop("policy_", None)
 
 
 def decide_rows(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value, Value | None]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.calibrators.fitted_values import Values
+from rhocal.data.arguments import show_level
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.threads import row_blocks
@@ -104,7 +105,7 @@ class SetRule:
         if self.per_class:
             what = "reach their own limit"
         of_what = "of samples of each class" if self.per_class else "of samples"
-        held = f"it holds the class of {100 * self.coverage:.10g} % {of_what}"
+        held = f"it holds the class of {show_level(self.coverage)} {of_what}"
         return f"the set of a sample holds the classes that {what}; {held}"
 
     @property

@@ -29,25 +29,29 @@ from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
+from rhocal.data.arguments import check_level, check_whole
 from rhocal.data.arrays import restore_shape
 from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.numerics.special import student_quantile
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
 N_REPLICATES = 100
 MIN_REPLICATES, MAX_REPLICATES = 20, 10_000
 LEVEL = 0.95
+MAX_DISTANCE = 1e-3
+"""Distance of a probability to that of a fit on the same samples; in memory it is below 1e-12, fits on blocks approximate."""
 REPLICATED_ENTRIES = 1 << 22
 """Probabilities of all replicates in memory at a time."""
 
@@ -79,8 +83,8 @@ class Replicates:
 
         Each probability has the level by itself, not all of a sample together.
         """
-        if not 0 < level < 1:
-            raise InputError(f"level must lie between 0 and 1 (0.95 for 95 %); got {level!r}")
+        check_level(level, "level", "0.95 for 95 %")
+        check_calibrator(self.calibrator, logits, "predict_interval")
         data = self.calibrator._border(logits, kind, class_axis, groups)  # noqa: SLF001 - our own
         low, high = self.bounds(data, level)
         return ProbabilityInterval(*(restore_shape(side, logits, class_axis) for side in (low, high)))
@@ -145,8 +149,10 @@ def bootstrap(
         Number of fits.
     seed
         Of the weights, which belong to samples by what they hold: their order does not matter.
-    groups, kind, classes, ignore_index, class_axis, positive
+    groups, kind, classes, ignore_index, class_axis
         As in ``fit``.
+    positive
+        As in ``fit``; what a single column is scores of is known from it.
 
     What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
     reference that a guarded fit fell back to. The interval does not cover this choice.
@@ -161,13 +167,9 @@ def bootstrap(
     >>> low.shape
     (3, 2)
     """
-    spec = InputSpec(
-        kind or calibrator._fitted().kind_,  # noqa: SLF001 - our own
-        calibrator.classes_ if classes is None else classes,
-        ignore_index,
-        class_axis,
-        positive,
-    )
+    check_calibrator(calibrator, logits, "bootstrap")
+    spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index, class_axis=class_axis)
+    named_positive(positive, calibrator, classes)  # it has to be a class
     calibrator.check_groups(groups)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)
     return bootstrap_source(calibrator, source, n_replicates, seed)
@@ -177,21 +179,41 @@ def bootstrap_source(
     calibrator: Calibrator, source: Source, n_replicates: int = N_REPLICATES, seed: int = 0
 ) -> Replicates:
     """The same for a source."""
-    if not MIN_REPLICATES <= n_replicates <= MAX_REPLICATES:
-        raise InputError(
-            f"n_replicates must be a number from {MIN_REPLICATES} to {MAX_REPLICATES:,}; got {n_replicates}"
-        )
+    check_whole(n_replicates, "n_replicates", MIN_REPLICATES, MAX_REPLICATES)
+    check_whole(seed, "seed", 0)
     if not source.resident:
         raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")
     data = source.predictions.in_order_of(calibrator.classes_)[0].prepared()
+    _check_samples(calibrator, data)
+    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)))
+
+
+def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
+    """Warn unless the samples are those of the fit: as many, and a fit on them gives the same probabilities."""
     n, n_fitted = effective_size(data), calibrator.n_samples_
     if n_fitted is not None and n != n_fitted:
-        warn(
-            f"the calibrator was fitted on {n_fitted:,} samples, and these are {n:,}; intervals are those of a fit on these. "
-            "Give the samples of the fit",
-            SuspiciousInputWarning,
+        reason = f"the calibrator was fitted on {n_fitted:,} samples, and these are {n:,}"
+    else:
+        fitted = _before_adaptation(calibrator)
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        (again,) = _refits(fitted, data, [weights / weights.sum()])
+        distance = float(np.abs(again.probs(data) - fitted.map_.probs(data)).max())
+        if distance <= MAX_DISTANCE:
+            return
+        reason = (
+            f"a fit on these samples gives other probabilities, by up to {100 * distance:.2g} points: they are not those that "
+            f"{fitted.label} was fitted on"
         )
-    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)))
+    warn(
+        f"{reason}; intervals are those of a fit on these. Give the samples of the fit",
+        SuspiciousInputWarning,
+    )
+
+
+def _before_adaptation(calibrator: Calibrator) -> Calibrator:
+    """The calibrator that was fitted, of one that was adapted to another mix."""
+    is_adapted = isinstance(calibrator, Chain) and isinstance(calibrator.second_, PriorShift)
+    return calibrator.first_ if is_adapted and isinstance(calibrator, Chain) else calibrator
 
 
 def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int, seed: int) -> Iterator[Map]:
@@ -202,11 +224,17 @@ def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int
             first.__dict__ |= vars(calibrator.first_) | {"map_": map_}
             yield Chain.from_fitted(first, calibrator.second_, like=calibrator).map_
         return
-    method, weights = method_of_refits(calibrator), np.ones(data.n_samples) if data.weights is None else data.weights
+    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    yield from _refits(calibrator, data, draw_weights(data, weights, n_replicates, seed))
+
+
+def _refits(calibrator: Calibrator, data: Predictions, weights: Iterable[Vector]) -> Iterator[Map]:
+    """The maps of fits with other weights, which have a sum of 1."""
+    method, total = method_of_refits(calibrator), data.total_weight
     profile = Profile.from_predictions(data) if method.fits_on == "profile" else None
-    for drawn in draw_weights(data, weights, n_replicates, seed):
+    for drawn in weights:
         if profile is None:
-            yield fit_without_warnings(method, replace(data, weights=drawn * weights.sum()), calibrator.map_).map_
+            yield fit_without_warnings(method, replace(data, weights=drawn * total), calibrator.map_).map_
         else:
             yield fit_without_warnings(method, replace(profile, weights=drawn), calibrator.map_).map_
 

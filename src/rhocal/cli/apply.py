@@ -169,7 +169,7 @@ def _replicates(
 ) -> Replicates | None:
     """Fits on resamples, if intervals are wanted."""
     from rhocal.calibrators.replicates import bootstrap_source
-    from rhocal.metrics.inference.risk_control import check_level
+    from rhocal.data.arguments import check_level
 
     if level is None:
         if fitted_on is not None:

@@ -94,7 +94,8 @@ class PromiseOptions:
     def question(self, positive: str | None, costs: Any = None, max_cost: float | None = None) -> Question:
         """The same as the library takes it."""
         from rhocal.evaluation.question import Question
-        from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk, check_level
+        from rhocal.data.arguments import check_level
+        from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk
 
         check_level(self.confidence, "--confidence", "0.95 for 95 %")
         if max_cost is not None:
@@ -205,7 +206,7 @@ class SetOptions:
         """The same as the library takes it; None if no sets are wanted."""
         from rhocal.calibrators.prediction_sets import SET_SCORES
         from rhocal.evaluation.sets import SetQuestion
-        from rhocal.metrics.inference.risk_control import check_level
+        from rhocal.data.arguments import check_level
 
         if self.coverage is None:
             given = [name for name, value in vars(self).items() if value != getattr(SetOptions, name)]
@@ -255,7 +256,7 @@ def decide(
     of the file (or its test split) certifies; a file with two splits is fitted on the calibration split; another file is cut
     into two halves by content. Samples are assumed to be independent draws from what the policy is used on; of samples that
     depend on each other (--clusters, or a log whose questions occur more than once) one of each cluster certifies. Exit
-    code 1: the promise is infeasible, and nothing is written.
+    code 1: the promise cannot be certified, and nothing is written.
 
     With costs (`--cost-fp 5 --cost-fn 50 --cost-review 1`, or `--costs table.csv`) the decision of least expected cost is
     taken, and what it saves against the most probable class, and what calibrating is worth, are measured with intervals.
@@ -512,8 +513,11 @@ def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None)
     if decision.classes:
         screen.print(tables.class_thresholds(decision.classes, "thresholds of predicted classes"))
     screen.print(decision.verdict)
-    if decision.price:
-        screen.print(decision.price)
+    note = decision.note_with("--risk recall or fnr", "--score per-class")
+    watched = "rhocal monitor watches rates; it does not watch this mean cost" if decision.risk == "cost" else ""
+    for sentence in (decision.price, note, watched if decision.is_feasible else ""):
+        if sentence:
+            screen.print(sentence)
     if output is not None:
         text = f"saved {output}" if decision.is_feasible else f"{output} was not written"
         screen.print(text)

@@ -40,7 +40,7 @@ def stream(
     ----------
     source
         A file (``.npy``, ``.npz``, ``.safetensors``, ``.parquet``), a Zarr store (``.zarr``), a pattern such as
-        ``"part-*.parquet"``, a folder of Parquet files, a list of files, or an iterator of ``(logits, labels)`` or
+        ``"part-*.parquet"``, a folder of Parquet files, a list of files, or a list or iterator of ``(logits, labels)`` or
         ``(logits, labels, sample_weight)``.
     labels
         A file with the labels, for ``.npy`` and files without them.
@@ -70,7 +70,9 @@ def stream(
     elif isinstance(source, list | tuple) and all(isinstance(item, str | PathLike) for item in source):
         paths = [Path(item) for item in source]
     else:
-        return Source(_from_iterator(source), log=ReadLog(skip_bad=skip_bad))
+        blocks = _from_iterator(source)
+        is_list = isinstance(source, list | tuple)  # it can be read again
+        return Source(list(blocks) if is_list else blocks, log=ReadLog(skip_bad=skip_bad))
     given = None if columns is None else tuple(columns)
     names = Names(logits_name, labels_name, weights=weights_name, columns=given).with_suffix(split)
     files = open_files(paths, names)

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
-from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
 SUM_TOLERANCE = 1e-6
@@ -80,10 +82,12 @@ class Adaptation:
             )
         if self.p_value < REJECTED:
             return (
-                f"{text}; another mix of the classes does not explain them (p = {self.p_value:.2g}): samples of a class look "
+                f"{text}; a change of class shares alone does not explain them (p = {self.p_value:.2g}): samples of a class look "
                 "different from those of the calibration set, so that this correction may be wrong"
             )
-        return f"{text}; another mix of the classes explains them (p = {self.p_value:.2g})"
+        return (
+            f"{text}; a change of class shares alone explains them (no sign of another change, p = {self.p_value:.2g})"
+        )
 
     @property
     def is_explained(self) -> bool:
@@ -160,14 +164,18 @@ def adapt(
     >>> bool(rare.predict_proba([[0.0, 0.0]])[0, 1] < cal.predict_proba([[0.0, 0.0]])[0, 1])
     True
     """
-    calibrator._fitted()  # noqa: SLF001 - our own
+    check_calibrator(calibrator, logits, "adapt")
     given = {"logits": logits, "priors": priors, "prevalence": prevalence, "sampling_rates": sampling_rates}
     stated = [name for name, value in given.items() if value is not None]
     if len(stated) != 1:
         raise InputError(f"give exactly one of {', '.join(given)}; got {' and '.join(stated) or 'none'}")
     if labeled is not None and logits is None:
         raise InputError("labeled belongs to logits, unlabeled samples from which shares are estimated")
-    spec = InputSpec(kind or calibrator.kind_, calibrator.classes_)
+    if labeled is not None and not (isinstance(labeled, tuple | list) and len(labeled) == 2):
+        raise InputError(f"labeled must be a pair, (logits, labels); got {type(labeled).__name__}")
+    if labeled is not None:
+        check_calibrator(calibrator, labeled[0], "adapt")
+    spec = spec_of_fit(calibrator, kind=kind)
     unlabeled = None if logits is None else as_source(logits, spec=spec, needs_labels=False)
     known = None if labeled is None else as_source(*labeled, spec=spec)
     if unlabeled is not None:
@@ -260,8 +268,7 @@ def _of_positive(prevalence: float, calibrator: Calibrator, positive: Any) -> Ve
         raise InputError(
             f"prevalence is the share of the positive class of two, and there are {len(classes)}; give priors"
         )
-    if not 0 < prevalence < 1:
-        raise InputError(f"prevalence must lie between 0 and 1 (0.02 for 2 %); got {prevalence!r}")
+    check_level(prevalence, "prevalence", "0.02 for 2 %")
     stated = calibrator.positive_ if positive is None else positive
     column = 1 if stated is None else positive_column(stated, classes)
     target = np.full(2, 1 - prevalence)
@@ -273,13 +280,18 @@ def _of_classes(values: Any, classes: NDArray[Any], name: str, default: float | 
     """A number for each class, from a sequence or a mapping."""
     if hasattr(values, "items"):
         return _from_mapping(values, classes, name, default)
-    numbers = np.asarray(values, np.float64)
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
     if numbers.shape != (len(classes),) or not np.isfinite(numbers).all():
         raise InputError(f"{name} must be a finite number for each of the {len(classes)} classes; got {values!r}")
     return numbers
 
 
 def _from_mapping(values: Mapping[Any, float], classes: NDArray[Any], name: str, default: float | None) -> Vector:
+    for key, value in values.items():
+        check_finite(value, f"{name}: that of {key!s}", "a finite number")
     given = {str(key): float(value) for key, value in values.items()}
     names = [str(known) for known in classes.tolist()]
     unknown = [key for key in given if key not in names]

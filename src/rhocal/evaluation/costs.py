@@ -17,6 +17,7 @@ import numpy as np
 
 from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.policy import Policy
+from rhocal.data.arguments import check_finite, check_whole
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
 from rhocal.evaluation.clusters import one_of_each_cluster
@@ -160,6 +161,7 @@ def minimize_cost(
     spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index, positive=positive)
     named_positive(positive, calibrator, classes)  # it has to be a class
     costs = costs_of_fit(costs, calibrator, classes)
+    check_whole(seed, "seed", 0)
     if calibrator is not None:
         calibrator.check_groups(groups)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)
@@ -223,8 +225,7 @@ def cost_block(
     if review is not None:
         if table.shape[1] > n_classes:
             raise InputError("review: the table of costs has a column for a review already; leave review out")
-        if not np.isfinite(review):
-            raise InputError(f"review must be a finite cost; got {review!r}")
+        check_finite(review, "review", "a finite cost")
         table = np.column_stack([table, np.full(n_classes, float(review))])
     policy = Policy("cost", costs=table, otherwise=otherwise)
     policy.check(n_classes)

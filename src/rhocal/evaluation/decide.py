@@ -146,6 +146,8 @@ def decide(
         )
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
+    if reference is not None:
+        check_calibrator(calibrator, reference, "decide", may_be_none=True)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
     whose = named_positive(positive, calibrator, classes)
     table = costs_of_fit(costs, calibrator, classes)
@@ -372,8 +374,16 @@ def _decision(
     return Decision(
         question.risk, float(question.target), question.confidence, question.rule, int(found.n_samples), policy, curve, known,
         at_best, n_more, rows, None if samples.positive is None else samples.classes[samples.positive],
-        _segment_rows(samples, question, found),
+        _segment_rows(samples, question, found), _constant(samples, question), len(samples.classes) == 2,
     )  # fmt: skip
+
+
+def _constant(samples: SampleScores, question: Question) -> tuple[Any, float] | None:
+    """The most frequent class, and the errors of deciding it always; None where another risk is certified."""
+    if question.risk != "error" or question.rule != "confidence":
+        return None
+    counts = np.bincount(samples.labels, samples.weights, minlength=len(samples.classes))
+    return samples.classes[counts.argmax()], float(1 - counts.max() / counts.sum())
 
 
 def _segment_rows(samples: SampleScores, question: Question, found: _Search) -> tuple[SegmentRisk, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rhocal.data.arguments import show_level
+
 if TYPE_CHECKING:
     from rhocal.calibrators.policy import Policy
     from rhocal.numerics.special import Vector
@@ -97,6 +99,9 @@ class Decision:
     """The positive class."""
     segments: tuple[SegmentRisk, ...] = ()
     """Where the risk of every segment is certified."""
+    constant: tuple[Any, float] | None = None
+    """Of the error rate with one threshold: the most frequent class, and the errors of deciding it always."""
+    is_binary: bool = False
 
     def __str__(self) -> str:
         return self.verdict
@@ -115,7 +120,7 @@ class Decision:
         low, high = show_percent(found.coverage_low), show_percent(found.coverage_high)
         share = f"{show_percent(found.coverage)} of samples ({low} – {high})"
         promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
-        promise += f" with {100 * self.confidence:.10g} % confidence"
+        promise += f" with {show_level(self.confidence)} confidence"
         evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
         if self.segments:
             evidence += f" in each of {len(self.segments)} segments"
@@ -143,6 +148,24 @@ class Decision:
             "were the true one)"
         )
 
+    @property
+    def is_constant_enough(self) -> bool:
+        """Whether deciding the most frequent class always would meet the target: the promise says little about rare classes."""
+        return self.constant is not None and self.constant[1] <= self.target
+
+    @property
+    def note(self) -> str:
+        """A sentence about a target that deciding one class always would meet; empty otherwise."""
+        return self.note_with('risk="recall" or "fnr"', 'score="per-class"')
+
+    def note_with(self, of_two: str, per_class: str) -> str:
+        """The same with the names of arguments or options."""
+        if not self.is_constant_enough or self.constant is None:
+            return ""
+        name, errors = self.constant
+        other = f"{of_two}, or {per_class}" if self.is_binary else per_class
+        return f"always `{name!s}` would have {show_percent(errors)} errors; for the rare class{'' if self.is_binary else 'es'} use {other}"
+
     def summary(self) -> dict[str, str]:
         """Names and values of a table; empty if nothing is certified."""
         if self.policy is None or self.policy.certificate is None:
@@ -156,7 +179,7 @@ class Decision:
             ),
             f"{TITLES[self.risk]}, observed": self._value(found.observed),
             f"{'lower' if at_least else 'upper'} bound": self._value(found.bound),
-            f"promised with {100 * self.confidence:.10g} % confidence": (
+            f"promised with {show_level(self.confidence)} confidence": (
                 f"{'at least' if at_least else 'at most'} {self._value(self.target)}"
             ),
         }
@@ -172,17 +195,26 @@ class Decision:
         if self.best is None:
             return f"infeasible: {what} cannot be certified on {self.n_samples:,} samples"
         observed, coverage = self.best
-        name = "errors" if self.risk == "error" else TITLES[self.risk]
-        at_best = f"at best {self._value(observed)} {name} on {show_percent(coverage)} of samples"
-        if self.n_more is None and self.coverage_if_known is not None:
-            return (
-                f"infeasible: {at_best}; {self.n_samples:,} samples are too few to tell how many more labels would do"
-            )
-        if self.n_more is None:
-            return (
-                f"infeasible: {at_best}; no number of labels would do, the observed risk misses the target everywhere"
-            )
-        return f"infeasible: {at_best}; about {self.n_more:,} more labels would do"
+        is_met = observed >= self.target if self.risk in AT_LEAST else observed <= self.target
+        if self.n_more is None and not is_met:
+            at_best = f"at best {self._value(observed)} {TITLES[self.risk]} on {show_percent(coverage)} of samples"
+            why = f"{self.n_samples:,} samples are too few to tell how many more labels would do"
+            if self.coverage_if_known is None:
+                why = "no number of labels would do, the observed risk misses the target everywhere"
+            return f"infeasible: {at_best}; {why}"
+        where = "all samples" if coverage == 1 else f"the {show_percent(coverage)} most confident samples"
+        if self.score == "per-class":
+            where = f"{show_percent(coverage)} of samples, of one predicted class"
+        seen = f"{self._value(observed)} {TITLES[self.risk]} among {where}"
+        if self.risk == "error" and not observed:
+            seen = f"no errors among {where}"
+        if self.score == "positive":
+            seen = f"{TITLES[self.risk]} {self._value(observed)} if {show_percent(coverage)} of samples are decided {self.positive}"
+        proof = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
+        more = "too few also to tell how many more labels are needed"
+        if self.n_more is not None:
+            more = f"about {self.n_more:,} more labels needed"
+        return f"not provable: {seen}, but {self.n_samples:,} samples are too few to prove {proof}; {more}"
 
     def _value(self, value: float) -> str:
         return f"{value:.4g}" if self.risk == "cost" else show_percent(value)
@@ -203,6 +235,7 @@ class Decision:
             "best": None if self.best is None else {"risk": self.best[0], "coverage": self.best[1]},
             "n_more_samples": self.n_more,
             "verdict": self.verdict,
+            "note": self.note,
             "curve": {name: values.tolist() for name, values in vars(self.curve).items()},
         }
         if self.positive is not None:

@@ -11,8 +11,9 @@ from rhocal.calibrators.fit_spec import stated_classes
 from rhocal.data.columns import class_order
 from rhocal.data.labels import positive_column
 from rhocal.errors import InputError, one_line
-from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk, check_level
-from rhocal.metrics.inference.units import are_counts
+from rhocal.data.arguments import check_finite, check_level
+from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk
+from rhocal.metrics.inference.units import MAX_UNITS, are_counts
 from rhocal.numerics.special import row_argmax, row_max, softmax
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class Question:
         if self.risk not in RISKS:
             raise InputError(f"risk is one of {', '.join(RISKS)}; got {self.risk!r}")
         check_level(self.confidence, "confidence", "0.95 for 95 %")
-        if self.risk != "cost":
+        if self.risk == "cost":
+            check_finite(self.target, "target", "a number, the largest mean cost")
+        else:
             check_level(self.target, "target", "0.02 for 2 % errors")
         if self.score is not None and self.score not in SCORES:
             raise InputError(f"score is one of {', '.join(SCORES)}; got {self.score!r}")
@@ -133,10 +136,15 @@ def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
 def counts_of(data: Predictions) -> Vector:
     """How many samples each stands for; an error if weights are no counts."""
     weights = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, np.float64)
-    if not are_counts(weights):
+    if not (weights == np.round(weights)).all():
         raise InputError(
             "sample_weight: a guarantee counts samples, so weights must be whole numbers; leave weights out, or draw samples "
             "in proportion to them"
+        )
+    if not are_counts(weights):
+        raise InputError(
+            f"sample_weight: the weights sum to {weights.sum():,.6g}, and each stands for as many independent samples; at most "
+            f"{MAX_UNITS:,} can be counted. Divide weights by a common factor, or leave them out"
         )
     return weights
 

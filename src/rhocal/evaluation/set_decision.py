@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.prediction_sets import ALWAYS, SetRule
+from rhocal.data.arguments import show_level
 from rhocal.evaluation.decision import plain_name, show_percent
 from rhocal.metrics.inference.conformal import conformal_rank
 from rhocal.numerics.special import binomial_upper
@@ -89,7 +90,7 @@ class SetDecision:
         found, rule = self.evidence, self.rule
         of_each = " of each class" if rule.per_class else ""
         return (
-            f"sets with {100 * rule.coverage:.10g} % coverage{of_each} ({rule.score}): {found.mean_size:.4g} classes on "
+            f"sets with {show_level(rule.coverage)} coverage{of_each} ({rule.score}): {found.mean_size:.4g} classes on "
             f"average (median {found.median_size:g}), {show_percent(found.share_single)} of sets are a single class, "
             f"{show_percent(found.share_empty)} are empty"
         )
@@ -101,7 +102,7 @@ class SetDecision:
         most = "more where scores are tied, as here" if self.is_tied else f"at most {_digits(high)} without ties"
         who = "a new sample of any class" if self.rule.per_class else "a new sample"
         return (
-            f"guarantee: the set of {who} holds its class with a probability of at least {100 * low:.10g} % "
+            f"guarantee: the set of {who} holds its class with a probability of at least {show_level(low)} "
             f"({most}), if new samples are exchangeable with these {self.evidence.n_samples:,}: "
             "independent draws from the same distribution. A shift, or samples that fitted the calibrator, void it"
         )
@@ -122,9 +123,9 @@ class SetDecision:
             return ""
         first, others = self.below[0], len(self.below) - 1
         share = show_percent(first.coverage or 0.0)
-        more = f", and {others} more" if others else ""
+        more = f", and {others} more {'class' if others == 1 else 'classes'}" if others else ""
         return (
-            f"classes below {100 * self.rule.coverage:.10g} %: {first.name!s} has {share} coverage "
+            f"clearly below {show_level(self.rule.coverage)} (beyond chance): {first.name!s} has {share} coverage "
             f"on {first.n_samples:,} samples{more}; sets per class promise the coverage of each class"
         )
 
@@ -135,9 +136,9 @@ class SetDecision:
         what = {"lac": "smallest probability", "aps": "largest probability above", "raps": "largest score"}[rule.score]
         low, high = self.bounds
         expected = (
-            f"at least {100 * low:.10g} % (scores are tied)"
+            f"at least {show_level(low)} (scores are tied)"
             if self.is_tied
-            else f"{100 * low:.10g} % to {_digits(high)}"
+            else f"{show_level(low)} to {_digits(high)}"
         )
         return ({} if rule.per_class else {what: f"{limit:.6g}"}) | {
             "expected coverage": expected,

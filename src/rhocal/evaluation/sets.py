@@ -35,7 +35,7 @@ from rhocal.evaluation.clusters import one_of_each_cluster
 from rhocal.evaluation.question import counts_of, in_order
 from rhocal.evaluation.set_decision import ClassCoverage, SetDecision
 from rhocal.metrics.inference.conformal import conformal_limit, coverage_range, samples_for
-from rhocal.metrics.inference.risk_control import check_level
+from rhocal.data.arguments import check_finite, check_level, check_whole
 from rhocal.numerics.special import softmax
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class SetQuestion:
 
     def __post_init__(self) -> None:
         check_level(self.coverage, "coverage", "0.9 for 90 %")
+        check_finite(self.penalty, "penalty", "a number")
+        check_whole(self.n_free, "n_free", 0)
         self.rule(np.zeros(2))
 
     def rule(self, limits: Vector) -> SetRule:
@@ -142,7 +144,7 @@ def decide_sets_of_source(calibrator: Calibrator | None, source: Source, questio
     """The same for a source."""
     if not source.resident and not source.is_rereadable:
         raise InputError(
-            "prediction sets read the samples twice, and an iterator gives them once; give a file or a list"
+            "prediction sets read the samples twice, and an iterator gives them once; give files or a list of blocks"
         )
     first = list(source.map(partial(label_scores, calibrator=calibrator, question=question)))
     classes = first[0][0]

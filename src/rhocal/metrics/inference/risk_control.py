@@ -282,9 +282,3 @@ def _p_value(candidates: Candidates, k: int, rate: float, target: float, factor:
         return math.exp(-max(float(candidates.log_wealth[k]) * factor, 0.0))
     trials = np.floor(candidates.trials[k] * factor)
     return float(binomial_cdf(np.ceil(rate * trials), trials, target))
-
-
-def check_level(value: float, name: str, example: str) -> None:
-    """Raise an error unless it lies between 0 and 1."""
-    if not 0 < value < 1:
-        raise InputError(f"{name} must lie between 0 and 1 ({example}); got {value!r}")
