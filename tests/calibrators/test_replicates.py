@@ -96,7 +96,7 @@ def test_shapes_names_and_bad_requests():
     assert (wide.low < narrow.low).all()
     with pytest.raises(InputError, match="level must lie between 0 and 1"):
         replicates.predict_interval(Z[:5, :2], level=95)
-    with pytest.raises(InputError, match="level must be a number between 0 and 1 .* got 'a'"):
+    with pytest.raises(InputError, match=r"level must be a number between 0 and 1 .* got 'a'"):
         replicates.predict_interval(Z[:5, :2], level="a")
     with pytest.raises(InputError, match="n_replicates must be a whole number from 20"):
         rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=1)
@@ -117,7 +117,7 @@ def test_samples_that_did_not_fit_are_noticed(name):
     rhocal.bootstrap(moved, Z, Y, n_replicates=20)
     other = 1.4 * Z[:, [0, 2, 1]]
     for fitted in (cal, moved):
-        with pytest.warns(SuspiciousInputWarning, match="they are not those that .* was fitted on"):
+        with pytest.warns(SuspiciousInputWarning, match=r"they are not those that .* was fitted on"):
             rhocal.bootstrap(fitted, other, Y, n_replicates=20)
     weights = np.arange(250) % 3
     weighted = rhocal.calibrator(name).fit(Z, Y, weights)

@@ -346,7 +346,7 @@ def test_a_calibrator_takes_the_policy_of_a_decision(fresh, tmp_path):
         fresh.save(tmp_path / "cal.safetensors")
     with pytest.raises(InputError, match=r"nothing is certified \(not provable: "):
         fresh.policy_ = decide(*held, target=0.0001)
-    with pytest.raises(InputError, match="policy_ must be a policy, .* got str"):
+    with pytest.raises(InputError, match=r"policy_ must be a policy, .* got str"):
         fresh.policy_ = "automate"
     fresh.policy_ = None
     with pytest.raises(InputError, match="has no policy"):

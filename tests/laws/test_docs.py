@@ -116,7 +116,9 @@ def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, pag
         else:
             assert re.sub(NUMBER, "#", printed) == re.sub(NUMBER, "#", code)
             for shown, found in zip(re.findall(NUMBER, code), re.findall(NUMBER, printed), strict=True):
-                assert abs(as_number(found) - as_number(shown)) <= 1.01 * last_digit(shown), f"{page}: {found} for {shown}"
+                assert abs(as_number(found) - as_number(shown)) <= 1.01 * last_digit(shown), (
+                    f"{page}: {found} for {shown}"
+                )
             n_texts += 1
     assert n_texts == n_shown
     assert (tmp_path / "decided.npz").is_file() == (page == "decisions.md")

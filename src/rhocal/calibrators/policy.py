@@ -207,8 +207,8 @@ class PolicyAttribute:
             raise InputError(f"policy_: there is no policy, because nothing is certified ({value})")
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(
-                f"policy_ must be a policy, such as rhocal.decide(calibrator, logits, labels, target=0.05).policy, or None; got "
-                f"{type(value).__name__}"
+                "policy_ must be a policy, such as rhocal.decide(calibrator, logits, labels, target=0.05).policy, or None; "
+                f"got {type(value).__name__}"
             )
         vars(calibrator)["policy_"] = policy
 

@@ -27,9 +27,9 @@ from rhocal.calibrators.cascade.cascade import Cascade
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
-from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.data.arguments import check_level, check_whole
 from rhocal.data.arrays import restore_shape
 from rhocal.data.sources import as_source

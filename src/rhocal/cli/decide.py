@@ -93,8 +93,8 @@ class PromiseOptions:
 
     def question(self, positive: str | None, costs: Any = None, max_cost: float | None = None) -> Question:
         """The same as the library takes it."""
-        from rhocal.evaluation.question import Question
         from rhocal.data.arguments import check_level
+        from rhocal.evaluation.question import Question
         from rhocal.metrics.inference.risk_control import AT_LEAST, RISKS, Risk
 
         check_level(self.confidence, "--confidence", "0.95 for 95 %")
@@ -205,8 +205,8 @@ class SetOptions:
     def question(self, otherwise: str) -> SetQuestion | None:
         """The same as the library takes it; None if no sets are wanted."""
         from rhocal.calibrators.prediction_sets import SET_SCORES
-        from rhocal.evaluation.sets import SetQuestion
         from rhocal.data.arguments import check_level
+        from rhocal.evaluation.sets import SetQuestion
 
         if self.coverage is None:
             given = [name for name, value in vars(self).items() if value != getattr(SetOptions, name)]

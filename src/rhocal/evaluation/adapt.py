@@ -82,8 +82,8 @@ class Adaptation:
             )
         if self.p_value < REJECTED:
             return (
-                f"{text}; a change of class shares alone does not explain them (p = {self.p_value:.2g}): samples of a class look "
-                "different from those of the calibration set, so that this correction may be wrong"
+                f"{text}; a change of class shares alone does not explain them (p = {self.p_value:.2g}): samples of a class "
+                "look different from those of the calibration set, so that this correction may be wrong"
             )
         return (
             f"{text}; a change of class shares alone explains them (no sign of another change, p = {self.p_value:.2g})"
@@ -171,7 +171,8 @@ def adapt(
         raise InputError(f"give exactly one of {', '.join(given)}; got {' and '.join(stated) or 'none'}")
     if labeled is not None and logits is None:
         raise InputError("labeled belongs to logits, unlabeled samples from which shares are estimated")
-    if labeled is not None and not (isinstance(labeled, tuple | list) and len(labeled) == 2):
+    pair: Any = labeled
+    if pair is not None and not (isinstance(pair, tuple | list) and len(pair) == 2):
         raise InputError(f"labeled must be a pair, (logits, labels); got {type(labeled).__name__}")
     if labeled is not None:
         check_calibrator(calibrator, labeled[0], "adapt")

@@ -164,7 +164,8 @@ class Decision:
             return ""
         name, errors = self.constant
         other = f"{of_two}, or {per_class}" if self.is_binary else per_class
-        return f"always `{name!s}` would have {show_percent(errors)} errors; for the rare class{'' if self.is_binary else 'es'} use {other}"
+        rare = "the rare class" if self.is_binary else "rare classes"
+        return f"always `{name!s}` would have {show_percent(errors)} errors; for {rare} use {other}"
 
     def summary(self) -> dict[str, str]:
         """Names and values of a table; empty if nothing is certified."""
@@ -209,7 +210,8 @@ class Decision:
         if self.risk == "error" and not observed:
             seen = f"no errors among {where}"
         if self.score == "positive":
-            seen = f"{TITLES[self.risk]} {self._value(observed)} if {show_percent(coverage)} of samples are decided {self.positive}"
+            share = show_percent(coverage)
+            seen = f"{TITLES[self.risk]} {self._value(observed)} if {share} of samples are decided {self.positive}"
         proof = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
         more = "too few also to tell how many more labels are needed"
         if self.n_more is not None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.calibrators.fit_spec import stated_classes
+from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.columns import class_order
 from rhocal.data.labels import positive_column
 from rhocal.errors import InputError, one_line
-from rhocal.data.arguments import check_finite, check_level
 from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk
 from rhocal.metrics.inference.units import MAX_UNITS, are_counts
 from rhocal.numerics.special import row_argmax, row_max, softmax

@@ -136,9 +136,7 @@ class SetDecision:
         what = {"lac": "smallest probability", "aps": "largest probability above", "raps": "largest score"}[rule.score]
         low, high = self.bounds
         expected = (
-            f"at least {show_level(low)} (scores are tied)"
-            if self.is_tied
-            else f"{show_level(low)} to {_digits(high)}"
+            f"at least {show_level(low)} (scores are tied)" if self.is_tied else f"{show_level(low)} to {_digits(high)}"
         )
         return ({} if rule.per_class else {what: f"{limit:.6g}"}) | {
             "expected coverage": expected,

@@ -29,13 +29,13 @@ from rhocal.calibrators.prediction_sets import (
     SetScore,
     with_slack,
 )
+from rhocal.data.arguments import check_finite, check_level, check_whole
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.evaluation.clusters import one_of_each_cluster
 from rhocal.evaluation.question import counts_of, in_order
 from rhocal.evaluation.set_decision import ClassCoverage, SetDecision
 from rhocal.metrics.inference.conformal import conformal_limit, coverage_range, samples_for
-from rhocal.data.arguments import check_finite, check_level, check_whole
 from rhocal.numerics.special import softmax
 
 if TYPE_CHECKING:

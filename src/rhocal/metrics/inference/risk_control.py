@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rhocal.errors import InputError
 from rhocal.numerics.special import binomial_cdf, binomial_upper
 
 if TYPE_CHECKING:
