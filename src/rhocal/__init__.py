@@ -61,9 +61,10 @@ PUBLIC = {
 """Module → its public names, beside the families of the registry."""
 
 PACKAGES = (
-    "calibrators", "data", "errors", "evaluation", "metrics", "numerics", "objectives", "optimize", "profile", "reporting",
+    "calibrators", "dask", "data", "errors", "evaluation", "integrations", "metrics", "numerics", "objectives", "onnx",
+    "optimize", "profile", "reporting", "sklearn", "torch",
 )  # fmt: skip
-"""Submodules that are imported when they are used; the others need an extra and an import of their own."""
+"""Submodules that are imported when they are used; some need an extra."""
 
 
 def public_names() -> dict[str, tuple[str, str]]:

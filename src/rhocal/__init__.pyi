@@ -1,15 +1,20 @@
 # Written by `make stubs` from the registry and rhocal/__init__.py.
 
 from rhocal import calibrators as calibrators
+from rhocal import dask as dask
 from rhocal import data as data
 from rhocal import errors as errors
 from rhocal import evaluation as evaluation
+from rhocal import integrations as integrations
 from rhocal import metrics as metrics
 from rhocal import numerics as numerics
 from rhocal import objectives as objectives
+from rhocal import onnx as onnx
 from rhocal import optimize as optimize
 from rhocal import profile as profile
 from rhocal import reporting as reporting
+from rhocal import sklearn as sklearn
+from rhocal import torch as torch
 from rhocal.calibrators import calibrator as calibrator
 from rhocal.calibrators.artifact import load as load
 from rhocal.calibrators.binary.bbq import BayesianBinning as BayesianBinning

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
@@ -14,10 +15,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
-from helpers import synthetic
+from helpers import ROOT, synthetic
 from rhocal.calibrators.registry import CALIBRATORS, calibrator
 from rhocal.errors import InputError
-from rhocal.torch import Calibrated, calibrate, collect
+from rhocal.torch import Calibrated, CalibratorModule, calibrate, collect
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +197,49 @@ def test_every_process_of_a_group_fits_on_the_logits_of_all(tmp_path, data):
     for (printed, errors), process in zip(out, started, strict=True):
         assert process.returncode == 0, errors
         assert float(printed.split()[-1]) == pytest.approx(want, rel=1e-12)
+
+
+def test_saving_and_loading_as_the_page_shows_it(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    snippet = re.search(r"Save the network as always.*?```python\n(.*?)```", page, re.DOTALL)[1]
+    logits, labels = synthetic(200, 4, dtype=np.float32)
+    batches = [(torch.tensor(logits), torch.tensor(labels))]
+    torch.manual_seed(0)
+    model = calibrate(nn.Linear(4, 4), batches, "field", progress=False)
+    want = model.predict_proba(batches[0][0])
+    names = {"torch": torch, "rhocal": rhocal, "model": model, "network": nn.Linear(4, 4)}
+    monkeypatch.chdir(tmp_path)
+    exec(snippet, names)  # noqa: S102 - our own page
+    assert names["model"] is not model
+    torch.testing.assert_close(names["model"].predict_proba(batches[0][0]), want, rtol=0, atol=0)
+
+
+def test_a_module_with_other_numbers_is_not_saved(tmp_path):
+    first, second = (rhocal.TemperatureScaling().fit(*synthetic(200, 4, seed=seed)) for seed in (0, 1))
+    module = first.to_torch()
+    module.load_state_dict(second.to_torch().state_dict())
+    with pytest.raises(InputError, match="load_state_dict"):
+        module.save(tmp_path / "cal.safetensors")
+    with pytest.raises(InputError, match="made of a map"):
+        CalibratorModule(first.map_).save(tmp_path / "cal.safetensors")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
+def test_calibrated_models_are_scripted(tmp_path):
+    logits, labels = synthetic(200, 4, dtype=np.float32)
+    inputs = torch.tensor(logits)
+    model = Calibrated(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), rhocal.calibrator("field").fit(logits, labels))
+    torch.jit.save(torch.jit.script(model), tmp_path / "model.pt")
+    torch.testing.assert_close(torch.jit.load(tmp_path / "model.pt")(inputs), model(inputs), rtol=1e-6, atol=1e-6)
+    with pytest.raises(InputError, match="get_logits is set"):
+        torch.jit.script(Calibrated(nn.Linear(4, 4), model.fitted, get_logits=lambda output: output))
+    with pytest.raises(InputError, match="the model takes input1, input2"):
+        torch.jit.script(Calibrated(nn.Bilinear(4, 4, 4), model.fitted))
+
+
+def test_packages_of_frameworks_are_attributes():
+    program = (
+        "import rhocal; print(rhocal.torch.calibrate, rhocal.onnx.export, rhocal.sklearn.scorer, rhocal.torch.metrics)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -279,7 +279,7 @@ class Calibrator(ABC):
 
         if decide:
             return DecisionModule(exported_map(self), self._policy(), output=output, class_axis=class_axis)
-        return CalibratorModule(exported_map(self), output=output, class_axis=class_axis)
+        return CalibratorModule(exported_map(self), output=output, class_axis=class_axis, fitted=self)
 
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
         """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out.

@@ -56,6 +56,8 @@ def _beside(values: Any, rows: tuple[int, ...], name: str) -> list[Any]:
         return [None] * len(rows)
     if is_frame(values):
         values = column_array(values)
+    if hasattr(values, "compute_chunk_sizes") and np.isnan(values.shape[0]):
+        values = values.compute_chunk_sizes()
     if len(values) != sum(rows):
         raise InputError(f"{name} and logits differ in length: {len(values)} {name}, {sum(rows)} samples")
     if hasattr(values, "to_delayed"):
@@ -187,10 +189,11 @@ def dask_source(scores: Any, labels: Any, weights: Any) -> Source:
     if np.isnan(scores.shape[0]):
         scores = scores.compute_chunk_sizes()
     scores = scores.rechunk({1: -1})
-    sizes = scores.chunks[0]
+    parts = [(part, n) for part, n in zip(scores.to_delayed().ravel(), scores.chunks[0], strict=True) if n]
+    sizes = tuple(n for _, n in parts)  # a partition may be empty: a filter leaves such
     beside = [_beside(values, sizes, name) for values, name in ((labels, "labels"), (weights, "sample_weight"))]
     blocks = []
-    for k, (part, n, label, weight) in enumerate(zip(scores.to_delayed().ravel(), sizes, *beside, strict=True)):
+    for k, ((part, n), label, weight) in enumerate(zip(parts, *beside, strict=True)):
         location = f"block {k} ({n:,} rows)"
         blocks.append(DaskBlock(location, n, delayed(Block)(part, label, location, weight)))
     return Source(blocks, InputSpec(columns=columns), executor=DaskExecutor())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.dask.frames import is_frame, of_partitions
+from rhocal.dask.frames import check_lists, is_frame, of_partitions
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ def apply_lazily(
     apply = getattr(calibrator, METHODS[output])
     is_single = not is_frame(scores) and scores.dtype.itemsize <= 4 and scores.dtype.kind == "f"
     dtype = calibrator.classes_.dtype if output == "predicted" else np.dtype(np.float32 if is_single else np.float64)
+    empty = np.empty((0,) if output == "predicted" else (0, m), dtype)
+    work = partial(_apply_to_part, apply, kind, empty)
     if is_frame(scores):
-        return of_partitions(partial(_typed, apply, kind, dtype), scores, dtype, None if output == "predicted" else m)
-    meta = np.empty((0,) if output == "predicted" else (0, 0), dtype)
+        check_lists(scores)
+        return of_partitions(work, scores, dtype, None if output == "predicted" else m)
     return scores.rechunk({1: -1}).map_blocks(
-        apply, kind=kind, dtype=dtype, meta=meta, drop_axis=1 if output == "predicted" else None
+        work, dtype=dtype, meta=empty, drop_axis=1 if output == "predicted" else None
     )
 
 
-def _typed(apply: Any, kind: Any, dtype: np.dtype[Any], part: Any) -> Any:
-    return np.asarray(apply(part, kind=kind), dtype)
+def _apply_to_part(apply: Any, kind: Any, empty: Any, part: Any) -> Any:
+    """The result for a chunk or partition, which may be empty: a filter leaves such."""
+    return np.asarray(apply(part, kind=kind), empty.dtype) if len(part) else empty

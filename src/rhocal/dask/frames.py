@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,24 @@ def as_array(scores: Any) -> Any:
         return scores
     if scores.ndim == 2 and len(scores.columns) > 1:
         return scores.to_dask_array(lengths=True)
+    check_lists(scores)
     first = list_matrix(scores.head(1, npartitions=-1))
-    return of_partitions(list_matrix, scores, first.dtype, first.shape[1])
+    return of_partitions(partial(list_matrix, n_columns=first.shape[1]), scores, first.dtype, first.shape[1])
+
+
+def check_lists(frame: Any) -> None:
+    """Raise an error for a single column whose lists Dask has turned into texts."""
+    dtypes = [frame.dtype] if frame.ndim == 1 else list(frame.dtypes)
+    if len(dtypes) == 1 and str(dtypes[0]).startswith(("string", "str")):
+        raise not_lists(dtypes[0])
+
+
+def not_lists(dtype: Any) -> InputError:
+    """The error for a column that holds no lists."""
+    return InputError(
+        f"logits: a Dask column of {dtype} holds no lists of numbers; where Dask turned them into text, set "
+        "dask.config.set({'dataframe.convert-string': False}) before the frame is made"
+    )
 
 
 def column_array(values: Any) -> Any:
@@ -45,12 +62,11 @@ def of_partitions(work: Callable[[Any], Any], frame: Any, dtype: np.dtype[Any], 
     return da.concatenate([da.from_delayed(part, shape, dtype=dtype) for part in parts], allow_unknown_chunksizes=True)  # type: ignore[no-untyped-call]
 
 
-def list_matrix(column: Any) -> Any:
-    """The lists of a partition as a matrix."""
+def list_matrix(column: Any, n_columns: int = 0) -> Any:
+    """The lists of a partition as a matrix; of an empty partition one of so many columns."""
+    if not len(column) and n_columns:
+        return np.empty((0, n_columns))
     matrix = np.asarray(unpack_lists(column, "logits"))
     if matrix.ndim != 2 or matrix.dtype.kind == "O":
-        raise InputError(
-            f"logits: a Dask column of {getattr(column, 'dtype', 'objects')} holds no lists of numbers; where Dask turned them "
-            "into text, set dask.config.set({'dataframe.convert-string': False}) before the frame is made"
-        )
+        raise not_lists(getattr(column, "dtype", "objects"))
     return matrix

@@ -232,7 +232,9 @@ class Source:
 
     @cached_property
     def predictions(self) -> Predictions:
-        """The rows of a resident source: validated once, however many functions run on them."""
+        """All rows in memory: validated once, however many functions run on them."""
+        if not self.resident:
+            return Predictions.concat(list(self.map(_unchanged)))
         (block,) = self.blocks
         with with_block_context(block.location):
             return validate(block.read(), self.spec, needs_labels=self.needs_labels)
@@ -310,6 +312,10 @@ def _check_streamed(groups: Any, spec: InputSpec) -> None:
             "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
             "with sample weights as their third part"
         )
+
+
+def _unchanged(data: Predictions) -> Predictions:
+    return data
 
 
 def _nothing(_data: Predictions) -> bool:

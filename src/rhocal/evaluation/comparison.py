@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,15 @@ from rhocal.errors import InputError
 from rhocal.evaluation.best import ORDER, best_method, differences_to_best
 from rhocal.evaluation.compare import compare as compare_splits
 from rhocal.evaluation.compare import default_methods, splits
+from rhocal.evaluation.evaluate import check_whole
 from rhocal.evaluation.evaluation import aligned
+from rhocal.evaluation.model_scores import check_unnamed, has_names
 from rhocal.evaluation.rows import summary
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.evaluation.ties import ties
 from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rhocal.data.sources import Source
     from rhocal.evaluation.best import DifferenceToBest
     from rhocal.evaluation.rows import Row
@@ -187,9 +188,8 @@ def compare(
     """
     spec = InputSpec(kind, classes, positive=positive)
     source = as_source(logits, labels, sample_weight, spec=spec)
-    held_out = None if test is None else _test_source(test, source)
-    if n_seeds < 1:
-        raise InputError(f"n_seeds is at least 1; got {n_seeds!r}")
+    held_out = None if test is None else _test_source(test, source, logits)
+    check_whole(n_seeds, "n_seeds", at_least=1)
     n_classes = source.predictions.n_classes if source.resident else 0
     chosen = chosen_methods(methods, n_classes)
     work = (
@@ -199,13 +199,16 @@ def compare(
     return Comparison(tuple(compare_splits(NAME, work)))
 
 
-def _test_source(test: Sequence[Any], source: Source) -> Source:
+def _test_source(test: Sequence[Any], source: Source, logits: Any) -> Source:
     """The test set, with the classes of the calibration set."""
     if not isinstance(test, tuple | list) or not 2 <= len(test) <= 3:
         raise InputError("test is (logits, labels) or (logits, labels, sample_weight)")
     spec = source.spec
     if source.resident:
-        spec = replace(spec, classes=source.predictions.classes)
+        data = source.predictions
+        if spec.classes is None and has_names(logits):
+            check_unnamed("test", test[0], data.classes)
+        spec = replace(spec, classes=data.classes)
     return as_source(*test, spec=spec)
 
 
@@ -218,11 +221,15 @@ def chosen_methods(
         return {name: make_calibrator(name) for name in names}
     if isinstance(methods, Calibrator):
         methods = [methods]
-    pairs = methods.items() if hasattr(methods, "items") else ((_name_of(method), method) for method in methods)
+    if not isinstance(methods, Iterable):
+        raise InputError(f"methods are names or calibrators, in a list or a mapping; got {methods!r}")
+    pairs = methods.items() if isinstance(methods, Mapping) else ((_name_of(method), method) for method in methods)
     chosen: dict[str, Calibrator] = {}
     for name, method in pairs:
         if name in chosen:
             raise InputError(f"methods: {name!r} is there twice; pass a mapping of names to calibrators")
+        if not isinstance(method, str | Calibrator):
+            raise InputError(f"methods are names or calibrators; got {method!r}")
         chosen[name] = make_calibrator(method) if isinstance(method, str) else method
     if not chosen:
         raise InputError("methods is empty; name at least one")

@@ -123,6 +123,7 @@ def evaluate(
     ('beyond', 0.145)
     """
     check_tolerance(tolerance)
+    check_whole(seed, "seed")
     if isinstance(probs, TopK):
         refuse_for_top_k(kind=kind == "logits", positive=positive is not None)
         labeled = labeled_top_k(probs, labels, sample_weight, classes)
@@ -139,10 +140,16 @@ def evaluate(
     return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
 
 
-def check_tolerance(tolerance: float, name: str = "tolerance") -> None:
+def check_tolerance(tolerance: Any, name: str = "tolerance") -> None:
     """Raise an error unless it is a share of samples."""
-    if not 0 < tolerance < 1:
+    if not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < 1:
         raise InputError(f"{name} must lie between 0 and 1 (0.02 for two points); got {tolerance!r}")
+
+
+def check_whole(value: Any, name: str, at_least: int = 0) -> None:
+    """Raise an error unless it is a whole number that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise InputError(f"{name} must be a whole number, at least {at_least}; got {value!r}")
 
 
 def infer(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rhocal.data.sources import as_source
+from rhocal.data.columns import frame_columns, shown
+from rhocal.data.sources import Source, as_source
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
     from rhocal.data.spec import InputSpec
@@ -20,7 +23,12 @@ def model_predictions(
 ) -> dict[str, Predictions]:
     """Name → predictions. Unless the classes are stated, columns are matched with those of the first model."""
     found: dict[str, Predictions] = {}
+    classes_by_name = None
     for name, scores in models.items():
+        if str(name) in found:
+            raise InputError(f"two models have the name {str(name)!r}; names are compared as texts")
+        if classes_by_name is not None:
+            check_unnamed(f"model {name!r}", scores, classes_by_name)
         try:
             found[str(name)] = as_source(scores, labels, weights, groups, spec=spec).predictions
         except InputError as error:
@@ -29,4 +37,26 @@ def model_predictions(
             raise InputError(f"model {name!r}: {error}") from error
         if spec.classes is None:
             spec = replace(spec, classes=found[str(name)].classes)
+            classes_by_name = spec.classes if has_names(scores) else None
     return found
+
+
+def has_names(scores: Any) -> bool:
+    """Whether the columns of scores have names."""
+    is_named = isinstance(scores, Source) and (scores.spec.classes is not None or scores.spec.columns is not None)
+    return is_named or frame_columns(scores) is not None
+
+
+def check_unnamed(who: str, scores: Any, classes: NDArray[Any]) -> None:
+    """Raise an error for columns without names after a frame whose names have another order than sorted labels.
+
+    By themselves, the columns of an array belong to the sorted labels.
+    """
+    if has_names(scores) or classes.dtype.kind != "U" or classes.tolist() == sorted(classes.tolist()):
+        return
+    raise InputError(
+        f"{who}: the columns have no names, so that they may be in the order of the columns before ({shown(classes)}) or in "
+        "that of the sorted labels",
+        argument="classes",
+        remedy="name the label of each column, in order",
+    )

@@ -11,7 +11,7 @@ from rhocal.calibrators import Calibrator
 from rhocal.data.files import write_text
 from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
-from rhocal.evaluation.evaluate import UNCALIBRATED, check_tolerance
+from rhocal.evaluation.evaluate import UNCALIBRATED, check_tolerance, check_whole
 from rhocal.evaluation.evaluation import aligned
 from rhocal.evaluation.model_scores import model_predictions
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
@@ -173,6 +173,7 @@ def report(
     ['A', 'B']
     """
     check_tolerance(tolerance)
+    check_whole(seed, "seed")
     fitted = _named(calibrators)
     models = dict(scores) if isinstance(scores, Mapping) else {UNCALIBRATED: scores}
     if not models:
@@ -193,7 +194,7 @@ def report(
     return Report(document)
 
 
-def _named(calibrators: Calibrator | Sequence[Calibrator] | Mapping[str, Calibrator] | None) -> dict[str, Calibrator]:
+def _named(calibrators: Any) -> dict[str, Calibrator]:
     if calibrators is None:
         return {}
     if isinstance(calibrators, Calibrator):
@@ -201,6 +202,11 @@ def _named(calibrators: Calibrator | Sequence[Calibrator] | Mapping[str, Calibra
     pairs: list[tuple[str, Any]]
     if isinstance(calibrators, Mapping):
         pairs = [(str(name), calibrator) for name, calibrator in calibrators.items()]
+    elif isinstance(calibrators, str) or not hasattr(calibrators, "__iter__"):
+        raise InputError(
+            f"calibrators are fitted calibrators, a list of them or a mapping; got {calibrators!r}. rhocal.load reads one "
+            "from a file"
+        )
     else:
         pairs = [(getattr(calibrator, "label", ""), calibrator) for calibrator in calibrators]
     for _, calibrator in pairs:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from rhocal.errors import MissingExtraError
 
 try:
@@ -22,3 +25,12 @@ __all__ = [
     "calibrate",
     "collect",
 ]
+
+SUBMODULES = ("lightning", "metrics")
+"""Imported when they are used: each needs an extra of its own."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in SUBMODULES:
+        return import_module(f"rhocal.torch.{name}")
+    raise AttributeError(f"module 'rhocal.torch' has no attribute {name!r}")

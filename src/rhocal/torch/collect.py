@@ -18,6 +18,7 @@ from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
 from rhocal.errors import InputError
 from rhocal.torch.pretrained import is_pretrained, pretrained_class, with_loss
+from rhocal.torch.script import ScriptableModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,8 @@ class Calibrated(nn.Module):
     A tensor becomes a tensor; of an output with ``logits`` (a dictionary, or the output of a Hugging Face model) only they
     change. ``predict_proba`` gives probabilities. ``get_logits`` finds the logits in other outputs. Around a model of
     transformers it has the arguments of that model, ``config`` and ``save_pretrained``, and a cross-entropy loss is that of the
-    calibrated logits: ``Trainer.evaluate`` takes it like the model.
+    calibrated logits: ``Trainer.evaluate`` takes it like the model. ``calibrator.save(path)`` writes the calibrator, and
+    ``Calibrated(model, rhocal.load(path))`` puts it behind the model again.
     """
 
     def __new__(cls, model: nn.Module | None = None, *_: Any, **__: Any) -> Self:
@@ -60,6 +62,10 @@ class Calibrated(nn.Module):
             return calibrated
         changed = with_logits(output, calibrated)
         return with_loss(changed, logits, keywords.get("labels")) if is_pretrained(self.model) else changed
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What ``torch.jit.script`` compiles in the place of this module."""
+        return ScriptableModel(self.model, self.calibrator, get_logits=self.get_logits)
 
     def predict_proba(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Calibrated probabilities, in eval mode and without gradients."""

@@ -17,7 +17,9 @@ from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
+    from rhocal.calibrators import Calibrator
     from rhocal.calibrators.map import Map
 
 
@@ -52,8 +54,11 @@ class CalibratorModule(ExactBuffers):
     entry at 0: a shift of all logits of a sample, which softmax does not see.
     """
 
-    def __init__(self, map_: Map, *, output: str = "logits", class_axis: int = -1) -> None:
+    def __init__(
+        self, map_: Map, *, output: str = "logits", class_axis: int = -1, fitted: Calibrator | None = None
+    ) -> None:
         super().__init__()
+        self.fitted = fitted
         self._gives_probs = wants_probs(output)
         self.map_, self.output, self.class_axis = map_, output, class_axis
         for name, value in map_.arrays.items():
@@ -77,6 +82,18 @@ class CalibratorModule(ExactBuffers):
         out = calibrate(ops, self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the calibrator that the module was made of, as ``Calibrator.save`` does; ``rhocal.load`` reads it."""
+        if self.fitted is None:
+            raise InputError("this module was made of a map; save the calibrator that it came from")
+        for name, value in self.map_.arrays.items():
+            if not np.array_equal(self.get_buffer(_buffer(name)).cpu().numpy(), value, equal_nan=True):
+                raise InputError(
+                    "the numbers of this module are not those of its calibrator (load_state_dict changed them); save the "
+                    "calibrator whose numbers they are"
+                )
+        self.fitted.save(path)
 
     def __prepare_scriptable__(self) -> nn.Module:
         """What ``torch.jit.script`` compiles in the place of this module."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.torch.module import CalibratorModule
@@ -49,3 +52,24 @@ class ScriptableCalibrator(nn.Module):
                 out = out.clamp(min=-65504.0)
             out = out.to(logits.dtype)
         return out.reshape(moved.shape).movedim(-1, self.class_axis)
+
+
+class ScriptableModel(nn.Module):
+    """A model with its calibrator for ``torch.jit.script``: one tensor in, calibrated logits out."""
+
+    def __init__(self, model: nn.Module, calibrator: CalibratorModule, *, get_logits: Any = None) -> None:
+        super().__init__()
+        named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        arguments = inspect.signature(model.forward).parameters.values()
+        needed = [one.name for one in arguments if one.default is one.empty and one.kind in named]
+        if get_logits is not None or len(needed) > 1:
+            reason = "get_logits is set" if get_logits is not None else f"the model takes {', '.join(needed)}"
+            raise InputError(
+                f"torch.jit.script compiles a calibrated model that takes one tensor and returns logits; here {reason}. "
+                "Script a module of your own that calls the model and then cal.to_torch(), or use torch.export"
+            )
+        self.model, self.calibrator = model, ScriptableCalibrator(calibrator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Calibrated logits."""
+        return self.calibrator(self.model(inputs))
