@@ -135,7 +135,7 @@ def test_what_compare_refuses(data):
         rhocal.compare(*data, methods=[])
     with pytest.raises(InputError, match="twice"):
         rhocal.compare(*data, methods=["field", "field"])
-    with pytest.raises(InputError, match="n_seeds is at least 1"):
+    with pytest.raises(InputError, match="n_seeds must be a whole number, at least 1"):
         rhocal.compare(*data, n_seeds=0)
     with pytest.raises(InputError, match=r"test is \(logits, labels\)"):
         rhocal.compare(*data, test=(data[0],))
