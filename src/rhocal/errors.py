@@ -13,7 +13,7 @@ RhocalWarning (UserWarning)
 ├── BoundaryWarning                    a fit that stopped at a bound
 ├── FewSamplesWarning                  a calibration set that is too small
 ├── ConvergenceWarning                 an optimizer that stopped early
-├── GuardWarning                       a fit that is worse than no calibration or than temperature scaling
+├── GuardWarning                       a fit that is, or may be, worse than no calibration or temperature scaling
 ├── DecisionWarning                    what a fit does to predicted classes, or what keeping them costs
 ├── ShiftWarning                       data outside the range of the calibration set
 └── SubsampleWarning                   a fit on a part of the samples
@@ -160,7 +160,7 @@ class ConvergenceWarning(RhocalWarning):
 
 
 class GuardWarning(RhocalWarning):
-    """On held-out samples a fit is worse than no calibration or than temperature scaling; see ``solution_.held_out``."""
+    """Held-out samples do not show that a fit is as good as the references (``solution_.held_out``)."""
 
 
 class DecisionWarning(RhocalWarning):

@@ -10,8 +10,10 @@ from helpers import synthetic
 from rhocal import metrics
 from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.folds import Folds
+from rhocal.calibrators.guard import is_doubtful
 from rhocal.data.predictions import Predictions
 from rhocal.errors import GuardWarning
+from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
@@ -107,6 +109,82 @@ def test_folds_of_tied_samples_are_alike():
     for k in range(3):
         counts = np.bincount(folds.codes[(row.ravel() == largest) & (labels == k)], minlength=5)
         assert counts.max() - counts.min() <= 1
+
+
+def tied_profile(order=None):
+    """Four different rows, one label in ten differs."""
+    rng = np.random.default_rng(0)
+    row = rng.integers(4, size=1000)
+    logits, labels = np.array([[0.0, 1.0], [0, 2], [0, 3], [0, 4]])[row], (rng.random(1000) < 0.9).astype(int)
+    order = np.arange(1000) if order is None else order
+    return Profile.from_predictions(Predictions.from_arrays(logits[order], labels[order])), row[order], labels[order]
+
+
+def test_folds_by_confidence_do_not_share_out_the_labels_of_a_tie():
+    """Each fold has its part of a row, but the share of a class in it is left to chance, as on other samples."""
+    profile, row, labels = tied_profile()
+    codes = Folds.from_profile(profile, 5, by_label=False, shuffle_ties=True).codes
+    sizes = np.array([np.bincount(codes[row == k], minlength=5) for k in range(4)])
+    assert np.ptp(sizes, axis=1).max() <= 1
+    counts = np.array([np.bincount(codes[(row == k) & (labels == 0)], minlength=5) for k in range(4)])
+    assert np.ptp(counts, axis=1).max() > 2
+
+
+def test_folds_by_confidence_do_not_depend_on_the_order_of_samples():
+    order = np.random.default_rng(1).permutation(1000)
+    (first, row, labels), (second, other_row, other_labels) = tied_profile(), tied_profile(order)
+    for k in range(4):
+        for label in range(2):
+            counts = [
+                np.bincount(
+                    Folds.from_profile(profile, 5, by_label=False, shuffle_ties=True).codes[(rows == k) & (y == label)],
+                    minlength=5,
+                )
+                for profile, rows, y in ((first, row, labels), (second, other_row, other_labels))
+            ]
+            np.testing.assert_array_equal(*counts)
+
+
+def test_held_out_scores_are_those_of_other_samples():
+    """With ten samples a class a map of single classes is worse on other samples; in folds by label it would look better."""
+    found, expected = [], []
+    for seed in range(104, 108):
+        logits, labels = few(np.random.default_rng(seed), 12)
+        rng = np.random.default_rng(seed + 1000)
+        truth = rng.normal(size=(10_000, 12)) * 2
+        others = drawn(rng, truth)
+        cal, single = (
+            rhocal.calibrator(name).fit(logits, labels, classes=np.arange(12)) for name in ("vector", "temperature")
+        )
+        held_out = cal.solution_.held_out.nll
+        found.append(held_out["vector"] / held_out["temperature"])
+        expected.append(np.divide(*(metrics.nll(one.predict_proba(2 * truth), others) for one in (cal, single))))
+    assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("above", "error", "brier", "doubtful"),
+    [
+        (0.03, 0.01, 0.0, False),
+        (0.03, 0.03, 0.0, True),  # it may be 6 % worse
+        (0.06, 0.001, 0.0, True),
+        (-0.01, 0.02, 0.0, False),
+        (-0.01, 0.09, 0.0, True),
+        (0.04, 0.005, 0.0, True),  # within 5 %, but worse by more than 2 %
+        (0.0, 0.0, 0.04, True),
+        (0.0, 0.0, 0.025, False),
+        (np.nan, 0.0, 0.0, True),
+    ],
+)
+def test_a_fit_is_in_doubt_unless_it_is_shown_to_be_nearly_as_good(above, error, brier, doubtful):
+    scores = HeldOutScores(
+        {"identity": 2.0, "temperature": 1.0, "platt": 1 + above},
+        {"identity": 2.0, "temperature": 1.0, "platt": 1 + brier},
+        "temperature",
+        {"nll": above, "nll_error": error, "brier": brier, "brier_error": 0.01},
+        500,
+    )
+    assert is_doubtful(scores) == doubtful
 
 
 def test_the_evidence_is_in_the_solution_and_in_the_artifact(tmp_path):

@@ -21,18 +21,20 @@ from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.data.labels import positive_column
-from rhocal.data.predictions import Predictions
+from rhocal.data.predictions import SMALLEST_PROB, Predictions
 from rhocal.data.sampling import sampling_threshold
 from rhocal.data.scores import suspect_labels
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, RhocalWarning, SubsampleWarning, warn
+from rhocal.errors import InputError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning, warn
 from rhocal.profile.passes import FEW_CLASSES
 from rhocal.profile.plan import COMMON, PassPlan
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from rhocal.calibrators.summary import Split
     from rhocal.data.sources import Source
@@ -163,14 +165,45 @@ def summarize(
     pilot, source = source.pilot(every_block=every_block)
     pilot = pilot.prepared()
     plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
-    plans = replace(plans, plan=replace(plans.plan, mask_gap=pilot.mask_gap, smallest_prob=pilot.smallest_prob))
+    plans = replace(plans, plan=with_limits(plans.plan, pilot))
     if len(plans.errors) == len(calibrators):
         raise next(iter(plans.errors.values()))
     if plans.rows_because:
         max_key = sampling_threshold(source.sizes, pilot.n_classes)
         plans = replace(plans, plan=replace(plans.plan, max_key=max_key))
-    blocks = source.map(partial(summarize_block, plan=plans.plan))
-    return plans, BlockSummary.concat(blocks, pilot.classes), source
+    return plans, read_blocks(source, plans.plan, pilot.classes), source
+
+
+def with_limits(plan: PassPlan, pilot: Predictions) -> PassPlan:
+    """The plan with what a prepared pilot shows: what is a mask, and what a probability of 0 means if it has any."""
+    if pilot.resolution is None:
+        return replace(plan, mask_gap=pilot.mask_gap)
+    smallest = pilot.smallest_prob if pilot.resolution.has_zeros else SMALLEST_PROB
+    return replace(plan, mask_gap=pilot.mask_gap, smallest_prob=smallest)
+
+
+def read_blocks(source: Source, plan: PassPlan, classes: NDArray[np.generic]) -> BlockSummary:
+    """The summary of all blocks. What a probability of 0 means is known at the end.
+
+    If some are 0 and they mean another number than in the pilot, the source is read a second time.
+    """
+    summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), classes)
+    if summary.resolution is None:
+        return summary
+    smallest = summary.resolution.smallest_prob(len(classes))
+    if not summary.resolution.has_zeros:
+        return summary.with_smallest_prob(smallest)
+    if smallest == plan.smallest_prob:
+        return summary
+    if not source.is_rereadable:
+        warn(
+            f"a probability of 0 counts as {plan.smallest_prob:.2g}, from the first rows; from all rows it would be "
+            f"{smallest:.2g}. An iterator cannot be read again: put its blocks in random order, or write them to a file",
+            SuspiciousInputWarning,
+        )
+        return summary
+    plan = replace(plan, smallest_prob=smallest)
+    return BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), classes)
 
 
 def plan_from_pilot(calibrators: Mapping[str, Calibrator], pilot: Predictions, *, wide: bool = False) -> Plans:
@@ -269,9 +302,7 @@ def profile_source(source: Source) -> Profile:
     pilot, source = source.pilot()
     pilot = pilot.prepared()
     center = log_center(Profile.from_predictions(pilot))
-    plan = PassPlan(center, mask_gap=pilot.mask_gap, smallest_prob=pilot.smallest_prob)
-    summary = BlockSummary.concat(source.map(partial(summarize_block, plan=plan)), pilot.classes)
-    return summary.profiles[COMMON]
+    return read_blocks(source, with_limits(PassPlan(center), pilot), pilot.classes).profiles[COMMON]
 
 
 def profile_block(logits: Any, labels: Any, plan: PassPlan, sample_weight: Any = None, **spec: Any) -> Profile | None:

@@ -50,10 +50,16 @@ class Folds:
         return cls(rows, numbers, weights, len(present) if is_divided else 0)
 
     @classmethod
-    def from_profile(cls, profile: Profile, n_folds: int, *, by_label: bool = True) -> Folds:
-        """Folds stratified by label, or by confidence alone; none where every logit of every sample is equal."""
+    def from_profile(
+        cls, profile: Profile, n_folds: int, *, by_label: bool = True, shuffle_ties: bool = False
+    ) -> Folds:
+        """Folds stratified by label, or by confidence alone; none where every logit of every sample is equal.
+
+        With ``shuffle_ties`` chance divides the labels of samples with equal scores, as on other samples: for evidence. Folds
+        whose outputs are fitted on are better alike.
+        """
         if profile.spread > 0 and not by_label:
-            codes = confidence_codes(ScaleSearch.from_profile(profile), n_folds)
+            codes = confidence_codes(ScaleSearch.from_profile(profile), n_folds, shuffle_ties=shuffle_ties)
             return cls.from_codes(codes, profile.weights, np.arange(profile.n_samples))
         if profile.spread > 0:
             return cls.stratified(ScaleSearch.from_profile(profile), n_folds)
@@ -124,22 +130,40 @@ def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
     return rank_codes(sort_keys(search), search.profile.weights, n_folds)
 
 
-def confidence_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
+def confidence_codes(search: ScaleSearch, n_folds: int, *, shuffle_ties: bool = False) -> NDArray[np.intp]:
     """The same by confidence alone; the label distinguishes only samples that are equal otherwise.
 
     In folds that all have the same share of every class, the share of a class in the calibration set looks exact: with few
-    samples per class a map of single classes would fit its noise, and held-out samples would confirm it.
+    samples per class a map of single classes would fit its noise, and held-out samples would confirm it. So it is with the
+    share of a class among samples with equal scores; with ``shuffle_ties`` these are in random order.
     """
     label, correct, confidence, label_gap, mean_gap, predicted = sort_keys(search)
-    return rank_codes([confidence, mean_gap, predicted, label_gap, label, correct], search.profile.weights, n_folds)
+    scores, outcomes = [confidence, mean_gap, predicted], [label_gap, label, correct]
+    return rank_codes([*scores, *outcomes], search.profile.weights, n_folds, scores if shuffle_ties else None)
 
 
-def rank_codes(keys: list[Vector], weights: Vector, n_folds: int) -> NDArray[np.intp]:
-    """The fold of every sample: its rank by some keys, the first key first, counted round."""
+def rank_codes(
+    keys: list[Vector], weights: Vector, n_folds: int, shuffled_by: list[Vector] | None = None
+) -> NDArray[np.intp]:
+    """The fold of every sample: its rank by some keys, the first key first, counted round.
+
+    Samples that are equal in ``shuffled_by``, the first of the keys, are shuffled with a fixed seed.
+    """
     order, ranks = ordered_ranks(keys, weights)
+    if shuffled_by is not None and len(order):
+        ranks = _shuffle_ties(ranks, is_first_of_equals(shuffled_by, order))
     codes = np.zeros(len(weights), np.intp)
     codes[order] = ranks % n_folds
     return codes
+
+
+def _shuffle_ties(ranks: NDArray[np.intp], is_first: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Shuffle the ranks of samples that follow each other up to the next ``is_first``. Each distinct rank draws once."""
+    begins = np.flatnonzero(np.append(True, ranks[1:] != ranks[:-1]))
+    tie = np.cumsum(is_first)[begins]
+    shuffled = np.empty(len(begins), np.intp)
+    shuffled[np.lexsort((np.random.default_rng(0).random(len(begins)), tie))] = np.arange(len(begins))
+    return shuffled[ranks]
 
 
 def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -148,12 +172,17 @@ def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp]
     order = order[weights[order] > 0]
     if not len(order):
         return order, order
-    is_first = np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
+    is_first = is_first_of_equals(keys, order)
     group = np.cumsum(is_first) - 1
     n_copies, weight = np.bincount(group), np.bincount(group, weights[order])
     are_many = (n_copies > MAX_COPIES_TOGETHER) | (weight > MAX_SHARE_TOGETHER * weight.sum())
     takes_rank = is_first | np.repeat(are_many, n_copies)
     return order, np.cumsum(takes_rank) - 1
+
+
+def is_first_of_equals(keys: list[Vector], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which samples, in an order, differ from the one before in some key."""
+    return np.append(True, np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0))
 
 
 def effective_weight(search: ScaleSearch) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
+    from rhocal.data.resolution import Resolution
     from rhocal.profile.plan import PassPlan
 
     Split = Callable[[int], NDArray[np.bool_]]
@@ -45,6 +47,8 @@ class BlockSummary:
     """Block → which of its rows the profiles hold; None for all of them."""
     sampled: Mapping[int, NDArray[np.intp]] = field(default_factory=dict, repr=False)
     """Block → which of its rows the subsample holds."""
+    resolution: Resolution | None = None
+    """How finely the probabilities of all rows are counted; None of logits."""
 
     @property
     def n_rows(self) -> int:
@@ -69,7 +73,14 @@ class BlockSummary:
             {k: n for part in parts for k, n in part.sizes.items()},
             {k: place for part in parts for k, place in part.places.items()},
             {k: place for part in parts for k, place in part.sampled.items()},
+            None if parts[0].resolution is None else reduce(add, (part.resolution for part in parts)),
         )
+
+    def with_smallest_prob(self, smallest_prob: float) -> BlockSummary:
+        """The same with another value for what smaller probabilities are raised to; right where none of the rows has any."""
+        profiles = {key: replace(profile, smallest_prob=smallest_prob) for key, profile in self.profiles.items()}
+        rows = None if self.rows is None else replace(self.rows, smallest_prob=smallest_prob)
+        return replace(self, profiles=profiles, rows=rows)
 
     def take(self, split: Split) -> BlockSummary:
         """The summary of the rows of a split."""
@@ -88,6 +99,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
     The names of the classes stay behind: 128,256 of them are more than the rest.
     """
+    resolution = data.resolution
     data = data.prepared(plan.mask_gap, plan.smallest_prob)
     n_rows = len(data.scores) + data.n_ignored
     profiles, keys = {}, plan.keys
@@ -105,7 +117,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
     if plan.max_key is not None:
         rows = sample_rows(data, plan.max_key)
         sampled = {data.block: np.arange(n_rows) if rows.rows is None else rows.rows}
-    return BlockSummary(profiles, rows, {data.block: n_rows}, {data.block: data.rows}, sampled)
+    return BlockSummary(profiles, rows, {data.block: n_rows}, {data.block: data.rows}, sampled, resolution)
 
 
 def _tables(data: Predictions, plan: PassPlan, keys: Iterable[str]) -> dict[str, Profile]:

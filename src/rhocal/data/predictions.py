@@ -11,6 +11,7 @@ from rhocal.data.arrays import Scores, check_tensor, scan_scores, unpack_lists
 from rhocal.data.columns import class_order, frame_columns, match_columns, shown
 from rhocal.data.label_columns import label_values
 from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
+from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
-
-SMALLEST_PROB = 1e-30
-"""Probabilities below this are raised to it before the logarithm, and counted in ``Predictions.n_clipped``."""
 
 MAX_LOGIT = 1e60
 """Fourth powers of logits up to this do not overflow in double precision."""
@@ -230,20 +228,13 @@ class Predictions:
         """Two numbers between which all scores lie."""
         return self.seen.least, float(self.seen.top.max())
 
-    @property
-    def resolution(self) -> float:
-        """What a probability of 0 means: half of the smallest positive one where 0 occurs, else ``SMALLEST_PROB``.
-
-        A forest of 100 trees counts in hundredths. With the logarithm of 1e-30 for its 0 a few samples would decide a fit.
-        """
-        scores = in_memory(self.scores)
-        zero = scores < _SMALLEST[self.kind]
-        if not zero.any():
-            return SMALLEST_PROB
-        least = float(scores[~zero].min())
-        return max(
-            min(float(np.exp(least)) if self.kind == "log_probs" else least, 1 / self.n_classes) / 2, SMALLEST_PROB
-        )
+    @cached_property
+    def resolution(self) -> Resolution | None:
+        """How finely probabilities are counted; None of logits."""
+        if self.kind == "logits":
+            return None
+        of_scores = Resolution.from_probs if self.kind == "probs" else Resolution.from_log_probs
+        return of_scores(in_memory(self.scores), self.total_weight)
 
     def prepared(self, gap: float | None = None, smallest_prob: float | None = None) -> Self:
         """The same as fits read it: with masks recognized, all of them equally deep, where a fit cannot overflow.
@@ -253,8 +244,8 @@ class Predictions:
         """
         if self.mask_gap is not None:
             return self
-        if self.kind != "logits":
-            smallest = self.resolution if smallest_prob is None else smallest_prob
+        if self.resolution is not None:
+            smallest = self.resolution.smallest_prob(self.n_classes) if smallest_prob is None else smallest_prob
             return self._replaced(self.seen, mask_gap=np.inf, smallest_prob=smallest)
         low, high = self.span
         size = max(-low, high)
@@ -331,7 +322,7 @@ class Predictions:
 
     @cached_property
     def n_clipped(self) -> int:
-        """How many probabilities had to be raised to ``SMALLEST_PROB``."""
+        """How many probabilities are below ``SMALLEST_PROB``: these count as 0."""
         return 0 if self.kind == "logits" else int(np.count_nonzero(in_memory(self.scores) < _SMALLEST[self.kind]))
 
     def take(self, rows: NDArray[np.intp] | slice) -> Self:

@@ -163,6 +163,7 @@ class Profile:
             },
             table=None,
             groups=None,
+            smallest_prob=min((p for part in parts if (p := part.smallest_prob) is not None), default=None),
         )
         tables = [part.table for part in parts if part.table is not None]
         if len(tables) < len(parts):

@@ -67,6 +67,8 @@ def save_profile(profile: Profile, path: str | PathLike[str]) -> None:
     card = {"classes": class_list(profile.classes), "kind": profile.kind, "log_centre": log_center}
     if np.isfinite(profile.mask_gap):
         card["mask_gap"] = profile.mask_gap
+    if profile.smallest_prob is not None:
+        card["smallest_prob"] = profile.smallest_prob
     if isinstance(profile.passes, MaskedPasses):
         card["has_masks"] = True
     try:
@@ -106,6 +108,8 @@ def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Raise an error unless the numbers of a profile have the shapes and ranges that fits rely on."""
     n_classes = len(class_array(card["classes"]))
     is_known = card["kind"] in KINDS and np.isfinite(float(card["log_centre"]))
+    smallest = card.get("smallest_prob")  # absent in profiles of earlier versions, and of logits
+    is_known = is_known and (smallest is None or 0 < float(smallest) <= 0.5)
     if not is_known or not float(card.get("mask_gap", np.inf)) >= MIN_MASK_GAP:
         raise FileError("damaged, its description does not fit")
     n = len(np.atleast_1d(tensors["top"]))
@@ -136,6 +140,7 @@ def _profile(card: dict[str, Any], tensors: dict[str, Any]) -> Profile:
         if "logits" in tensors
         else None,
         mask_gap=gap,
+        smallest_prob=card.get("smallest_prob"),
         classes=class_array(card["classes"]),
         kind=card["kind"],
         top=tensors["top"],

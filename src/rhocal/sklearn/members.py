@@ -82,8 +82,10 @@ def hold_out(estimator: Any, X: Any, y: Any, weight: Any, rows: Any, classes: ND
             f"without their {int((~known).sum())} samples. Use StratifiedKFold, or fewer folds",
             FewSamplesWarning,
         )
-    logits, smallest = logits_of(estimator, _safe_indexing(X, rows[known]))
-    return HeldOut(estimator, logits, labels[known], None if weight is None else weight[rows[known]], columns, smallest)
+    own = None if weight is None else weight[rows[known]]
+    total = None if own is None else float(own.sum())
+    logits, smallest = logits_of(estimator, _safe_indexing(X, rows[known]), total_weight=total)
+    return HeldOut(estimator, logits, labels[known], own, columns, smallest)
 
 
 def fit_member(unfitted: Calibrator, held_out: HeldOut, classes: NDArray[Any]) -> Member:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.resolution import Resolution
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,20 +16,28 @@ ABSENT = 20.0
 """A class that a fold has not seen gets a logit this far below the lowest: e^−20 = 2e−9."""
 
 SMALLEST = float(np.finfo(np.float64).tiny)
-"""What a probability of 0 is raised to where the calibration set has none."""
+"""A probability below this is 0."""
 
 
-def logits_of(estimator: Any, X: Any, smallest: float | None = None) -> tuple[NDArray[np.float64], float]:  # noqa: N803
-    """A column for each class of a fitted classifier, and what probabilities of 0 were raised to (if None: found here).
+def logits_of(
+    estimator: Any,
+    X: Any,  # noqa: N803
+    smallest: float | None = None,
+    total_weight: float | None = None,
+) -> tuple[NDArray[np.float64], float]:
+    """A column for each class of a fitted classifier, and what smaller probabilities were raised to.
 
-    Of two classes only the difference of the columns is kept, so that a margin, its two-column form and the probabilities
-    of the same model give the same logits.
+    If that is None, it is found here; ``total_weight`` is that of the samples then (None: their number). Of two classes only
+    the difference of the columns is kept, so that a margin, its two-column form and the probabilities of the same model give
+    the same logits.
     """
     n_classes = len(classes_of(estimator))
     scores = decision_values(estimator, X, n_classes)
     if scores is None:
         probs = probabilities(estimator, X, n_classes)
-        smallest = smallest_probability(probs) if smallest is None else smallest
+        if smallest is None:
+            weight = len(probs) if total_weight is None else total_weight
+            smallest = Resolution.from_probs(probs, weight, SMALLEST).smallest_prob(n_classes, SMALLEST)
         scores = np.log(np.maximum(probs, smallest))
     if n_classes == 2:
         half = (scores[:, 1] - scores[:, 0]) / 2
@@ -76,15 +85,3 @@ def probabilities(estimator: Any, X: Any, n_classes: int) -> NDArray[np.float64]
     if not (probs >= 0).all():
         raise InputError(f"predict_proba of {name} must be at least 0; got {probs.min()}")
     return probs
-
-
-def smallest_probability(probs: NDArray[np.float64]) -> float:
-    """What a probability of 0 means: half of the smallest positive one, where 0 occurs.
-
-    A forest of 100 trees counts in hundredths. The logarithm of its 0 is that of a number below 1/100, not of 1e-30: with
-    the latter a few samples decide the fit.
-    """
-    positive = probs > 0
-    if positive.all():
-        return SMALLEST
-    return float(max(min(probs[positive].min(), 1 / probs.shape[1]) / 2, SMALLEST))
