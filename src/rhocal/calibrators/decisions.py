@@ -29,7 +29,12 @@ Z_95 = 1.959964
 
 
 def record_changes(calibrator: Calibrator, data: Predictions) -> None:
-    """Count changed predictions of a fitted calibrator in its evidence, with a warning if there are any."""
+    """Count changed predictions of a fitted calibrator in its evidence, with a warning if there are any.
+
+    Answers are not predictions of "right" or "wrong": nothing is counted.
+    """
+    if data.of_answers:
+        return
     change = count_changes(calibrator, data)
     calibrator.solution_ = replace(calibrator.solution_, decisions=change)
     if change.n_changed:

@@ -60,7 +60,8 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     fits.fit(calibrator.name, calibrator)
     if fits.summary.rows is not None and fits.summary.rows.labels is not None and calibrator.fits_on == "rows":
         record_changes(calibrator, fits.summary.rows)
-    _suspect(fits.summary)
+    if not source.spec.of_answers:  # a model may be wrong more often than not
+        _suspect(fits.summary)
     calibrator.columns_ = source.spec.columns
     positive, classes = source.spec.positive, calibrator.classes_
     calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()

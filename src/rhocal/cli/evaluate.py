@@ -213,7 +213,7 @@ def _conclude(
     _show(
         evaluations,
         differences,
-        f"{source}: {first.n_samples:,} samples{first.effective}, {first.n_classes:,} classes{suffix}",
+        f"{source}: {first.size}{suffix}",
     )
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations, strict=strict)}")
@@ -292,7 +292,6 @@ def _show_values(source: Path, data: Source, measured: MetricValues, *, as_json:
 def _show(
     evaluations: Mapping[str, Evaluation], differences: Mapping[str, Mapping[str, Difference]], title: str
 ) -> None:
-    from rhocal.evaluation.evaluation import positive_text
     from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
     from rhocal.reporting import tables
 
@@ -305,7 +304,7 @@ def _show(
         for note in evaluation.notes:
             screen.print(note)
         if evaluation.positive is not None:
-            screen.print(f"positive class: {positive_text(evaluation.positive)}")
+            screen.print(evaluation.positive_line)
         elif evaluation.classes:
             screen.print(tables.classes(evaluation, f"{name}, the classes that differ most"))
         screen.print()

@@ -202,7 +202,8 @@ class Arrays:
             check_frame(columns, spec.classes, None)
         kind = spec.kind if spec.kind_is_stated or not stored.kind_is_stated else stored.kind
         positive = stored.positive if spec.positive is None else spec.positive
-        return replace(spec, columns=columns, kind=kind, positive=positive)
+        of_answers = stored.of_answers and str(positive) == str(stored.positive)
+        return replace(spec, columns=columns, kind=kind, positive=positive, of_answers=of_answers)
 
     def contents(self, path: Path, classes: Any = None) -> Contents:
         """A file whose arrays are not read yet; ``classes`` are those of a calibrator."""
@@ -426,7 +427,10 @@ def clusters_of(source: Source, clusters: str | None) -> str | None:
 def _log_spec(spec: InputSpec, log: LogFacts, name: str) -> InputSpec:
     """What a log states about its scores."""
     kind = log.kinds.get(name)
-    return replace(spec, kind=kind or "logits", kind_is_stated=kind is not None, positive=log.positive)
+    are_answers = not log.holds_options and log.positive is not None
+    return replace(
+        spec, kind=kind or "logits", kind_is_stated=kind is not None, positive=log.positive, of_answers=are_answers
+    )
 
 
 def _check_labels(path: Path, source: Source) -> None:

@@ -118,6 +118,8 @@ class Predictions:
     """How far below the largest logit of its row an entry is a mask; None: nobody has looked (see ``prepared``)."""
     smallest_prob: float | None = None
     """What smaller probabilities are raised to before the logarithm; None: ``SMALLEST_PROB`` (see ``prepared``)."""
+    of_answers: bool = False
+    """Whether samples are answers, and the positive class is that they are right."""
     stored_labels: Any = None
     """Labels that are copied to the output and not validated, where the work needs none."""
 
@@ -192,8 +194,9 @@ class Predictions:
             raise InputError("sample_weight is zero for every sample; at least one must be positive")
         classes = np.arange(table.shape[1]) if names is None else names
         data = cls(
-            table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive
-        )
+            table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive,
+            of_answers=spec.of_answers and len(classes) == 2,
+        )  # fmt: skip
         return data._checked(SUM_TOLERANCE.get(stored, 1e-3), name, is_quick=labels is None and spec.kind == "logits")
 
     def _checked(self, tolerance: float, name: str, *, is_quick: bool) -> Self:

@@ -35,6 +35,10 @@ class InputSpec:
     """Whether labels that are whole numbers count ``columns``, as in a file that names its columns itself; else it is unclear
     what they count where classes put the columns in another order."""
 
+    of_answers: bool = False
+    """Whether samples are answers that are right or wrong, as a log of them states: the probability of the positive class is
+    the confidence of the answer, and being right is its correctness."""
+
     kind_is_stated: bool = True
     """Whether ``kind`` was stated; otherwise a file that states it itself decides."""
 

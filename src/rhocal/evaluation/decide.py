@@ -163,6 +163,8 @@ def decide_source(
     other = None
     if reference is not None:
         other = SampleScores.concat(list(reference.map(partial(score_block, calibrator=calibrator, question=question))))
+    if samples.of_answers and question.risk == "error":
+        return _answers(samples, question, other)
     return _per_class(samples, question, other) if question.rule == "per-class" else _single(samples, question, other)
 
 
@@ -298,6 +300,31 @@ def _single(samples: SampleScores, question: Question, reference: SampleScores |
     return _decision(samples, question, found, policy, (), nearest)
 
 
+def _answers(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
+    """A threshold on the probability that an answer is right; one that is surely wrong is not accepted.
+
+    Shares are of all answers, errors are those among accepted ones.
+    """
+    if question.rule == "per-class":
+        raise InputError("score per-class is for predicted classes; answers have one threshold: leave score out")
+    n_all, parts = float(samples.weights.sum()), (samples, reference)
+    accepted, other = (None if part is None else part.take(part.predicted == 1) for part in parts)
+    assert accepted is not None
+    if not accepted.weights.any():
+        accepted = samples  # none is more likely right than wrong: nothing is certified below
+    found = replace(_search(accepted, question, other, question.confidence), n_samples=n_all)
+    candidates, k = found.candidates, found.index
+    policy = None
+    if k is not None and accepted is not samples:
+        certificate = _certificate(question, n_all, candidates.accepted[k], candidates.risk[k], found.bounds[k])
+        thresholds = np.array([NEVER, candidates.thresholds[k]])
+        policy = Policy("per-class", thresholds, otherwise=question.otherwise, certificate=certificate)
+    nearest = Nearest()
+    if policy is None:
+        nearest = nearest.or_better(found, question, question.confidence, n_all)
+    return replace(_decision(accepted, question, found, policy, (), nearest), score="answers")
+
+
 def _per_class(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
     """A threshold for each predicted class; all are certified together (Bonferroni)."""
     n_classes = len(samples.classes)
@@ -380,7 +407,7 @@ def _decision(
 
 def _constant(samples: SampleScores, question: Question) -> tuple[Any, float] | None:
     """The most frequent class, and the errors of deciding it always; None where another risk is certified."""
-    if question.risk != "error" or question.rule != "confidence":
+    if question.risk != "error" or question.rule != "confidence" or samples.of_answers:
         return None
     counts = np.bincount(samples.labels, samples.weights, minlength=len(samples.classes))
     return samples.classes[counts.argmax()], float(1 - counts.max() / counts.sum())

@@ -127,6 +127,9 @@ class Decision:
         if self.score == "positive":
             threshold = self.policy.thresholds[0]
             return f"decide {self.positive} for {share}: its probability at least {threshold:.4g}; {evidence}"
+        if self.score == "answers":
+            share, threshold = share.replace("of samples", "of answers"), self.policy.thresholds[1]
+            return f"accept {share}: probability of being right at least {threshold:.4g}; {evidence} among accepted answers"
         if self.score == "per-class":
             n = sum(row.n_automated > 0 for row in self.classes)
             return (
@@ -172,11 +175,11 @@ class Decision:
         if self.policy is None or self.policy.certificate is None:
             return {}
         found, at_least = self.policy.certificate, self.risk in AT_LEAST
-        rows = {} if self.score == "per-class" else {"threshold": f"{self.policy.thresholds[0]:.6g}"}
+        rows = {} if self.score == "per-class" else {"threshold": f"{self.policy.thresholds[-1]:.6g}"}
         return rows | {
             "share decided positive" if self.score == "positive" else "certified coverage": (
                 f"{show_percent(found.coverage)} ({show_percent(found.coverage_low)} – {show_percent(found.coverage_high)}), "
-                f"{found.n_automated:,} of {found.n_samples:,} samples"
+                f"{found.n_automated:,} of {found.n_samples:,} {'answers' if self.score == 'answers' else 'samples'}"
             ),
             f"{TITLES[self.risk]}, observed": self._value(found.observed),
             f"{'lower' if at_least else 'upper'} bound": self._value(found.bound),

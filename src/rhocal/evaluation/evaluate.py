@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.logs import EvaluationLog
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK, refuse_for_top_k
@@ -85,7 +86,8 @@ def evaluate(
     ----------
     probs, labels
         Probabilities of shape (n_samples, n_classes) and the true classes. Columns of a data frame are matched with labels by
-        name. Of Dask arrays and of a ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept.
+        name. Of Dask arrays and of a ``rhocal.stream``, which brings its labels, eight numbers of a sample are kept. A log of
+        ``rhocal.read_log`` brings its labels, kind and clusters; of answers the confidence is the probability of being right.
     groups
         The group of each sample (domain, site, …), or ``"predicted"`` for one group for each predicted class. (Not the true
         class: among samples of one true class even a perfect model is not calibrated.)
@@ -130,7 +132,14 @@ def evaluate(
         samples = samples_top_k(labeled, metrics).with_design(SamplingDesign(weight_kind, clusters))
         groups = labeled.predicted if isinstance(groups, str) and groups == "predicted" else groups
         return infer(samples, metrics, groups=groups, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
-    source = as_source(probs, labels, sample_weight, spec=InputSpec(kind, classes, positive=positive))
+    spec = InputSpec(kind, classes, positive=positive)
+    if isinstance(probs, EvaluationLog):
+        log, probs = probs, probs.scores
+        labels = log.labels if labels is None else labels
+        clusters = log.question_id if clusters is None and log.is_repeated else clusters
+        of_answers = not log.holds_options
+        spec = replace(spec, kind=log.kind, positive=1 if of_answers else positive, of_answers=of_answers)
+    source = as_source(probs, labels, sample_weight, spec=spec)
     if groups is not None and not source.resident:
         raise InputError("groups: blocks carry none; evaluate each group by itself, or arrays in memory")
     if clusters is not None and not source.resident:
@@ -187,6 +196,7 @@ def infer(
         () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance, samples.n_classes),
         *drawn.class_figures(found),
         samples.n_effective,
+        drawn.rows is not None and drawn.rows.of_answers,
     )
 
 

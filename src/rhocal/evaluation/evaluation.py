@@ -109,6 +109,8 @@ class Evaluation:
     """The positive class of two: prevalence, O/E, ECE, Cox intercept and slope."""
     n_effective: float | None = None
     """The effective sample size, where weights are not counts or samples depend on each other."""
+    of_answers: bool = False
+    """Whether samples are answers of a log that are right or wrong: accuracy is the share that is right."""
 
     def __getitem__(self, metric: str) -> MetricValue:
         for value in self.values:
@@ -169,6 +171,21 @@ class Evaluation:
         )
 
     @property
+    def size(self) -> str:
+        """How many samples and classes, or answers, in words."""
+        if self.of_answers:
+            return f"{self.n_samples:,} answers{self.effective}"
+        return f"{self.n_samples:,} samples{self.effective}, {self.n_classes:,} classes"
+
+    @property
+    def positive_line(self) -> str:
+        """The figures of the positive class in a line; empty without one."""
+        if self.positive is None:
+            return ""
+        name = "right answers" if self.of_answers else f"positive class: {self.positive.prevalence.name}"
+        return f"{name}, {positive_text(self.positive)}"
+
+    @property
     def effective(self) -> str:
         """The effective sample size in brackets, if it is not the number of samples."""
         return "" if self.n_effective is None else f" (effective sample size {self.n_effective:,.0f})"
@@ -185,14 +202,14 @@ class Evaluation:
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]
         lines = [
-            f"{self.n_samples:,} samples{self.effective}, {self.n_classes} classes",
+            self.size,
             *aligned(rows),
             "",
             f"verdict: {self.verdict}",
         ]
         lines += [f"tests:   {self.tested}", *self.notes]
         if self.positive is not None:
-            lines.append(f"positive class: {positive_text(self.positive)}")
+            lines.append(self.positive_line)
         elif self.classes:
             shown = self.classes[:MAX_CLASSES_SHOWN]
             lines += ["", *aligned([CLASS_HEADER, *(class_cells(figures) for figures in shown)])]
@@ -243,10 +260,10 @@ def estimate_text(estimate: Estimate, digits: int) -> str:
 
 
 def positive_text(positive: PositiveFigures) -> str:
-    """The figures of the positive class in a line."""
+    """The figures of the positive class, without its name."""
     of = positive.prevalence
     return (
-        f"{of.name}, mean probability {of.mean_probability:.4f}, prevalence {of.prevalence:.4f}, O/E "
+        f"mean probability {of.mean_probability:.4f}, prevalence {of.prevalence:.4f}, O/E "
         f"{estimate_text(of.observed_expected, 2)}, debiased ECE {estimate_text(positive.ece, 4)}, Cox intercept "
         f"{estimate_text(positive.intercept, 2)}, slope {estimate_text(positive.slope, 2)}"
     )

@@ -93,6 +93,8 @@ class SampleScores:
     weights: Vector
     classes: NDArray[Any]
     positive: int | None
+    of_answers: bool = False
+    """Whether samples are answers that are accepted as right, or not."""
     segments: NDArray[Any] | None = None
     """The part of the population that each belongs to, where the risk of every part is certified."""
 
@@ -171,7 +173,7 @@ def score_block(data: Predictions, calibrator: Calibrator | None, question: Ques
     labels = np.zeros(0, np.intp) if data.labels is None else data.labels
     score = np.asarray(row_max(probs) if positive is None else probs[:, positive], np.float64)
     segments = data.groups if question.by_segment else None
-    return SampleScores(score, row_argmax(probs), labels, weights, classes, positive, segments)
+    return SampleScores(score, row_argmax(probs), labels, weights, classes, positive, data.of_answers, segments)
 
 
 def sample_losses(samples: SampleScores, question: Question) -> tuple[Vector, NDArray[np.bool_] | None, float, float]:

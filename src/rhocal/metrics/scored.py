@@ -99,9 +99,17 @@ class Scored:
 
     @classmethod
     def from_predictions(cls, data: Predictions) -> Scored:
-        """The samples of validated predictions with labels."""
+        """The samples of validated predictions with labels.
+
+        Of answers the confidence is the probability that they are right, however small it is.
+        """
         assert data.labels is not None
-        return cls(data=data)
+        samples = cls(data=data)
+        if not data.of_answers:
+            return samples
+        column = int(np.flatnonzero(data.classes == data.positive)[0])
+        right = samples.one_class(column)
+        return cls(confidence=right.confidence, correct=right.correct, data=data)
 
     @classmethod
     def from_arrays(

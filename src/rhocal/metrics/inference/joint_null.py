@@ -101,9 +101,11 @@ def joint_null(
     """  # noqa: D205
     top = CumulativeDifferences.from_scored(scored)
     data = rows if rows is not None else scored.source if scored.has_probs else None
-    if data is None:
+    if data is None or data.of_answers:
         paths = np.concatenate([top.observed[None], *top.simulate(n_draws, seed)])
-        return JointNull(top, paths)
+        return (
+            JointNull(top, paths) if data is None else JointNull(top, paths, top, paths, n_class_samples=len(top.units))
+        )
     assert data.labels is not None
     chosen = _chosen(top, data, index, seed)
     row = top.units[chosen] if index is None else np.searchsorted(index, top.units[chosen])

@@ -79,6 +79,8 @@ class Evidence:
     """Names of the columns."""
     positive: int | None = None
     """The column of the positive class of two."""
+    of_answers: bool = False
+    """Whether samples are answers, and the positive class is that they are right."""
 
 
 def evidence_of(
@@ -94,7 +96,7 @@ def evidence_of(
     if data is None:
         return Evidence(scored, ece, interval, tests, combined, null)
     positive = positive_column(data) if data.n_classes == 2 else None
-    return Evidence(scored, ece, interval, tests, combined, null, data.classes.tolist(), positive)
+    return Evidence(scored, ece, interval, tests, combined, null, data.classes.tolist(), positive, data.of_answers)
 
 
 def verdict(
@@ -190,9 +192,9 @@ def enough_text(needed: int | None) -> str:
 
 def _sentence(found: Evidence, text: str, state: State, error: Interval, tolerance: float, needed: int | None) -> str:
     total, ece = round(float(found.scored.weights.sum())), found.ece
-    n = f"{total:,} sample{'' if total == 1 else 's'}"
+    n = f"{total:,} {'answer' if found.of_answers else 'sample'}{'' if total == 1 else 's'}"
     compared = f"ECE {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
-    what = "true ECE" if found.positive is None else f"true error of {_name(found, found.positive)}"
+    what = "true ECE" if found.positive is None or found.of_answers else f"true error of {_name(found, found.positive)}"
     limit = points(tolerance)
     if state == "within":
         bound = f"{what} at most {error.high:.3f} with 95 % confidence"
@@ -223,15 +225,16 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
         and abs(gap) > _reach_of_gap(scored, gap)
         and abs(gap) >= MIN_SHARE_OF_ECE * max(found.ece.excess, found.interval.estimate)
     )
-    of_class = _about_class(found, detected[0]) if detected else ""
+    of_class = _about_class(found, detected[0]) if detected and not found.of_answers else ""
     # A rare class that is predicted too often looks like a lack of confidence in the others: the class is the cause.
     if of_class and (not is_directed or (found.positive is not None and abs(detected[0].gap) >= 0.95 * abs(gap))):
         return of_class
     if is_directed:
         word = "over-confident" if gap < 0 else "under-confident"
-        whole = (
-            f"{word} by {points(abs(gap))}: mean confidence {100 * confidence:.1f} %, accuracy {100 * accuracy:.1f} %"
-        )
+        means = f"mean confidence {100 * confidence:.1f} %, accuracy {100 * accuracy:.1f} %"
+        if found.of_answers:
+            means = f"answers state {100 * confidence:.1f} % on average, {100 * accuracy:.1f} % are right"
+        whole = f"{word} by {points(abs(gap))}: {means}"
         return f"{whole}; {of_class}" if of_class and found.positive is None else whole
     where = _about_regions(found)
     if where:

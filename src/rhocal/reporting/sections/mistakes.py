@@ -33,11 +33,13 @@ def confident_mistakes(views: Mapping[str, Predictions]) -> dict[str, Any] | Non
     assert data.labels is not None
     order = wrong[np.lexsort((wrong, -confidence[wrong]))][:MAX_MISTAKES]
     as_confident = counts & (confidence >= confidence[order[-1]])
-    predicted = row_argmax(data.logits)
+    predicted, names = row_argmax(data.logits), data.classes
+    if data.of_answers:
+        predicted, names = np.full(data.n_samples, 1), np.array(["wrong", "right"])
     numbers = np.arange(data.n_samples) if data.rows is None else data.rows
     rows = [
         {
-            "row": int(numbers[i]), "label": str(data.classes[data.labels[i]]), "predicted": str(data.classes[predicted[i]]),
+            "row": int(numbers[i]), "label": str(names[data.labels[i]]), "predicted": str(names[predicted[i]]),
             "confidence": float(confidence[i]), "group": None if data.groups is None else str(data.groups[i]),
         }
         for i in order

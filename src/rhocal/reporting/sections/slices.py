@@ -46,6 +46,8 @@ def slices(views: Mapping[str, Predictions], groups: Any, how: Inference) -> dic
     before = next(iter(views.values()))
     kind = "predicted class" if groups is None else "group"
     names = before.classes[row_argmax(before.logits)] if groups is None else np.asarray(groups)
+    if groups is None and before.of_answers:
+        kind, names = "answer", np.full(before.n_samples, "all")
     codes, n_different = _largest(names.astype(str))
     lines: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
