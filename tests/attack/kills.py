@@ -23,7 +23,7 @@ from tests.attack._processes import run as run_command
 import rhocal
 
 HAS_TRAINING = find_spec("torch") is not None and find_spec("rhocal_paper") is not None
-COMMANDS = ("fit", "apply", "compare", "monitor", *(["train"] if HAS_TRAINING else []))
+COMMANDS = ("fit", "apply", "compare", "monitor", "late-monitor", *(["train"] if HAS_TRAINING else []))
 MAX_KILLS = 5
 """Kills of one run before it may finish."""
 
@@ -160,6 +160,27 @@ class Monitor(Attack):
         return json.loads(path.read_text()) if path.exists() else None
 
 
+class LateMonitor(Attack):
+    """A monitor whose labels come in files of their own."""
+
+    name = "late-monitor"
+
+    def prepare(self):
+        for k in range(N_BLOCKS):
+            logits, labels = scores(200, 4, seed=k)
+            ids = [f"{k}-{row}" for row in range(200)]
+            write_parquet(self.folder / f"in-{k:02d}.parquet", logits, labels, rows=100, id=ids)
+            write_parquet(self.folder / "labels" / f"{k:02d}.parquet", logits[::2], labels[::2], id=ids[::2])
+
+    def command(self):
+        late = ["--labels-from", self.folder / "labels"]
+        return ["monitor", self.folder, "-s", self.folder / "out.json", *late]
+
+    def result(self):
+        path = self.folder / "out.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+
 class Train(Attack):
     """A network of 4 channels on 24 pictures: what counts is what lies between an epoch, its checkpoint and its files."""
 
@@ -200,7 +221,7 @@ class Train(Attack):
         return self.result()[0] in {None, self.expected[0]}
 
 
-ATTACKS = {"fit": Fit, "apply": Apply, "compare": Compare, "monitor": Monitor, "train": Train}
+ATTACKS = {attack.name: attack for attack in (Fit, Apply, Compare, Monitor, LateMonitor, Train)}
 
 
 def rows_without_times(path):
@@ -216,9 +237,10 @@ def scores(n, m, seed=0):
     return logits, (logits + rng.gumbel(size=(n, m))).argmax(axis=1)
 
 
-def write_parquet(path, logits, labels, rows=1000):
+def write_parquet(path, logits, labels, rows=1000, **columns):
     import pyarrow as pa
     from pyarrow import parquet
 
+    path.parent.mkdir(exist_ok=True)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), logits.shape[1])
-    parquet.write_table(pa.table({"logits": lists, "labels": labels}), path, row_group_size=rows)
+    parquet.write_table(pa.table({"logits": lists, "labels": labels, **columns}), path, row_group_size=rows)

@@ -216,3 +216,30 @@ def test_the_samples_since_a_reset(folder):
     shown = CliRunner().invoke(app, ask, env={"COLUMNS": "200"}).stdout
     assert "samples since the reset" in shown
     assert "None" not in shown
+
+
+def test_rotated_files_are_counted_once(folder):
+    """The name of the latest file stays, and its rows move on: a.parquet becomes a.1.parquet."""
+    for k in range(3):
+        for number in range(k, 0, -1):
+            before = folder / ("a.parquet" if number == 1 else f"a.{number - 1}.parquet")
+            before.rename(folder / f"a.{number}.parquet")
+        as_parquet(folder / "a.parquet", Z[300 * k : 300 * (k + 1)], Y[300 * k : 300 * (k + 1)])
+        assert n_samples(folder) == 300 * (k + 1)
+
+
+def test_a_state_in_the_folder_that_it_watches(folder):
+    ask = ["monitor", str(folder), "-s", str(folder / "s.json"), "--log", str(folder / "log.jsonl")]
+    for _ in range(2):
+        result = CliRunner().invoke(app, ask)
+        assert (result.exit_code, "no file yet" in result.stderr) == (0, True)
+    as_parquet(folder / "a.parquet", Z, Y)
+    assert "ignored" not in CliRunner().invoke(app, ask).stderr
+
+
+def test_empty_files(folder):
+    as_parquet(folder / "a.parquet", Z[:0], Y[:0])
+    pd.DataFrame(Z[:0], columns=list("abc")).assign(labels=Y[:0]).to_parquet(folder / "b.parquet")
+    assert n_samples(folder) == 0
+    as_parquet(folder / "c.parquet", Z, Y)
+    assert n_samples(folder) == 900

@@ -201,3 +201,34 @@ def test_label_folders_without_parquet_files(folder):
     (folder / "labels" / "labels.csv").write_text("id,labels\n1,0\n")
     predictions(folder / "in" / "a.parquet", pa.array(WHOLE))
     assert "holds no .parquet file (1 .csv ignored)" in str(look(folder, code=2).exception)
+
+
+def test_a_state_is_used_with_late_labels_or_without(folder):
+    predictions(folder / "in" / "a.parquet", pa.array(WHOLE))
+    labels(folder / "labels" / "1.parquet", pa.array(WHOLE))
+    assert counted(folder) == (N, 0)
+    plain = ["monitor", str(folder / "in"), "-s", str(folder / "s.json")]
+    pq.write_table(pa.table({"id": WHOLE, "logits": Z[:N].tolist(), "labels": Y[:N]}), folder / "in" / "a.parquet")
+    assert "--labels-from" in str(CliRunner().invoke(app, plain).exception)
+    (folder / "s.json").unlink()
+    CliRunner().invoke(app, plain)
+    assert "--labels-from" in str(look(folder, code=2).exception)
+
+
+def test_rotated_files_with_late_labels(folder):
+    predictions(folder / "in" / "a.parquet", pa.array(WHOLE))
+    labels(folder / "labels" / "1.parquet", pa.array(WHOLE[:200]), Y[:200])
+    assert counted(folder) == (200, 100)
+    (folder / "in" / "a.parquet").rename(folder / "in" / "a.1.parquet")
+    predictions(folder / "in" / "a.parquet", pa.array([f"n{k}" for k in WHOLE]), Z[N:])
+    assert counted(folder) == (200, 100 + N)
+    labels(folder / "labels" / "2.parquet", pa.array(WHOLE[200:]), Y[200:N])
+    assert counted(folder) == (N, N)
+
+
+def test_class_columns_beside_an_id(folder):
+    columns = {name: Z[:N, k] for k, name in enumerate(("cat", "dog", "eel"))}
+    pq.write_table(pa.table({"id": WHOLE, **columns}), folder / "in" / "a.parquet")
+    labels(folder / "labels" / "1.parquet", pa.array(WHOLE), pa.array(np.array(["cat", "dog", "eel"])[Y[:N]]))
+    values = json.loads(look(folder, "--columns", "cat,dog,eel").stdout)
+    assert (values["n_samples"], values["all"]["accuracy"]) == (N, pytest.approx(RIGHT))

@@ -119,3 +119,24 @@ def test_the_coverage_of_prediction_sets_is_watched():
     broken.add(*policy_losses(policy, decisions, shifted))
     assert broken.alarm
     assert "the share of prediction sets without the class exceeds" in broken.sentence
+
+
+def test_a_promise_that_is_not_watched_is_named(tmp_path):
+    z, y = synthetic(300, 3, scale=1.0)
+    cal = rhocal.TemperatureScaling().fit(z, y)
+    costs = 1.0 - np.eye(3)
+    cal.policy_ = Policy("cost", costs=costs, certificate=Certificate("cost", 0.3, *EVIDENCE))
+    cal.save(tmp_path / "cal.safetensors")
+    (tmp_path / "in").mkdir()
+    as_parquet(tmp_path / "in" / "a.parquet", z, y)
+    arguments = [
+        "monitor",
+        str(tmp_path / "in"),
+        "-s",
+        str(tmp_path / "s.json"),
+        "-c",
+        str(tmp_path / "cal.safetensors"),
+    ]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, repr(done.exception)
+    assert "a mean cost is not watched" in done.stderr

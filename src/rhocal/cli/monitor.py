@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.monitor_batches import STANDARD_INPUT, files, lines
-from rhocal.cli.monitor_requests import leave_requests
+from rhocal.cli.monitor_requests import leave_requests, requests_file
 from rhocal.cli.monitor_run import Run, count_batch, exclusive
 from rhocal.cli.monitor_service import Service, ServiceOptions
 from rhocal.cli.options import (
@@ -131,10 +131,13 @@ def monitor(
             raise InputError("--serve: without --follow the monitor ends after one look; add --follow")
         service = Service(service_options)
         run = Run(watched, state, service)
+        own = (state, requests_file(state), service_options.log)
         batches = (
             lines(watched, arrays, spec, clusters, resume=resume)
             if source == STANDARD_INPUT
-            else files(watched, Path(source), arrays, spec, cal, every if follow else None, clusters, late, run.look)
+            else files(
+                watched, Path(source), arrays, spec, cal, every if follow else None, clusters, late, run.look, own
+            )
         )
         try:
             run.look()
@@ -205,6 +208,10 @@ def _show(watched: Monitor, *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    names = {"all": "all", "recent": f"half-life {watched.half_life:,g} samples", "rolling": f"last {watched.window:,}"}
+    names = {
+        "all": "all samples",
+        "recent": f"recent (half-life {watched.half_life:,g})",
+        "rolling": f"rolling (last {watched.window:,})",
+    }
     was_reset = any(event.get("event") == "reset" for event in watched.history)
     tables.console().print(tables.pairs(table_values(summary, names, was_reset=was_reset), "monitor"))

@@ -16,7 +16,7 @@ from rhocal.cli.options import ExecutionOptions, labels_not_found
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
@@ -48,13 +48,14 @@ class Batch:
 def files(
     watched: Monitor, folder: Path, arrays: Arrays, spec: InputSpec, cal: Calibrator | None, every: float | None,
     clusters: str | None = None, late: LateLabels | None = None, on_look: Callable[[], None] | None = None,
+    own: Collection[Path | None] = (),
 ) -> Iterator[Batch]:  # fmt: skip
     """Rows that are new, in the order of the files' names; with ``every``, again and again.
 
     A file that is written under its final name cannot be read before it is whole; who follows waits for it. Hidden files
-    are not complete.
+    are not complete. ``own`` are files of the monitor itself, which may lie in the folder.
     """
-    from rhocal.data.followed import forget_absent
+    from rhocal.data.followed import follow_renames, forget_absent
     from rhocal.data.streams import parquet_files
 
     if not folder.is_dir():
@@ -70,9 +71,9 @@ def files(
                 late.refresh()
         there = parquet_files(folder)
         with notes.waiting(folder.name):
-            notes.ignored_files(folder, watched, is_empty=not there)
+            notes.ignored_files(folder, watched, own, is_empty=not there)
         present = {path.name for path in there}
-        watched.positions = forget_absent(watched.positions, present)
+        watched.positions = follow_renames(forget_absent(watched.positions, present), folder, present)
         for path in there:
             with notes.waiting(path.name):
                 mine = arrays.of_calibrator(cal, path)
@@ -111,13 +112,13 @@ class Notes:
                 raise error if isinstance(error, FileError) else FileError(str(error)) from error
             self.print(f"waiting: {_in_options(error)}", name)
 
-    def ignored_files(self, folder: Path, watched: Monitor, *, is_empty: bool) -> None:
+    def ignored_files(self, folder: Path, watched: Monitor, own: Collection[Path | None], *, is_empty: bool) -> None:
         """Files of other formats are not read: an error if there is nothing else, and nothing was counted before."""
         from rhocal.data.formats import READERS
         from rhocal.data.streams import other_files
 
         was_read = any(isinstance(value, dict) for value in watched.positions.values())
-        others = other_files(folder, READERS if was_read or not is_empty else None)
+        others = other_files(folder, own, READERS if was_read or not is_empty else None)
         if is_empty and not was_read and others:
             raise FileError(f"{folder} holds no .parquet file ({others} ignored)")
         if is_empty and not was_read:
@@ -149,6 +150,7 @@ def new_batches(
     from rhocal.data.followed import Position, adopt_moved, file_status, new_rows
 
     positions, status = watched.positions, file_status(path)
+    _check_mode(path, positions.get(path.name), is_late=False)
     if Position.from_state(positions.get(path.name)).status == status:
         return
     opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=clusters, needs_labels=False)
@@ -175,6 +177,7 @@ def late_batches(
 
     positions, status = watched.positions, file_status(path)
     stored = positions.get(path.name)
+    _check_mode(path, stored, is_late=True)
     is_read = Position.from_state(stored).status == status
     if is_read and (not (stored or {}).get("waiting") or late.seen.get(path.name) == late.version):
         return
@@ -185,6 +188,14 @@ def late_batches(
     for block, position in labeled_rows(path, positions.get(path.name), blocks, late, status):
         yield Batch(path.name, position, block, opened.spec)
     late.seen[path.name] = late.version
+
+
+def _check_mode(path: Path, stored: Any, *, is_late: bool) -> None:
+    """Raise an error where the rows of a file were counted with their own labels, and now with late ones, or vice versa."""
+    if stored is not None and is_late != (isinstance(stored, dict) and "waiting" in stored):
+        raise InputError(
+            f"{path}: its rows were counted {'without' if is_late else 'with'} --labels-from; use one state (-s) for each"
+        )
 
 
 def lines(

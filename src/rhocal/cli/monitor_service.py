@@ -81,15 +81,22 @@ class Service:
         service = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                self.answer()
+
             def do_GET(self) -> None:
+                with suppress(ConnectionError):  # the client is gone
+                    self.wfile.write(self.answer())
+
+            def answer(self) -> bytes:
+                """Send the headers of a page; its content."""
                 kind, text = service.pages.get(self.path.partition("?")[0], ("", ""))
                 body = text.encode()
                 self.send_response(200 if kind else 404)
                 self.send_header("Content-Type", kind or "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                with suppress(ConnectionError):  # the client is gone
-                    self.wfile.write(body)
+                return body
 
             def log_message(self, *_: Any) -> None:
                 """Requests are not printed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,32 @@ def adopt_moved(
         if digest_of(blocks, position.n_rows, with_ids=with_ids) == position.digest:
             positions[path.name] = positions.pop(name)
             return
+
+
+def follow_renames(positions: dict[str, Any], folder: Path, present: set[str]) -> dict[str, Any]:
+    """Positions under the names that their files have now; a name may have passed to another file (a.parquet, a.1.parquet, …).
+
+    A file is the same if its size, modification time and place are. Whether its rows are those that were counted is checked
+    when it is read.
+    """
+    known = {name: _identity(Position.from_state(value).status) for name, value in positions.items()}
+    names = {identity: name for name, identity in known.items() if identity}
+    now = {}
+    for name in present:
+        with suppress(FileNotFoundError):
+            now[name] = _identity(file_status(folder / name))
+    moved = {}
+    for name, identity in now.items():
+        before = names.get(identity, name)
+        if known.get(name) != identity and now.get(before) != identity:
+            moved[name] = before
+    kept = {name: value for name, value in positions.items() if name not in {*moved, *moved.values()}}
+    return kept | {name: positions[before] for name, before in moved.items()} if moved else positions
+
+
+def _identity(status: tuple[int, ...]) -> tuple[int, ...]:
+    """What a new name does not change: size, modification time and place."""
+    return (*status[:2], *status[3:])
 
 
 def digest_of(blocks: Sequence[BlockRef], n_rows: int, *, with_ids: bool = False) -> str | None:

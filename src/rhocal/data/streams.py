@@ -20,7 +20,7 @@ from rhocal.data.spec import InputSpec
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 def stream(
@@ -134,12 +134,16 @@ def parquet_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
 
 
-def other_files(folder: Path, suffixes: Iterable[str] | None = None) -> str:
-    """The files of a folder that are neither Parquet nor hidden, counted by their ending: ``2 .csv, 1 .jsonl``."""
+def other_files(folder: Path, own: Collection[Path | None] = (), suffixes: Iterable[str] | None = None) -> str:
+    """The files of a folder that are neither Parquet nor hidden nor our own, counted by their ending: ``2 .csv, 1 .jsonl``."""
+    known = {path.resolve() for path in own if path is not None}
     endings = Counter(
         path.suffix or "without ending"
         for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".") and path.suffix != ".parquet"
+        if path.suffix != ".parquet"
+        and not path.name.startswith(".")
+        and path.is_file()
+        and path.resolve() not in known
     )
     return ", ".join(f"{n:,} {ending}" for ending, n in endings.items() if suffixes is None or ending in suffixes)
 
