@@ -243,3 +243,20 @@ def test_empty_files(folder):
     assert n_samples(folder) == 0
     as_parquet(folder / "c.parquet", Z, Y)
     assert n_samples(folder) == 900
+
+
+def test_a_file_that_is_renamed_after_half_of_it_was_counted(folder, monkeypatch):
+    as_parquet(folder / "a.parquet", Z, Y)
+    save = Monitor.save
+
+    def killed(self, path):
+        save(self, path)
+        if self.n:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Monitor, "save", killed)
+    CliRunner().invoke(app, ["monitor", str(folder), "-s", str(folder.parent / "s.json")])
+    monkeypatch.undo()
+    assert Monitor.load(folder.parent / "s.json").n == 300
+    (folder / "a.parquet").rename(folder / "b.parquet")
+    assert n_samples(folder) == 900

@@ -36,6 +36,8 @@ class Position:
     """Of the rows that are counted; empty for states of earlier versions, which are believed."""
     status: tuple[int, ...] = ()
     """Size, times and place of the file when all of its rows were counted."""
+    identity: tuple[int, ...] = ()
+    """Size, modification time and place of the file, which a new name does not change."""
     n_blocks: int | None = None
     """Row groups that are counted, in states of earlier versions."""
 
@@ -47,7 +49,9 @@ class Position:
         if isinstance(value, int):
             return cls(n_blocks=value)
         try:
-            return cls(int(value["n_rows"]), str(value["digest"]), tuple(int(number) for number in value["status"]))
+            status = tuple(int(number) for number in value["status"])
+            identity = tuple(int(number) for number in value.get("identity", identity_of(status)))
+            return cls(int(value["n_rows"]), str(value["digest"]), status, identity)
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"the state of a file cannot be read: {value!r}") from error
 
@@ -91,7 +95,7 @@ def adopt_moved(
     status = file_status(path)
     for name, value in positions.items():
         position = Position.from_state(value)
-        if name in present or position.status[:2] != status[:2]:
+        if name in present or position.identity[:2] != status[:2]:
             continue
         if digest_of(blocks, position.n_rows, with_ids=with_ids) == position.digest:
             positions[path.name] = positions.pop(name)
@@ -104,12 +108,12 @@ def follow_renames(positions: dict[str, Any], folder: Path, present: set[str]) -
     A file is the same if its size, modification time and place are. Whether its rows are those that were counted is checked
     when it is read.
     """
-    known = {name: _identity(Position.from_state(value).status) for name, value in positions.items()}
+    known = {name: Position.from_state(value).identity for name, value in positions.items()}
     names = {identity: name for name, identity in known.items() if identity}
     now = {}
     for name in present:
         with suppress(FileNotFoundError):
-            now[name] = _identity(file_status(folder / name))
+            now[name] = identity_of(file_status(folder / name))
     moved = {}
     for name, identity in now.items():
         before = names.get(identity, name)
@@ -119,7 +123,7 @@ def follow_renames(positions: dict[str, Any], folder: Path, present: set[str]) -
     return kept | {name: positions[before] for name, before in moved.items()} if moved else positions
 
 
-def _identity(status: tuple[int, ...]) -> tuple[int, ...]:
+def identity_of(status: tuple[int, ...]) -> tuple[int, ...]:
     """What a new name does not change: size, modification time and place."""
     return (*status[:2], *status[3:])
 
@@ -158,9 +162,9 @@ def new_rows(
         first, done = done, done + block.n_rows
         if done > position.n_rows:
             rows = last_rows(block, position.n_rows - first)
-            yield rows, Position(done, digest.value(), status if done == total else ())
+            yield rows, Position(done, digest.value(), status if done == total else (), identity_of(status))
     if position.n_rows == total:
-        yield None, replace(position, status=status)
+        yield None, replace(position, status=status, identity=identity_of(status))
 
 
 def first_rows(block: Block, n: int) -> Block:

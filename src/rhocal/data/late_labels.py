@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.blocks import read_block
-from rhocal.data.followed import Position, RowDigest, digest_of, file_status
+from rhocal.data.followed import Position, RowDigest, digest_of, file_status, identity_of
 from rhocal.data.formats.parquet import exact_values, read_table
 from rhocal.data.streams import other_files, parquet_files
 from rhocal.errors import FileError, InputError
@@ -155,9 +155,9 @@ def labeled_rows(
         if len(known) < len(rows):
             late.waiting_id = next(ids[row - first] for row in rows if row in waiting)
         if done > position.n_rows:
-            position = Position(done, digest.value())
+            position = Position(done, digest.value(), identity=identity_of(status))
         if done == total:
-            position = replace(position, status=status)
+            position = replace(position, status=status, identity=identity_of(status))
         state = position.as_state() | {"waiting": _ranges_of(waiting)}
         if not known:
             yield None, state
