@@ -136,12 +136,14 @@ def seconds_a_task() -> float:
         return (time.perf_counter() - start) / len(tasks)
 
 
-def simulate(cost: dict[str, Any], n_rows: float, n_workers: int, per_task: float, seed: int = 0) -> dict[str, Any]:
+def simulate(
+    cost: dict[str, Any], n_rows: float, n_workers: int, per_task: float, seed: int = 0, disk: float = DISK
+) -> dict[str, Any]:
     """Blocks handed out one after the other to whoever is free; results come in over one line; the driver fits at the end."""
     rng = np.random.default_rng(seed)
     rows = BLOCK_BYTES / cost["bytes_read"]
     n_blocks = int(np.ceil(n_rows / rows))
-    typical = max(BLOCK_BYTES / DISK, rows * cost["seconds"])  # reading and computing overlap
+    typical = max(BLOCK_BYTES / disk, rows * cost["seconds"])  # reading and computing overlap
     durations = (
         typical * rng.lognormal(-(SPREAD**2) / 2, SPREAD, n_blocks) * (1 + rng.geometric(1 - FAILURES, n_blocks) - 1)
     )
@@ -224,8 +226,10 @@ def main() -> None:
     for name, value in facts.items():
         text = text.replace("{{" + name + "}}", value)
     write_text(DOCS / "scale.md", text)
+    programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    (recipe,) = (program for program in programs if "rhocal.profile_block(" in program)
     with tempfile.TemporaryDirectory() as folder:  # the recipe of the page, run
-        exec(compile(text.split("```python\n")[1].split("```")[0], "docs/scale.md", "exec"), {"folder": folder})  # noqa: S102
+        exec(compile(recipe, "docs/scale.md", "exec"), {"folder": folder})  # noqa: S102
 
 
 if __name__ == "__main__":

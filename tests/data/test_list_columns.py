@@ -53,3 +53,10 @@ def test_numbers_stored_as_objects_stay_scores_of_the_second_class():
     margin = Z[:, 1] - Z[:, 0]
     cal = rhocal.TemperatureScaling().fit(pd.Series(margin, dtype=object), Y % 2)
     assert cal.temperature_ == rhocal.TemperatureScaling().fit(margin, Y % 2).temperature_
+
+
+def test_columns_of_an_arrow_table_are_matched_by_name():
+    names = np.array(["a", "b", "c", "d"])
+    cal = rhocal.VectorScaling().fit(pa.table({name: Z[:, k] for k, name in enumerate(names)}), names[Y])
+    mixed = pa.table({name: Z[:, k] for k, name in reversed(list(enumerate(names)))})
+    np.testing.assert_array_equal(cal.predict_proba(mixed), rhocal.VectorScaling().fit(Z, names[Y]).predict_proba(Z))

@@ -92,6 +92,15 @@ def test_logits_stay_logits_and_everything_else_stays(cal, data, tmp_path):
     assert one.shape == (1, M)
 
 
+def test_a_model_that_is_no_file_is_not_changed(cal, tmp_path):
+    model = graph(node("Identity", "x", "logits"), outputs=["logits"])
+    before = model.SerializeToString()
+    export(cal, model, tmp_path / "out.onnx")
+    assert model.SerializeToString() == before
+    export(cal, saved(model, tmp_path), tmp_path / "same.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "same.onnx").read_bytes()
+
+
 @pytest.mark.parametrize("between", [[], ["Identity"], ["Cast"]])
 @pytest.mark.parametrize(("last", "inverse"), [("Softmax", lambda p: p), ("LogSoftmax", np.exp)])
 def test_a_final_softmax_is_replaced(cal, data, tmp_path, last, inverse, between):

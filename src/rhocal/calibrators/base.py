@@ -282,7 +282,7 @@ class Calibrator(ABC):
         return CalibratorModule(exported_map(self), output=output, class_axis=class_axis, fitted=self)
 
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
-        """Write the fitted map as an ONNX model of its own: ``logits`` in, ``probs`` or ``calibrated_logits`` out.
+        """Write the fitted map as an ONNX model: ``logits`` in, ``calibrated_probs`` or ``calibrated_logits`` out.
 
         With a policy it also gives ``decided``, the class that is decided, and ``action``: 1 to automate, 0 otherwise;
         with prediction sets also ``set``, whether each class is in it.

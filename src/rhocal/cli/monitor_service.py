@@ -92,7 +92,7 @@ class Service:
                 """Send the headers of a page; its content."""
                 kind, text = service.pages.get(self.path.partition("?")[0], ("", ""))
                 body = text.encode()
-                self.send_response(200 if kind else 404)
+                self.send_response(200 if kind else 404 if service.pages else 503)  # not before the first look
                 self.send_header("Content-Type", kind or "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -69,7 +69,7 @@ def save_model(
 
 def export(
     cal: Calibrator,
-    model: str | PathLike[str],
+    model: str | PathLike[str] | onnx.ModelProto,
     path: str | PathLike[str],
     *,
     scores: str | None = None,
@@ -78,11 +78,12 @@ def export(
 ) -> Exported:
     """Write a user's ONNX model with the calibrator behind it; see ``attach`` for the options.
 
-    The model that is read is not overwritten.
+    The model, a file or what a converter returned, is not changed.
     """
+    is_file = not isinstance(model, onnx.ModelProto)
     for target in (Path(path), _data_path(path)):
-        check_output(target, _files_of(model))
-    original = read_model(model)
+        check_output(target, _files_of(model) if is_file else ())
+    original = read_model(model) if is_file else model
     new, place = attach(original, cal, scores, write=write, class_axis=class_axis)
     check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
     decisions = decision_outputs(cal)
