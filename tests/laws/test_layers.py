@@ -24,6 +24,7 @@ LAYERS = [
 LATE = {  # inside a function, when asked
     *(("calibrators", later) for later in ("sklearn", "torch", "onnx", "dask")),
     ("evaluation", "dask"),
+    ("sklearn", "onnx"),
     ("data", "dask"),
     ("data", "torch"),
 }
@@ -35,6 +36,8 @@ IMPORTERS = {
     "lightning": {"torch"},
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
+    "skl2onnx": {"onnx"},
+    "onnxmltools": {"onnx"},
     "pandas": {"evaluation", "integrations"},
     "pyarrow": {"data", "integrations"},
     "zarr": {"data"},

@@ -63,7 +63,7 @@ def save_model(
     model = standalone(exported_map(cal), spec, names=names, about=about(cal), decisions=decision_outputs(cal))
     check_model(model, full_check=True)
     worst = proof.prove(cal, model, spec)
-    _write(model, path)
+    write_model(model, path)
     return Exported(names[1], output, "", spec.opset, worst, None, cal.policy_ is not None, has_sets(cal))
 
 
@@ -90,7 +90,7 @@ def export(
     alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={}, decisions=decisions)
     worst = proof.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
-    _write(new, path)
+    write_model(new, path)
     label = "" if place.label is None else place.label.value.name
     decides = cal.policy_ is not None
     return Exported(
@@ -166,7 +166,8 @@ def _data_path(path: str | PathLike[str]) -> Path:
     return Path(path).with_name(Path(path).name + ".data")
 
 
-def _write(model: Any, path: str | PathLike[str]) -> None:
+def write_model(model: Any, path: str | PathLike[str]) -> None:
+    """Write a model; its arrays go into a file beside it if it is too large for one."""
     if model.ByteSize() < LARGEST_FILE:
         with writing(path) as unfinished:
             unfinished.write_bytes(model.SerializeToString())

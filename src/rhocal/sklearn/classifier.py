@@ -33,6 +33,8 @@ from rhocal.sklearn.features import check_column_order
 from rhocal.sklearn.members import HeldOut, Member, fit_member, hold_out, pool
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import NDArray
 
 
@@ -136,6 +138,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """The class with the largest calibrated probability."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def to_onnx(self, path: str | PathLike[str], X: Any = None, *, opset: int | None = None) -> None:  # noqa: N803
+        """Write classifier and calibrator as one ONNX model: features in, ``label`` and ``probabilities`` out.
+
+        ``X`` has rows to read the types of the columns from; by default all features are numbers, in one matrix of float32.
+        The model is compared with ``predict_proba`` in onnxruntime before it is written.
+        """
+        from rhocal.onnx.scikit_learn import save_classifier  # noqa: PLC0415 - onnx is there when it is asked for
+
+        check_is_fitted(self)
+        save_classifier(self, path, X, opset=opset)
 
     # The steps of a fit --------------------------------------------------------------------------------------------
 
