@@ -397,3 +397,27 @@ def test_one_class_always_would_do():
 
 def test_levels_are_not_rounded_up(cal):
     assert "with 99.9999999999 % confidence" in decide(cal, Z, Y, target=0.6, confidence=1 - 1e-12).verdict
+
+
+def test_columns_of_a_frame_and_numbers_in_another_order():
+    """Columns are matched with those of the fit by name, classes that are numbers by value."""
+    cal, held = rhocal.VectorScaling(), Y[2000:]
+    other = ["w", "u", "v"]
+    frame = pd.DataFrame(Z, columns=["u", "v", "w"])
+    cal.fit(frame[:2000], Y[:2000])
+    same = decide(cal, frame[2000:], held, target=0.15, reference=frame[:2000])
+    moved = decide(cal, frame[2000:][other], held, target=0.15, reference=frame[:2000][other])
+    assert moved.policy.certificate == same.policy.certificate
+    costs = np.array([[0, 1, 4], [2, 0, 1], [9, 3, 0]])
+    one, two = (rhocal.minimize_cost(cal, part[2000:], held, costs=costs).cost for part in (frame, frame[other]))
+    assert one == two
+    sets = [rhocal.decide_sets(cal, part[2000:], held, coverage=0.9).evidence for part in (frame, frame[other])]
+    assert sets[0] == sets[1]
+    shares = [rhocal.adapt(cal, part[2000:], labeled=(part[:2000], Y[:2000])).priors for part in (frame, frame[other])]
+    assert shares[0].tolist() == shares[1].tolist()
+    bounds = [rhocal.bootstrap(cal, part[:2000], Y[:2000], n_replicates=20).predict_interval(part[:9]) for part in
+              (frame, frame[other])]  # fmt: skip
+    np.testing.assert_allclose(*bounds)
+    plain = rhocal.VectorScaling().fit(Z[:2000], Y[:2000])
+    named = decide(plain, Z[2000:, [2, 0, 1]], held, target=0.15, classes=[2, 0, 1], reference=Z[:2000, [2, 0, 1]])
+    assert named.policy.certificate == same.policy.certificate

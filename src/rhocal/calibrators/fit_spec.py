@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators.base import Calibrator
+from rhocal.data.columns import frame_columns
 from rhocal.data.labels import class_names, positive_column
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK
@@ -23,6 +24,17 @@ def check_calibrator(calibrator: Any, logits: Any, task: str, *, may_be_none: bo
     elif calibrator is not None or not may_be_none:
         other = ", or None for the scores as they are, comes first" if may_be_none else " comes first"
         raise InputError(f"calibrator: a fitted calibrator{other}; got {type(calibrator).__name__}")
+
+
+def in_columns_of_fit(calibrator: Calibrator | None, logits: Any, classes: Any = None) -> Any:
+    """A data frame with the columns of the fit, in their order; anything else, or with stated classes, as it came."""
+    columns = frame_columns(logits)
+    if calibrator is None or columns is None or calibrator.columns_ is None or classes is not None:
+        return logits
+    if columns == calibrator.columns_ or set(columns) != set(calibrator.columns_):
+        return logits
+    names = list(logits.columns)
+    return logits[[names[columns.index(name)] for name in calibrator.columns_]]
 
 
 def spec_of_fit(

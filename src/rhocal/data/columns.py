@@ -139,12 +139,17 @@ def without_prefix(columns: Sequence[str]) -> list[str]:
 
 
 def class_order(have: Sequence[Any], wanted: Sequence[Any]) -> NDArray[np.intp] | None:
-    """The columns of the wanted classes; None if they stand in that order, or if one side only counts its columns."""
+    """The columns of the wanted classes; None if they stand in that order, or if one side only counts its columns.
+
+    Numbers in another order (2, 0, 1) are names: they are matched with classes that count.
+    """
     ours, theirs = ([name_key(name) for name in names] for names in (have, wanted))
     counted = [str(k) for k in range(len(have))]
-    if ours == theirs or len(ours) != len(theirs) or counted in (ours, theirs):
+    if ours in (theirs, counted) or len(ours) != len(theirs):
         return None
     if set(ours) != set(theirs):
+        if theirs == counted:
+            return None
         raise InputError(f"the classes are {shown(have)}, but the calibrator was fitted with {shown(wanted)}")
     return np.array([ours.index(name) for name in theirs], np.intp)
 

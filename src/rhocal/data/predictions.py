@@ -345,7 +345,7 @@ class Predictions:
     def in_order_of(self, classes: NDArray[Any]) -> tuple[Self, NDArray[np.intp] | None]:
         """The same with its columns in the order of these classes, and that order; None where they stand in it already."""
         # Names are compared one by one: not for each request of a service, whose columns count or are those of the fit.
-        is_same = self.classes is classes or _count_up(self.classes) or _count_up(classes)
+        is_same = self.classes is classes or _count_up(self.classes)
         order = None if is_same else class_order(self.classes.tolist(), classes.tolist())
         if order is None:
             return self, None

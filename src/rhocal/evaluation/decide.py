@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
@@ -144,10 +144,12 @@ def decide(
         raise InputError(
             "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
         )
+    logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
     if reference is not None:
         check_calibrator(calibrator, reference, "decide", may_be_none=True)
+        reference = in_columns_of_fit(calibrator, reference, classes)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
     whose = named_positive(positive, calibrator, classes)
     table = costs_of_fit(costs, calibrator, classes)
