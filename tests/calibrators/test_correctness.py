@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import rhocal
-from rhocal.errors import InputError
+from rhocal import CorrectnessModel
+from rhocal.errors import BoundaryWarning, InputError
 
 
 def answers(n, n_subjects, spread, seed=0):
@@ -86,5 +87,40 @@ def test_what_cannot_be_used_is_named():
 
 
 def test_one_outcome_and_one_subject():
-    model = rhocal.CorrectnessModel().fit(np.arange(10.0), np.ones(10), subjects=["a"] * 10)
+    with pytest.warns(BoundaryWarning):
+        model = rhocal.CorrectnessModel().fit(np.arange(10.0), np.ones(10), subjects=["a"] * 10)
     assert (model.predict_proba([3.0], subjects=["a"])[:, 1] > 0.5).all()
+
+
+def test_answers_that_are_all_right_do_not_make_everything_certain():
+    with pytest.warns(BoundaryWarning, match="every answer is right"):
+        model = CorrectnessModel().fit([0.1, 0.4, 0.5], [1, 1, 1], subjects=["a", "a", "b"])
+    assert model.predict_proba([0.1, 0.4, 0.5])[:, 1].mean() == pytest.approx(4 / 5)
+    assert model.predict_proba([-5.0])[0, 1] < 0.1
+    with pytest.warns(BoundaryWarning, match="every answer is wrong"):
+        model = CorrectnessModel().fit([0.1, 0.4], [0, 0])
+    assert model.predict_proba([0.1, 0.4])[:, 1].mean() == pytest.approx(1 / 4)
+
+
+def test_subjects_are_matched_by_name_whatever_their_type():
+    rng = np.random.default_rng(0)
+    subjects = np.repeat([1, 2], 200)
+    right = rng.random(400) < np.where(subjects == 1, 0.9, 0.2)
+    model = CorrectnessModel().fit(np.full(400, 2.0), right, subjects=subjects)
+    by_number = model.predict_proba([2.0, 2.0], subjects=[1, 2])
+    np.testing.assert_array_equal(by_number, model.predict_proba([2.0, 2.0], subjects=["1", "2"]))
+    assert by_number[0, 1] > by_number[1, 1] + 0.3
+
+
+@pytest.mark.parametrize(
+    ("ridge", "features", "message"),
+    [
+        (-1.0, None, "ridge must be a number of at least 0; got -1.0"),
+        (float("nan"), None, "ridge must be a number"),
+        ("a", None, "ridge must be a number"),
+        (1.0, [1, 2], "features are numbers by name"),
+    ],
+)
+def test_what_a_model_cannot_use(ridge, features, message):
+    with pytest.raises(InputError, match=message):
+        CorrectnessModel(ridge=ridge).fit([0.1, 0.4], [0, 1], features=features)

@@ -125,3 +125,23 @@ def test_any_files_are_compared_if_that_is_stated(tmp_path):
     assert json.loads(run("compare", *files, *few, "--models").stdout)["models"]["n_samples"] == 120
     np.savez(tmp_path / "b.npz", logits=logits[:90], labels=labels[:90])
     assert "the same samples in the same order" in run("compare", *files, *few, "--models", code=2).stderr
+
+
+def test_a_log_of_options_and_a_log_of_answers_share_no_outcomes(tmp_path):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(80, 4))
+    labels = scores.argmax(axis=1)
+    labels[:20] = rng.integers(0, 4, 20)
+    options = [
+        {"question_id": k, "options": list("ABCD"), "logprobs": row.tolist(), "answer": "ABCD"[label]}
+        for k, (row, label) in enumerate(zip(scores, labels, strict=True))
+    ]
+    answers = [{"question_id": k, "confidence": 0.7, "correct": bool(k % 4)} for k in range(80)]
+    paths = [tmp_path / "options.jsonl", tmp_path / "answers.jsonl"]
+    for path, rows in zip(paths, (options, answers), strict=True):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    document = json.loads(run("compare", *paths, "--methods", "temperature", "--seeds", 1, "--json").stdout)
+    (found,) = document["models"]["differences"].values()
+    assert set(found) == {"accuracy", "ece", "aurc"}
+    for values in document["models"]["values"].values():
+        assert set(values) == {"accuracy", "ece", "aurc", "selective_accuracy"}

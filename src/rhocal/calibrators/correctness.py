@@ -7,7 +7,9 @@ others (partial pooling).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,12 +18,10 @@ from rhocal import optimize
 from rhocal.data.labels import per_sample, sample_groups, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, not_fitted
+from rhocal.errors import BoundaryWarning, InputError, not_fitted, warn
 from rhocal.numerics.special import expit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from rhocal.data.spec import Kind
@@ -85,6 +85,7 @@ class CorrectnessModel:
         ``features`` are numbers of each answer by name (length, entropy, how many of several answers agree), ``subjects`` the
         subject of each. ``kind`` states what the score is.
         """
+        _check_options(self.ridge, features)
         odds, labels = _log_odds(score, kind, correct)
         n = len(odds)
         weight = np.ones(n) if sample_weight is None else sample_weights(sample_weight, n, "score")
@@ -103,6 +104,8 @@ class CorrectnessModel:
         }
         spread = max(fits, key=lambda one: fits[one][1])
         x = fits[spread][0]
+        if len(np.unique(labels[weight > 0])) < 2:
+            x, spread = _one_outcome(odds, labels, weight, len(x)), 0.0
         self.kind_, self.intercept_, self.slope_ = kind, float(x[0]), float(x[1])
         self.weights_ = dict(zip(names, x[2 : 2 + len(names)].tolist(), strict=True))
         self.deviation_ = spread
@@ -117,6 +120,7 @@ class CorrectnessModel:
         """The probabilities that answers are wrong and right, shape (n_answers, 2)."""
         if not hasattr(self, "offsets_"):
             raise not_fitted("this CorrectnessModel is not fitted yet; call fit(score, correct) first")
+        _check_options(self.ridge, features)
         odds, _ = _log_odds(score, self.kind_, None)
         names = list(self.weights_)
         if set(features or {}) != set(names):
@@ -127,9 +131,38 @@ class CorrectnessModel:
         total = self.intercept_ + self.slope_ * odds + values @ np.array([self.weights_[name] for name in names])
         if subjects is not None:
             groups = sample_groups(subjects, len(odds), "score")
-            total = total + np.array([self.offsets_.get(name, 0.0) for name in groups.tolist()])
+            offsets = {str(name): offset for name, offset in self.offsets_.items()}  # 1 and "1" are one subject
+            total = total + np.array([offsets.get(str(name), 0.0) for name in groups.tolist()])
         right = expit(total)
         return np.column_stack([1 - right, right])
+
+
+def _check_options(ridge: Any, features: Any) -> None:
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < np.inf:
+        raise InputError(f"ridge must be a number of at least 0; got {ridge!r}")
+    if features is not None and not isinstance(features, Mapping):
+        raise InputError(f'features are numbers by name ({{"length": [...]}}); got {type(features).__name__}')
+
+
+def _one_outcome(odds: Vector, labels: Vector, weight: Vector, n_parameters: int) -> Vector:
+    """Parameters where every answer is right, or every one wrong: the optimal intercept is infinite.
+
+    The score keeps its slope of 1, and the intercept is such that the mean probability is (n + 1) / (n + 2).
+    """
+    is_right = bool(labels[weight > 0][0])
+    warn(
+        f"correct: every answer is {'right' if is_right else 'wrong'}, so the optimal probability is {int(is_right)}; the mean "
+        "probability was stopped at (n + 1) / (n + 2)",
+        BoundaryWarning,
+    )
+    total = float(weight.sum())
+    wanted = (total + 1) / (total + 2) if is_right else 1 / (total + 2)
+    low, high = -np.abs(odds).max() - 50.0, np.abs(odds).max() + 50.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        is_below = float(weight @ expit(odds + middle)) / total < wanted
+        low, high = (middle, high) if is_below else (low, middle)
+    return np.r_[(low + high) / 2, 1.0, np.zeros(n_parameters - 2)]
 
 
 def _log_odds(score: Any, kind: Any, correct: Any) -> tuple[Vector, Vector]:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 MODEL_METRICS = ("accuracy", "ece", "nll", "brier", "aurc")
 """What models are compared on; AURC is the error rate among the most confident share, averaged over all shares."""
 
+OF_OUTCOMES = ("nll", "brier")
+"""Metrics of the probabilities of all outcomes: which option is correct, or whether an answer is right. A model of the one kind
+and a model of the other cannot be compared on them."""
+
 SELECTED_SHARE = 0.8
 """Share of the samples, the most confident ones, whose accuracy is the selective accuracy."""
 
@@ -91,15 +95,18 @@ def compare_models(models: Mapping[str, ModelAnswers], *, seed: int = 0) -> Mode
         raise InputError(f"need two models or more; got {len(models)}")
     rows, names = _common_rows(models)
     scored = {name: model.scored(rows[name]) for name, model in models.items()}
+    metrics = list(MODEL_METRICS)
+    if len({model.is_correctness for model in models.values()}) > 1:
+        metrics = [name for name in metrics if name not in OF_OUTCOMES]
     clusters = names if len(set(names)) < len(names) else None
     design = SamplingDesign(None, None if clusters is None else np.array(clusters))
     reference, *others = models
     found = {}
     for name in others:
         pair = design.apply_to_pair(scored[name], scored[reference])
-        found[name] = differences(*pair, list(MODEL_METRICS), seed=seed)
+        found[name] = differences(*pair, metrics, seed=seed)
     values = {
-        name: {metric: METRICS[metric].value(part) for metric in MODEL_METRICS}
+        name: {metric: METRICS[metric].value(part) for metric in metrics}
         | {"selective_accuracy": selective_accuracy(part)}
         for name, part in scored.items()
     }

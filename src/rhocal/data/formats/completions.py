@@ -39,6 +39,9 @@ AROUND = " \t\n\r()[]{}<>*_`\"'.:,;#▁Ġ"
 LEAST_REST = 1e-12
 """Probability of an option that is not among the top tokens where they leave nothing for it."""
 
+MAX_LOGPROB = 1e300
+"""Largest size of a log-probability; larger whole numbers are no floats."""
+
 ANSWER_SCORES = {
     "logits": "mean log-probability of the tokens of the answer",
     "logprob_sum": "their sum",
@@ -88,8 +91,8 @@ def is_completion(row: Mapping[str, Any]) -> bool:
 def completions_file(lines: Lines, names: Names) -> StoredFile:
     """Responses as arrays: options where a line states a correct one or names them, otherwise answers."""
     keys = (names.labels, *LABELS)
-    states_options = any(first_key(row, (*keys, "options")) is not None for row in lines.rows)
     states_correct = any(first_key(row, CORRECT) is not None for row in lines.rows)
+    states_options = any(_names_option(row, keys, is_judged=states_correct) for row in lines.rows)
     if states_options or (names.classes is not None and not states_correct and len(names.classes) > 2):
         return _options_file(lines, names, keys)
     answers = lines.read(lambda row: (response_tokens(row), _correct(row) if states_correct else 0))
@@ -105,6 +108,16 @@ def completions_file(lines: Lines, names: Names) -> StoredFile:
     return log_file(lines, arrays, facts, [_without_response_id(row) for row in lines.rows])
 
 
+def _names_option(row: Mapping[str, Any], keys: tuple[str, ...], *, is_judged: bool) -> bool:
+    """Whether a line names options, or the correct one. Where lines state whether answers are right, a text is no option."""
+    if row.get("options") is not None:
+        return True
+    value = row.get(first_key(row, keys) or "")
+    if not is_judged or value is None:
+        return value is not None
+    return isinstance(value, int) or (isinstance(value, str) and len(value.strip()) == 1)
+
+
 def _options_file(lines: Lines, names: Names, label_keys: tuple[str, ...]) -> StoredFile:
     shared = shared_options(lines.rows, names, label_keys)
     has_labels = any(first_key(row, label_keys) is not None for row in lines.rows)
@@ -117,7 +130,13 @@ def _options_file(lines: Lines, names: Names, label_keys: tuple[str, ...]) -> St
         key = first_key(row, label_keys)
         if key is None:
             raise FileError(f"has no correct answer; need one of the keys {', '.join(dict.fromkeys(label_keys))}")
-        return scores, option_column(row[key], len(options), options, _stated_texts(row))
+        label = option_column(row[key], len(options), options, _stated_texts(row))
+        if first_key(row, CORRECT) is not None and _correct(row) != (scores.generated == label):
+            raise FileError(
+                f"states that the answer is {'right' if _correct(row) else 'wrong'}, but the answer is "
+                f"{options[scores.generated]} and {key} is {options[label]}; leave one of them out"
+            )
+        return scores, label
 
     read_rows = lines.read(read)
     arrays = option_arrays([scores for scores, _ in read_rows], 0 if names.classes is None else len(names.classes))
@@ -221,7 +240,7 @@ def choice_tokens(choice: Mapping[str, Any]) -> list[Token]:
         tops = tops if isinstance(tops, list) and len(tops) == len(texts) else [{}] * len(texts)
         parts = zip(texts, values, tops, strict=True)
         tokens = [
-            _token(text, value, (top or {}).items()) for text, value, top in parts if value is not None
+            _token(text, value, _top_tokens(top)) for text, value, top in parts if value is not None
         ]  # null: echo of a prompt
     if not tokens:
         raise FileError("the answer has no tokens")
@@ -238,6 +257,12 @@ def _chat_token(entry: Any) -> Token:
     return _token(entry.get("token"), entry.get("logprob"), top)
 
 
+def _top_tokens(top: Any) -> Iterable[tuple[Any, Any]]:
+    if top is not None and not isinstance(top, dict):
+        raise FileError(f"top_logprobs is {str(top)[:40]!r}, not an object of tokens")
+    return (top or {}).items()
+
+
 def _token(text: Any, logprob: Any, top: Iterable[tuple[Any, Any]]) -> Token:
     if not isinstance(text, str):
         raise FileError(f"a token is {str(text)[:40]!r}, not a text")
@@ -246,7 +271,10 @@ def _token(text: Any, logprob: Any, top: Iterable[tuple[Any, Any]]) -> Token:
 
 
 def _logprob(value: Any, token: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > 1e-3:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_LOGPROB
+    if not is_number and value != -math.inf:
+        raise FileError(f"the log-probability of {token[:20]!r} is {str(value)[:40]}; it is a number of at most 0")
+    if value > 1e-3:
         raise FileError(f"the log-probability of {token[:20]!r} is {str(value)[:40]}; it is a number of at most 0")
     return min(float(value), 0.0)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
-from rhocal.data.formats.questions import CORRECT, as_score, first_key, log_file, right_or_wrong
+from rhocal.data.formats.questions import CORRECT, QUESTION_IDS, as_score, first_key, log_file, right_or_wrong
 from rhocal.data.verbal_confidence import verbal_confidence
 from rhocal.errors import FileError, InputError
 
@@ -60,7 +60,7 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
     arrays["logits"] = arrays[keys[0]]
     if has_labels:
         arrays[names.labels] = np.array([label for _, label in read])
-    used = {*keys, *CORRECT}
+    used = {*keys, *CORRECT, *QUESTION_IDS}  # identifiers are texts: large numbers are not the same as floats
     arrays |= {name: values for name, values in other_columns(lines.rows).items() if name not in used | arrays.keys()}
     kinds: dict[str, Kind] = {key: kind for key in keys if (kind := SCORES.get(key)) is not None}
     if keys[0] in kinds:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.lines import Lines
+from rhocal.data.formats.questions import QUESTION_IDS
 from rhocal.data.formats.tables import columns_of, is_number, table_file
 from rhocal.data.formulas import cell_text, text_cell
 from rhocal.errors import FileError
@@ -57,6 +58,9 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         name: column_values([_point(cell_text(value), separator) for value in values])
         for name, values in zip(header, zip(*body, strict=True), strict=True)
     }
+    for name in QUESTION_IDS:
+        if name in columns and len(set(texts := [row[header.index(name)] for row in body])) > len(set(columns[name])):
+            columns[name] = np.array(texts)  # 007 and 7 are two identifiers
     first = {name: values[0] for name, values in columns.items()}
     is_stated = names.columns is not None or names.labels in columns or names.logits in columns
     if not is_stated and (is_answer(first) or is_unlabeled_answer(first, names)):

@@ -35,6 +35,10 @@ LOGS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Lines, Names], 
 """Logs of language models: how the first object of a file is recognized, and what reads it."""
 
 
+N_RECOGNIZED = 100
+"""Lines by which a log is recognized: those with the keys of the first, which may lack values."""
+
+
 def open_jsonl(path: Path, names: Names) -> StoredFile:
     """Keys are columns; logits are a list, an object with a key for each class, or one key a class."""
     return jsonl_file(path, path.read_bytes(), names)
@@ -73,8 +77,9 @@ def is_log(document: Mapping[str, Any]) -> bool:
 
 def lines_file(lines: Lines, names: Names) -> StoredFile:
     """A log of a language model, or a table with a row for each object."""
+    like_first = [row for row in lines.rows[:N_RECOGNIZED] if row.keys() == lines.rows[0].keys()]
     for is_log, read in LOGS:
-        if is_log(lines.rows[0]):
+        if any(is_log(row) for row in like_first):
             return read(lines, names)
     if is_unlabeled_answer(lines.rows[0], names):
         return correctness_file(lines, names)

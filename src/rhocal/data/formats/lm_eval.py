@@ -6,13 +6,15 @@ are filled up with ``NO_OPTION``, which no method gives any probability.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
-from rhocal.data.formats.questions import filled, log_file
+from rhocal.data.formats.questions import MAX_DIGITS, filled, log_file, name_of
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ SCORES = {
     "logits": "log-likelihoods of the options, as in acc",
     "logits_per_character": "those divided by the characters of the option, as in acc_norm",
     "logits_per_byte": "those divided by its bytes",
+    "logits_mutual_info": "those minus the log-likelihood without the question, as in acc_mutual_info",
 }
 """The arrays of scores in words, with the accuracy of lm-evaluation-harness that is computed from them."""
 
@@ -56,31 +59,67 @@ def lm_eval_file(lines: Lines, names: Names) -> StoredFile:
     samples = lines.read(_read_sample)
     rows = lines.rows
     n_options = 0 if names.classes is None else len(names.classes)
-    scores, labels = [part for part, _, _ in samples], np.array([label for _, label, _ in samples])
-    arrays: dict[str, Any] = {"logits": filled(scores, n_options), "labels": labels}
-    if all(len(options) == len(values) for values, _, options in samples):
+    arrays: dict[str, Any] = {"logits": filled([sample.scores for sample in samples], n_options)}
+    arrays["labels"] = np.array([sample.label for sample in samples])
+    if all(sample.unconditional for sample in samples):
+        gains = [list(np.subtract(sample.scores, sample.unconditional)) for sample in samples]
+        arrays["logits_mutual_info"] = filled(gains, n_options)
+    elif any(sample.unconditional for sample in samples):
+        raise FileError(f"{lines.path}: some questions have log-likelihoods for acc_mutual_info, others have not")
+    if all(len(sample.options) == len(sample.scores) for sample in samples):
         for name, length in NORMALIZED.items():
             divided = [
-                [value / max(length(text), 1) for value, text in zip(values, options, strict=True)]
-                for values, _, options in samples
+                [value / max(length(text), 1) for value, text in zip(sample.scores, sample.options, strict=True)]
+                for sample in samples
             ]
             arrays[name] = filled(divided, n_options)
     arrays["doc_id"] = np.array([str(row["doc_id"]) for row in rows])
     known = {name: text for name, text in SCORES.items() if name in arrays}
     facts = LogFacts("samples of lm-evaluation-harness", known, dict.fromkeys(known, "logits"), holds_options=True)
     docs = [{"doc_id": row["doc_id"]} | (row["doc"] if isinstance(row.get("doc"), dict) else {}) for row in rows]
-    return log_file(lines, arrays | {"question_id": arrays["doc_id"]}, facts, docs)
+    return log_file(lines, arrays | {"question_id": _question_ids(rows)}, facts, docs)
 
 
-def _read_sample(row: Mapping[str, Any]) -> tuple[list[float], int, list[str]]:
+def _question_ids(rows: Sequence[Mapping[str, Any]]) -> NDArray[Any]:
+    """``doc_id``; with a digest of the question where it stands for several, as in files of tasks that were put together."""
+    ids = [name_of(row["doc_id"]) or str(row["doc_id"]) for row in rows]
+    contents = [
+        json.dumps(row["doc"] if row.get("doc") is not None else row["arguments"], sort_keys=True, default=str)
+        for row in rows
+    ]
+    if len(set(zip(ids, contents, strict=True))) == len(set(ids)):
+        return np.array(ids)
+    digests = (hashlib.sha256(content.encode()).hexdigest()[:8] for content in contents)
+    return np.array([f"{name}-{digest}" for name, digest in zip(ids, digests, strict=True)])
+
+
+class Sample(NamedTuple):
+    """A question."""
+
+    scores: list[float]
+    """The log-likelihood of every option."""
+    label: int
+    options: list[str]
+    """Texts of the options."""
+    unconditional: list[float]
+    """Log-likelihoods of the options without the question, for ``acc_mutual_info``; usually empty."""
+
+
+def _read_sample(row: Mapping[str, Any]) -> Sample:
     """The log-likelihoods of a question, its correct option, and the texts of its options."""
     if not is_lm_eval(row):
         raise FileError(f"lacks {', '.join(sorted(KEYS - row.keys())) or 'filtered_resps'}")
     where = f"doc_id {row['doc_id']}"
     scores, options = log_likelihoods(row, where), option_texts(row["arguments"])
+    unconditional: list[float] = []
+    if has_unconditional(row["arguments"]):
+        middle = len(options) // 2
+        if len(scores) != len(options):
+            raise FileError(f"{where}: has {len(scores)} log-likelihoods for {len(options)} requests (acc_mutual_info)")
+        scores, unconditional, options = scores[:middle], scores[middle:], options[:middle]
     label = target_column(row, len(scores), options, where)
     check_accuracy(row, scores, label, where)
-    return scores, label, options
+    return Sample(scores, label, options, unconditional)
 
 
 def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
@@ -93,6 +132,8 @@ def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
             first = first[0]
         try:
             values.append(float(first))
+        except OverflowError:
+            values.append(np.inf)
         except (TypeError, ValueError):
             raise FileError(
                 f"{where}: holds {str(first)[:40]!r}, not the log-likelihoods of options; only samples of multiple-choice "
@@ -107,13 +148,26 @@ def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
 
 def option_texts(arguments: Any) -> list[str]:
     """The text of every option, without the space before it: the second argument of each request."""
+    return [text.strip() for _, text in _requests(arguments)]
+
+
+def has_unconditional(arguments: Any) -> bool:
+    """Whether the second half of the requests are the options again without the question, as ``acc_mutual_info`` asks for."""
+    requests = _requests(arguments)
+    first, second = requests[: len(requests) // 2], requests[len(requests) // 2 :]
+    are_same = [text.strip() for _, text in first] == [text.strip() for _, text in second]
+    return are_same and not any(context for context, _ in second) and any(context for context, _ in first)
+
+
+def _requests(arguments: Any) -> list[tuple[Any, str]]:
+    """Context and continuation of each request that has a continuation."""
     requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
-    texts = []
-    for request in requests if isinstance(requests, list) else ():
-        pair = list(request.values()) if isinstance(request, dict) else request
-        if isinstance(pair, list) and len(pair) > 1 and isinstance(pair[1], str):
-            texts.append(pair[1].strip())
-    return texts
+    pairs = [
+        list(one.values()) if isinstance(one, dict) else one for one in (requests if isinstance(requests, list) else ())
+    ]
+    return [
+        (pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) > 1 and isinstance(pair[1], str)
+    ]
 
 
 def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str], where: str) -> int:
@@ -124,13 +178,15 @@ def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str]
     text = str(target).strip()
     column = -1
     if (isinstance(target, int) and not isinstance(target, bool)) or text.isdecimal():
-        column = int(text)
+        column = int(text) if len(text) <= MAX_DIGITS else -1
     elif text in options:
         column = options.index(text)
     elif len(text) == 1 and text.isalpha():
         column = ord(text.upper()) - ord("A")
     if not 0 <= column < n_options:
-        raise FileError(f"{where}: target is {target!r}, which is none of the {n_options} options (numbers from 0)")
+        raise FileError(
+            f"{where}: target is {repr(target)[:40]}, which is none of the {n_options} options (numbers from 0)"
+        )
     return column
 
 

@@ -38,21 +38,58 @@ WRONG = {"false": 0, "no": 0, "i": 0, "incorrect": 0, "wrong": 0, "0": 0, "0.0":
 """How a log writes that an answer is right or wrong; C and I are Inspect's."""
 
 
+MAX_DIGITS = 18
+"""Digits of the number of an option; Python refuses to convert thousands of them."""
+
+
 def log_file(lines: Lines, arrays: Mapping[str, Any], facts: LogFacts, docs: Sequence[Mapping[str, Any]]) -> StoredFile:
     """A log whose arrays are read. ``docs`` are the objects that hold the identifier and the subject of each question."""
-    arrays = dict(arrays)
-    for name, keys in (("question_id", QUESTION_IDS), ("subject", SUBJECTS)):
-        key = next((key for key in keys if all(_is_name(doc.get(key)) for doc in docs)), None)
-        if key is not None and name not in arrays:
-            arrays[name] = np.array([str(doc[key]) for doc in docs])
+    arrays, notes = dict(arrays), list(facts.notes)
+    subject = next((key for key in SUBJECTS if all(name_of(doc.get(key)) for doc in docs)), None)
+    if subject is not None and "subject" not in arrays:
+        arrays["subject"] = np.array([name_of(doc[subject]) for doc in docs])
+    if "question_id" not in arrays:
+        ids, n_missing = _question_ids(lines, docs)
+        if ids is not None:
+            arrays["question_id"] = ids
+        if n_missing:
+            notes.append(
+                f"{n_missing:,} of {len(docs):,} {lines.unit}s name no question: each counts as one of its own"
+            )
     ids = arrays.get("question_id")
+    subjects = arrays.get("subject")
+    if ids is not None and subjects is not None and _is_shared(ids, subjects):
+        ids = arrays["question_id"] = np.array([f"{part}/{name}" for part, name in zip(subjects, ids, strict=True)])
+        notes.append("questions of different subjects have the same identifier: the subject is part of it")
     is_repeated = ids is not None and len(np.unique(ids)) < len(ids)
-    facts = replace(facts, clusters="question_id" if is_repeated else None)
+    facts = replace(facts, clusters="question_id" if is_repeated else None, notes=tuple(notes))
     return StoredFile(lines.path, arrays, has_blocks=False, log=facts, bad_lines=tuple(lines.bad))
 
 
-def _is_name(value: Any) -> bool:
-    return (isinstance(value, str) and bool(value)) or (isinstance(value, int) and not isinstance(value, bool))
+def _question_ids(lines: Lines, docs: Sequence[Mapping[str, Any]]) -> tuple[NDArray[Any] | None, int]:
+    """The identifier of each question, and how many lines have none; None if no line has one.
+
+    A line without an identifier is a question of its own: the others keep theirs.
+    """
+    key = next((key for key in QUESTION_IDS if any(name_of(doc.get(key)) for doc in docs)), None)
+    if key is None:
+        return None, 0
+    names = [name_of(doc.get(key)) for doc in docs]
+    own = (f"({lines.unit} {number} of {lines.path.name})" for number in lines.numbers)
+    return np.array([name or other for name, other in zip(names, own, strict=True)]), names.count("")
+
+
+def _is_shared(ids: NDArray[Any], subjects: NDArray[Any]) -> bool:
+    """Whether questions of different subjects have the same identifier."""
+    pairs = set(zip(ids.tolist(), subjects.tolist(), strict=True))
+    return len(pairs) > len(set(ids.tolist()))
+
+
+def name_of(value: Any) -> str:
+    """An identifier as a text, whole numbers without a point; empty if it is none."""
+    if isinstance(value, float) and np.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def first_key(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
@@ -96,7 +133,7 @@ def _place(target: Any, text: str, names: Sequence[str], texts: Sequence[str]) -
     if text in texts:
         return list(texts).index(text)
     if text.isdecimal():
-        return int(text)
+        return int(text) if len(text) <= MAX_DIGITS else -1
     is_letter = len(text) == 1 and text.isascii() and text.isalpha()
     return ord(text.upper()) - ord("A") if is_letter else -1
 

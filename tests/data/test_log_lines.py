@@ -1,0 +1,137 @@
+"""Identifiers of questions, requests that are no options, and lines that must not stop ``skip_bad``."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rhocal
+from rhocal.errors import FileError
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def answers(ids, n=6):
+    return [{"question_id": ids[k % len(ids)], "confidence": 0.5, "correct": k % 2 == 0} for k in range(n)]
+
+
+def test_one_missing_identifier_leaves_the_others(tmp_path):
+    rows = [*answers(["a", "b"]), {"question_id": None, "confidence": 0.5, "correct": True}]
+    log = rhocal.read_log(write(tmp_path / "a.jsonl", rows))
+    assert log.question_id[:6].tolist() == ["a", "b"] * 3
+    assert len(np.unique(log.question_id)) == 3
+    assert log.is_repeated
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([1.0, 2.0], ["1", "2"]),
+        ([1.5, 2], ["1.5", "2"]),
+        ([2**63 + 1, 2**63 + 3, -1], [str(2**63 + 1), str(2**63 + 3), "-1"]),
+        (["007", "7"], ["007", "7"]),
+    ],
+)
+def test_identifiers_are_texts(ids, expected, tmp_path):
+    log = rhocal.read_log(write(tmp_path / "a.jsonl", answers(ids)))
+    assert log.question_id.tolist() == [expected[k % len(ids)] for k in range(6)]
+    options = [{"question_id": name, "options": ["x", "y"], "logprobs": [-1.0, -0.5], "answer": "x"} for name in ids]
+    assert rhocal.read_log(write(tmp_path / "o.jsonl", options)).question_id.tolist() == expected
+
+
+def test_identifiers_of_a_table(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,confidence,correct\n007,0.5,1\n7,0.6,0\n7,0.7,1\n", encoding="utf-8")
+    assert rhocal.read_log(path).question_id.tolist() == ["007", "7", "7"]
+
+
+def test_the_same_number_in_two_subjects_is_two_questions(tmp_path):
+    rows = [row | {"subject": subject} for subject in ("law", "art") for row in answers([0, 1], 4)]
+    log = rhocal.read_log(write(tmp_path / "a.jsonl", rows))
+    assert set(log.question_id) == {"law/0", "law/1", "art/0", "art/1"}
+    assert log.is_repeated
+
+
+def sample(doc_id, scores, arguments, question="q", **changes):
+    target = int(np.argmax(scores[: len(scores) // 2] if len(arguments) > 2 and arguments[-1][0] == "" else scores))
+    row = {"doc_id": doc_id, "doc": {"q": question}, "target": target, "arguments": arguments, "acc": 1.0}
+    return row | {"filtered_resps": [[score, False] for score in scores]} | changes
+
+
+CONTEXT = [["ctx", " a"], ["ctx", " b"]]
+
+
+def test_tasks_that_were_put_together(tmp_path):
+    rows = [sample(k, [-1.0, -2.0], CONTEXT, f"{task} {k}") for task in ("x", "y") for k in range(3)]
+    log = rhocal.read_log(write(tmp_path / "samples_both.jsonl", rows))
+    assert len(np.unique(log.question_id)) == 6
+    repeated = [sample(k, [-1.0, -2.0], CONTEXT, f"x {k}") for _ in range(2) for k in range(3)]
+    log = rhocal.read_log(write(tmp_path / "samples_twice.jsonl", repeated))
+    assert log.question_id.tolist() == ["0", "1", "2"] * 2
+
+
+def test_likelihoods_without_the_question_are_no_options(tmp_path):
+    arguments = [*CONTEXT, ["", " a"], ["", " b"]]
+    rows = [sample(k, [-1.0, -2.0, -0.25, -5.0], arguments, str(k)) for k in range(2)]
+    path = write(tmp_path / "samples_mutual.jsonl", rows)
+    log = rhocal.read_log(path)
+    np.testing.assert_array_equal(log.scores, [[-1.0, -2.0]] * 2)
+    np.testing.assert_array_equal(log.arrays["logits_mutual_info"], [[-0.75, 3.0]] * 2)
+    np.testing.assert_array_equal(rhocal.read_log(path, scores="logits_mutual_info").scores, [[-0.75, 3.0]] * 2)
+    broken = sample(2, [-1.0, -2.0, -0.25], arguments, "2", acc=None)
+    with pytest.raises(FileError, match="3 log-likelihoods for 4 requests"):
+        rhocal.read_log(write(tmp_path / "samples_bad.jsonl", [*rows, broken]))
+
+
+def response(top, **others):
+    logprobs = {"tokens": ["A"], "token_logprobs": [-0.1], "top_logprobs": [top]}
+    return {"choices": [{"text": "A", "logprobs": logprobs}]} | others
+
+
+def option_question(answer="x", **changes):
+    return {"question_id": "q", "options": ["x", "y"], "logprobs": [-1.0, -0.5], "answer": answer} | changes
+
+
+HUGE = int("9" * 400)
+GOOD_RESPONSE = response({"A": -0.1, "B": -3.0}, label="A")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (GOOD_RESPONSE, response(["A"], label="A")),
+        (GOOD_RESPONSE, response([["A", -0.1]], label="A")),
+        (GOOD_RESPONSE, response({"A": -HUGE, "B": -3.0}, label="A")),
+        (GOOD_RESPONSE, response({"A": -0.1, "B": -3.0}, label="9" * 5000)),
+        (option_question(), option_question("9" * 5000)),
+        (option_question(), option_question(logprobs=[HUGE, -1.0])),
+        (sample(0, [-1.0, -2.0], CONTEXT), sample(1, [HUGE, -2.0], CONTEXT, target=0)),
+        (sample(0, [-1.0, -2.0], CONTEXT), sample(1, [-1.0, -2.0], CONTEXT, target="9" * 5000)),
+        (answers(["a"])[0], answers(["b"])[0] | {"correct": None}),
+        (answers(["a"])[0], answers(["b"])[0] | {"confidence": None}),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_bad_line_is_named_and_skipped(good, bad, place, tmp_path):
+    rows = [good, good]
+    rows[place] = bad
+    path = write(tmp_path / "samples_log.jsonl", rows)
+    log = rhocal.read_log(path, skip_bad=True)
+    assert len(log.scores) == len(log.skipped) == 1
+    assert f"line {place + 1}: " in log.skipped[0]
+    with pytest.raises(FileError, match=f"line {place + 1}: "):
+        rhocal.read_log(path)
+
+
+def test_responses_that_were_judged(tmp_path):
+    rows = [response({"A": -0.1, "B": -3.0}, correct=k > 0, answer="the text of the reference") for k in range(2)]
+    log = rhocal.read_log(write(tmp_path / "text.jsonl", rows))
+    assert (log.holds_options, log.labels.tolist()) == (False, [0, 1])
+    both = [response({"A": -0.1, "B": -3.0}, correct=label == "A", label=label) for label in "AB"]
+    log = rhocal.read_log(write(tmp_path / "both.jsonl", both))
+    assert (log.holds_options, log.labels.tolist()) == (True, [0, 1])
+    with pytest.raises(FileError, match="line 2: states that the answer is wrong, but the answer is A and label is A"):
+        rhocal.read_log(write(tmp_path / "odd.jsonl", [both[0], both[0] | {"correct": False}]))
