@@ -137,7 +137,8 @@ def main() -> None:
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     text = f"""# {n_files} GB on a cluster of processes
 
-Written by `cluster.py --gigabytes {n_files} --workers {workers}`: {n_rows:,} rows of {N_CLASSES:,} classes, float16, in {n_files} safetensors files, on Dask workers
+Written by `cluster.py --gigabytes {n_files} --workers {workers}`: {n_rows:,} rows
+of {N_CLASSES:,} classes, float16, in {n_files} safetensors files, on Dask workers
 of one thread each ({machine}). The disk gives {disk / 1e6:,.0f} MB/s to one process that only reads; the workers share it.
 The model is that of `scale.py`, with its constants (`constants.csv`) and this disk; its CPU seconds are those of computing, the
 measured ones include reading. Elapsed seconds depend on what else the machine does: its load average was {load:.1f}.
