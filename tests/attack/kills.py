@@ -23,16 +23,20 @@ from tests.attack._processes import run as run_command
 import rhocal
 
 HAS_TRAINING = find_spec("torch") is not None and find_spec("rhocal_paper") is not None
-COMMANDS = ("fit", "apply", "compare", "monitor", "late-monitor", *(["train"] if HAS_TRAINING else []))
+COMMANDS = ("fit", "apply", "compare", "monitor")
+SLOW_COMMANDS = ("late-monitor", *(["train"] if HAS_TRAINING else []))
+MIN_SECONDS = 10.0
+"""From which on slow commands are attacked too."""
 MAX_KILLS = 5
 """Kills of one run before it may finish."""
 
 N_BLOCKS = 8
 
 
-def run(rng_seed, seconds, commands=COMMANDS):
+def run(rng_seed, seconds, commands=None):
     """Attack until the seconds are over."""
     counts = Counts()
+    commands = commands or (*COMMANDS, *(SLOW_COMMANDS if seconds >= MIN_SECONDS else ()))
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         attacks = {name: ATTACKS[name](Path(folder)) for name in commands}
         for rng in rounds(rng_seed, seconds):
