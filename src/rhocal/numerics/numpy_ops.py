@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -58,6 +59,11 @@ class ArrayOps(Ops):
 
     def abs(self, x: Value) -> Value:
         return self.xp.abs(x)
+
+    def keep_nan(self, out: Value, x: Value) -> Value:
+        below = x * 0.5 - self.max(x) * 0.5  # halves do not overflow: NumPy would warn
+        n_undefined = self.sum(self.where(below <= 0.0, 0.0, 1.0))
+        return out * self.where(n_undefined < 1.0, 1.0, math.nan)
 
     def sqrt(self, x: Value) -> Value:
         return self.xp.sqrt(x)

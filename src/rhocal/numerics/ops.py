@@ -130,9 +130,8 @@ class Ops(ABC):
 
         Conditions on NaN are false, so that a formula with ``where`` gives such rows numbers.
         """
-        below = x * 0.5 - self.max(x) * 0.5  # halves do not overflow
-        n_undefined = self.sum(self.where(below <= 0.0, 0.0, 1.0))
-        return out * self.where(n_undefined < 1.0, 1.0, math.nan)
+        below = self.sum(x - self.max(x))  # −∞ where some entries are, which are masks, or where it overflows
+        return out * self.where(below <= 0.0, 1.0, math.nan)
 
     def softmax(self, x: Value) -> Value:
         """Probabilities."""
