@@ -401,3 +401,20 @@ def test_archives_that_cannot_be_used(tmp_path):
         with pytest.raises(FileError, match=f"sample 2: .*{message}"):
             rhocal.read_log(path)
         assert len(rhocal.read_log(path, skip_bad=True).labels) == 1
+
+
+def test_an_option_that_a_question_does_not_have_gets_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for k in range(120):
+        n = 2 + k % 3
+        scores = rng.normal(size=n)
+        rows.append({"id": k, "logprobs": scores.tolist(), "options": list("ABCD")[:n], "answer": "AB"[k % 2]})
+    path, target, output = write(tmp_path / "o.jsonl", rows), tmp_path / "c.safetensors", tmp_path / "p.npz"
+    run("fit", path, "-m", "field", "-o", target)
+    run("apply", target, path, "-o", output)
+    with np.load(output) as written:
+        probs = written["probs"]
+    for k, row in enumerate(probs):
+        assert (row[2 + k % 3 :] == 0).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1)

@@ -14,6 +14,7 @@ import numpy as np
 from rhocal.calibrators.policy import AUTOMATE
 from rhocal.data.arrays import restore_shape
 from rhocal.data.atomic import check_output
+from rhocal.data.formats.questions import NO_OPTION
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.data.writers import Arrays, open_writer
@@ -100,6 +101,9 @@ def calibrate_block(
         raise InputError(f"{data.n_classes} classes, but the calibrator was fitted with {len(calibrator.classes_)}")
     data = data.in_order_of(calibrator.classes_)[0]
     probs = calibrator.map_.probs(data)
+    if data.kind == "logits" and isinstance(data.scores, np.ndarray):
+        is_absent = np.less_equal(data.scores, NO_OPTION / 2)  # an option that a question does not have
+        probs = np.where(is_absent, 0.0, probs) if is_absent.any() else probs
     predicted = calibrator.classes_[calibrator.map_.predicted(data)]
     arrays = {
         write: probs if write == "probs" else calibrator.map_.logits(data),
