@@ -1,13 +1,17 @@
 """What users read: numbers that answer the question they belong to, remedies that help, and words that mean one thing."""
 
 import json
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import rhocal
-from rhocal.cli import app
+from helpers import synthetic
+from rhocal.cli import app, in_options
+from rhocal.errors import BoundaryWarning, DecisionWarning, FewSamplesWarning, InputError, SuspiciousInputWarning
 
 
 def invoke(*arguments, code=0):
@@ -60,3 +64,98 @@ def test_the_p_value_of_a_class_agrees_with_its_interval(n_classes):
         for figures in classes:
             interval = figures.observed_expected
             assert figures.p_value > 0.04 or not interval.low <= 1 <= interval.high, figures
+
+
+@pytest.fixture
+def transactions(tmp_path):
+    """A table of two classes: a score, an amount, percentages, labels."""
+    rng = np.random.default_rng(0)
+    is_fraud = rng.random(600) < 0.1
+    score = 1 / (1 + np.exp(-rng.normal(3 * is_fraud - 1, 1)))
+    table = pd.DataFrame(
+        {
+            "score": score, "amount": rng.lognormal(4, 1, 600).round(2), "margin": rng.normal(size=600),
+            "percent": (100 * score).round(1), "low": 0.1 * score, "rest": 0.9 - 0.1 * score,
+            "labels": np.where(is_fraud, "fraud", "legit"),
+        }
+    )  # fmt: skip
+    table.to_csv(tmp_path / "cal.csv", index=False)
+    return tmp_path / "cal.csv", table
+
+
+def refusal(path, columns, kind="probs"):
+    output = path.with_suffix(".safetensors")
+    found = invoke("fit", path, "--columns", columns, "--kind", kind, "--positive", "fraud", "-o", output, code=1)
+    assert not output.exists()
+    return in_options(found.exception, app)
+
+
+def test_logits_are_suggested_only_where_numbers_may_be_logits(transactions):
+    path, table = transactions
+    text = refusal(path, "amount")
+    row = int((table["amount"] > 1.001).argmax())
+    assert f"column amount has {table['amount'][row]:g} in row {row}, which is no probability" in text
+    assert "Another column may hold the probabilities" in text
+    assert "--kind" not in text
+    assert "If these are percentages, divide them by 100" in refusal(path, "percent")
+    assert "--kind" not in refusal(path, "percent")
+    assert "Use --kind logits to use the numbers as logits, if they are logits" in refusal(path, "margin")
+    table.rename(columns={"low": "fraud", "rest": "legit"}).to_csv(path, index=False)
+    text = refusal(path, "fraud,legit")
+    assert " sums to 0.9. If a column is missing, add it; otherwise divide each row by its sum" in text
+    assert "--kind" not in text
+
+
+def test_log_probabilities_are_shown_as_they_were_passed():
+    with pytest.raises(InputError, match=r"has 0.5 in row 1, which is no log-probability: those are at most 0"):
+        rhocal.TemperatureScaling().fit([[-0.7, -0.69], [0.5, -2.0]], [0, 1], kind="log_probs")
+
+
+def test_a_single_column_of_the_other_class_is_answered_with_positive(transactions):
+    path, _ = transactions
+    with pytest.warns(SuspiciousInputWarning) as warned:
+        invoke("fit", path, "--columns", "score", "--kind", "probs", "-o", path.with_suffix(".safetensors"))
+    texts = [in_options(one.message, app) for one in warned if "of the predictions are right" in str(one.message)]
+    assert len(texts) == 1
+    assert "Use --positive to name the class of a single column" in texts[0]
+
+
+def test_logits_that_look_like_probabilities_are_the_default_kind(transactions):
+    path, _ = transactions
+    with pytest.warns(SuspiciousInputWarning, match="used as logits, the default kind"):
+        invoke("power", path, "--columns", "score", "--positive", "fraud")
+
+
+def test_keeping_decisions_is_no_remedy_where_their_change_helps():
+    """A classifier that was calibrated for balanced classes, where 3 % are positive: the changed decisions are right."""
+    logits, labels = rhocal.demo_logits("cal", name="table")
+    with pytest.warns(DecisionWarning, match="accuracy there goes from") as warned:
+        rhocal.PlattScaling().fit(logits, labels)
+    assert all("keep" not in str(one.message) for one in warned)
+
+
+def test_swapped_arguments_and_one_hot_labels_are_recognized():
+    logits, labels = rhocal.demo_logits("test")
+    for scores, given in ((labels, logits), (logits, np.eye(10)[labels])):
+        with pytest.raises(
+            InputError, match=r"labels has shape \(5000, 10\).*swapped with the scores, or one-hot\?.*argmax\(1\)"
+        ):
+            rhocal.TemperatureScaling().fit(scores, given)
+
+
+def test_apply_with_swapped_files_names_the_order(demo, tmp_path):
+    arguments = ["apply", demo / "images.npz", demo / "cal.safetensors", "-o", tmp_path / "out.npz"]
+    assert "the calibrator comes first: rhocal apply" in str(invoke(*arguments, code=1).exception)
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 2), (30, 10)])
+def test_auto_warns_of_few_samples(n, m):
+    logits, labels = synthetic(n, m)
+    warnings.filterwarnings("ignore", category=BoundaryWarning)
+    with pytest.warns(FewSamplesWarning, match=f"auto is fitted on {n} samples"):
+        rhocal.AutoCalibrator().fit(logits, labels)
+
+
+def test_a_fit_without_errors_is_explained():
+    with pytest.warns(BoundaryWarning, match="all calibration samples are predicted correctly .* use more samples"):
+        rhocal.TemperatureScaling().fit(5 * np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]], [0, 1, 2, 0, 1, 2, 0, 1])

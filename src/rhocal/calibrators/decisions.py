@@ -38,13 +38,18 @@ def record_changes(calibrator: Calibrator, data: Predictions) -> None:
     change = count_changes(calibrator, data)
     calibrator.solution_ = replace(calibrator.solution_, decisions=change)
     if change.n_changed:
-        warn_of_changes(calibrator, change.sentence)
+        warn_of_changes(calibrator, change.sentence, gains=change.low > 0)
 
 
-def warn_of_changes(calibrator: Calibrator, sentence: str) -> None:
-    """Warn that a fit changes predictions, and name what keeps them: an option of the method, or another method."""
+def warn_of_changes(calibrator: Calibrator, sentence: str, *, gains: bool = False) -> None:
+    """Warn that a fit changes predictions, and name what keeps them: an option of the method, or another method.
+
+    If accuracy ``gains`` by it nothing is named: predictions that are kept keep their errors.
+    """
     text = f"{calibrator.label} {sentence}"
-    if "keep_decision" in calibrator.get_params(deep=False):
+    if gains:
+        warn(text, DecisionWarning)
+    elif "keep_decision" in calibrator.get_params(deep=False):
         warn(text, DecisionWarning, argument="keep_decision=True", remedy="keep all of them")
     else:
         warn(f"{text}. {calibrator.label} cannot keep all of them; {KEEPING} can", DecisionWarning)

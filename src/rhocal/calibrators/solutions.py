@@ -67,8 +67,8 @@ def warn_at_bound(log_scale: float, bounds: tuple[float, float]) -> str:
     message = ""
     if log_scale >= high - 1e-9:
         message = (
-            "no calibration sample is wrong, or none by more than a near tie, so the optimal confidence is infinite; the mean "
-            "confidence of the right ones was stopped at (n + 1) / (n + 2)"
+            "all calibration samples are predicted correctly (near ties aside), so confidence cannot be learned from them; use "
+            "more samples. The mean confidence of the n correct ones was set to (n + 1) / (n + 2)"
         )
     elif log_scale <= low + 1e-9:
         message = (

@@ -96,12 +96,15 @@ def apply_(
     fit, found by fitting again on resamples of the calibration set.
     """
     from rhocal.calibrators.applying import WRITE, apply_source
-    from rhocal.calibrators.artifact import load
+    from rhocal.calibrators.artifact import FORMAT, load
     from rhocal.data.atomic import check_output
+    from rhocal.data.container import format_of
 
     if write not in WRITE:
         raise InputError(f"--write is {' or '.join(WRITE)}; got {write!r}")
     check_output(output, [source, artifact])
+    if format_of(source) == FORMAT and format_of(artifact) != FORMAT:
+        raise InputError(f"the calibrator comes first: rhocal apply {source} {artifact} -o {output}")
     calibrator = load(artifact)
     execution, stated = ExecutionOptions(stream), SpecOptions(kind, None, class_axis)
     if (top := top_k_of(source, arrays, stated, execution, needs_labels=False)) is not None:

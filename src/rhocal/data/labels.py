@@ -24,6 +24,11 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
     if array.dtype.kind == "c":
         raise InputError(f"{what} has complex numbers (dtype {array.dtype})")
     if array.size != n or array.ndim == 0:
+        if what == "labels" and array.ndim == 2 and min(array.shape) > 1:
+            raise InputError(
+                f"labels has shape {array.shape}, and {name} has {n:,} samples: swapped with the scores, or one-hot? One-hot "
+                "labels become classes with argmax(1)"
+            )
         raise InputError(f"{what} and {name} differ in length: {array.size} {what}, {n} samples")
     return array.reshape(-1)
 

@@ -197,15 +197,21 @@ class Predictions:
             table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive,
             of_answers=spec.of_answers and len(classes) == 2,
         )  # fmt: skip
-        return data._checked(SUM_TOLERANCE.get(stored, 1e-3), name, is_quick=labels is None and spec.kind == "logits")
+        is_single = is_single_column(scores, spec.class_axis)
+        named = spec.columns or frame_columns(scores) or ()
+        if named and names is not None and not is_single:
+            named = tuple(str(one) for one in names)  # in the order of the classes by now
+        is_quick = labels is None and spec.kind == "logits"
+        tolerance = SUM_TOLERANCE.get(stored, 1e-3)
+        return data._checked(tolerance, name, named, is_quick=is_quick, is_single=is_single)
 
-    def _checked(self, tolerance: float, name: str, *, is_quick: bool) -> Self:
+    def _checked(self, tolerance: float, name: str, columns: Sequence[str], *, is_quick: bool, is_single: bool) -> Self:
         """The same with its scores checked; −∞ in logits becomes the lowest finite number."""
         table = self.scores
         if is_quick and isinstance(table, np.ndarray) and (span := ends(table)) is not None and span[0] < 0:
             self.__dict__["span"] = span
             return self  # finite, and nobody would take them for probabilities: rows need not be scanned one by one
-        seen = check_scores(table, self.kind, tolerance, name)
+        seen = check_scores(table, self.kind, tolerance, name, columns, is_single=is_single)
         if self.kind == "logits" and seen.least == -np.inf:
             finite = finite_masks(table)
             if self.labels is not None and np.isneginf(self.label_scores).any():

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import on_device, scan_scores
+from rhocal.data.probability_errors import probability_error
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.numerics.special import Floats, scan, widened
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from rhocal.data.arrays import Scores
@@ -147,8 +150,13 @@ def _from_binary(score: Floats, kind: Kind) -> Floats:
     return both
 
 
-def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan:
-    """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows."""
+def check_scores(
+    table: Scores, kind: Kind, tolerance: float, name: str, columns: Sequence[str] = (), *, is_single: bool = False
+) -> Scan:
+    """Check that scores are finite and, if they are probabilities, that rows sum to 1; the scan of the rows.
+
+    ``columns`` are the names of the columns, if they have names; ``is_single``: the first column was computed from the second.
+    """
     seen = scan(table) if isinstance(table, np.ndarray) else table.scan()
     if not np.isfinite(seen.total).all():  # a sum is finite only if every term is; it may also be an overflow
         _check_finite(table, allow_minus_inf=kind != "probs", name=name)
@@ -159,11 +167,12 @@ def check_scores(table: Scores, kind: Kind, tolerance: float, name: str) -> Scan
                 f"{name}: every entry of row {row} is -inf, so that no class is left. Leave those rows out"
             )
         _suspect_probs(seen, name)
-    elif kind == "probs":
-        _check_probs(table, seen, tolerance, name)
-    else:
-        probs = np.exp(np.minimum(table, 1)) if isinstance(table, np.ndarray) else table.exp()
-        _check_probs(probs, scan_scores(probs), tolerance, f"exp({name})")
+        return seen
+    as_probs = seen
+    if kind == "log_probs":
+        as_probs = scan_scores(np.exp(np.minimum(table, 1)) if isinstance(table, np.ndarray) else table.exp())
+    if not _are_probs(as_probs, tolerance):
+        raise probability_error(in_memory(table), kind, tolerance, name, columns, is_single=is_single)
     return seen
 
 
@@ -175,8 +184,10 @@ def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None
             f"labels: {accuracy:.1%} of the predictions are right, where chance gives {1 / n_classes:.1%}. Labels and columns "
             f"may not belong together{of_two}",
             SuspiciousInputWarning,
-            argument="classes",
-            remedy="name the label of each column, in order",
+            argument="positive" if n_classes == 2 else "classes",
+            remedy="name the class of a single column (of two columns: classes)"
+            if n_classes == 2
+            else "name the label of each column, in order",
         )
 
 
@@ -209,25 +220,8 @@ def _check_finite(table: Scores, *, allow_minus_inf: bool, name: str) -> None:
         )
 
 
-def _check_probs(scores: Scores, seen: Scan, tolerance: float, name: str) -> None:
-    away = np.abs(seen.total - 1)
-    if away.max() <= tolerance and seen.least >= 0:
-        return
-    table = in_memory(scores)
-    outside = ((table < 0) | (table > 1 + tolerance)).any(axis=1)
-    if outside.any():
-        row = int(outside.argmax())
-        raise InputError(
-            f"{name} must lie between 0 and 1; row {row} goes from {table[row].min():g} to {table[row].max():g}",
-            argument="kind='logits'",
-            remedy="use them as logits",
-        )
-    row = int(away.argmax())
-    raise InputError(
-        f"{name}: each row must sum to 1 (within {tolerance:g}); row {row} sums to {table[row].sum():g}",
-        argument="kind='logits'",
-        remedy="use them as logits",
-    )
+def _are_probs(seen: Scan, tolerance: float) -> bool:
+    return bool(np.abs(seen.total - 1).max() <= tolerance and seen.least >= 0)
 
 
 def _suspect_probs(seen: Scan, name: str) -> None:
@@ -237,7 +231,7 @@ def _suspect_probs(seen: Scan, name: str) -> None:
 
 def _warn_of_probs(appearance: str) -> None:
     warn(
-        f"{appearance} and are used as logits, as declared",
+        f"{appearance} and are used as logits, the default kind",
         SuspiciousInputWarning,
         argument="kind='probs'",
         remedy="use them as probabilities",

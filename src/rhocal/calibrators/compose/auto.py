@@ -21,7 +21,7 @@ from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale_search import is_errorless
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import FewSamplesWarning, InputError, SuspiciousInputWarning, warn
 from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
@@ -40,6 +40,9 @@ MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "
 EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", "cascade")
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
 
+
+MIN_SAMPLES = 50
+"""Samples below which even one parameter is mostly noise."""
 
 NO_ERRORS = (
     "no calibration sample is wrong, or none by more than a near tie: the more confident of two methods looks better"
@@ -104,6 +107,12 @@ class AutoCalibrator(Calibrator):
     chosen_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        if data.total_weight < MIN_SAMPLES:
+            warn(
+                f"auto is fitted on {data.total_weight:,.6g} samples; below {MIN_SAMPLES} even a single temperature is mostly "
+                "noise. Use more samples",
+                FewSamplesWarning,
+            )
         deadline = time.monotonic() + self.time_budget
         without_error = is_errorless(Profile.from_predictions(data))
         exchangeable = bool(self.exchangeable) if without_error else self._are_exchangeable(data)
