@@ -40,14 +40,18 @@ def test_a_fit_that_changes_predictions_says_so(biased, tmp_path):
 
 
 def test_the_warning_names_what_keeps_predictions(biased):
-    """An option only where the method has it; one warning a fit, not one a fold."""
+    """An option only where the method has it, nothing where accuracy gains; one warning a fit, not one a fold."""
     with pytest.warns(DecisionWarning) as given:
         rhocal.calibrator("svs").fit(*biased)
+    assert str(given[0].message).endswith(")")
+    unbiased = synthetic(600, 4)
+    with pytest.warns(DecisionWarning) as given:
+        rhocal.calibrator("svs").fit(*unbiased)
     assert "keep_decision=" not in str(given[0].message)
     assert "svs cannot keep all of them; cascade-order and auto" in str(given[0].message)
     assert rhocal.calibrator("cascade-order").keeps_decision
     with pytest.warns(DecisionWarning, match=r"Pass keep_decision=True to keep all of them"):
-        AutoCalibrator(("svs",), n_folds=2).fit(*biased)
+        AutoCalibrator(("svs",), n_folds=2).fit(*unbiased)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(300, 2)) + np.repeat([[0, 0], [1, 0], [0, 1]], 100, axis=0), np.repeat(np.arange(3), 100)
     with pytest.warns(DecisionWarning) as given:

@@ -94,7 +94,7 @@ def test_scales_of_the_logits(scale, m):
 @pytest.mark.parametrize("objective", ["nll", "brier", "sce", "nll + avuc", "sb-ece"])
 def test_all_right_stops_at_the_rule_of_succession(objective):
     logits, _ = synthetic(100, 4)
-    with pytest.warns(BoundaryWarning, match="no calibration sample is wrong"):
+    with pytest.warns(BoundaryWarning, match="all calibration samples are predicted correctly"):
         cal = TemperatureScaling(objective=objective).fit(logits, logits.argmax(1))
     assert np.isclose(cal.predict_proba(logits).max(1).mean(), 101 / 102)
     assert "n + 1" in cal.solution_.at_bound
@@ -152,7 +152,7 @@ def test_rho_norm_of_no_error_is_temperature_scaling(options):
 def test_auto_does_not_choose_by_confidence_alone(m):
     """Without an error the most confident method has the lowest NLL, held out too."""
     logits, labels = separable(600, m)
-    with pytest.warns(BoundaryWarning, match="no calibration sample is wrong"):
+    with pytest.warns(BoundaryWarning, match="all calibration samples are predicted correctly"):
         cal = rhocal.calibrator("auto").fit(logits, labels)
     assert cal.chosen_.name == "temperature"
     assert np.isclose(cal.predict_proba(logits).max(1).mean(), 601 / 602)

@@ -159,3 +159,63 @@ def test_auto_warns_of_few_samples(n, m):
 def test_a_fit_without_errors_is_explained():
     with pytest.warns(BoundaryWarning, match="all calibration samples are predicted correctly .* use more samples"):
         rhocal.TemperatureScaling().fit(5 * np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]], [0, 1, 2, 0, 1, 2, 0, 1])
+
+
+def test_a_difference_of_ece_is_no_larger_than_the_ece(demo):
+    """Debiased, a model that scores below its floor seems to be better by more than the error that there was."""
+    rhocal.RhoNormScaling().fit(*rhocal.demo_logits("cal")).save(demo / "rho.safetensors")
+    arguments = ["evaluate", demo / "images.npz", "-c", demo / "rho.safetensors"]
+    document = json.loads(invoke(*arguments, "--json").stdout)
+    ece = document["evaluation"]["uncalibrated"]["values"]["ece"]
+    found = document["differences"]["rho-norm"]["ece"]
+    assert found["low"] >= -ece["high"]
+    assert found["value"] >= -ece["value"]
+    text = " ".join(invoke(*arguments).stdout.split())
+    assert f"ece {found['observed']:+.4f} observed, {found['value']:+.4f} [" in text
+    assert "true ECE at most 0.005 with 95 % confidence, as chance adds about 0.012" in text
+
+
+def test_a_fit_says_what_auto_compares_and_shows_no_mce(demo, tmp_path):
+    with pytest.warns(DecisionWarning):
+        text = invoke("fit", demo / "images.npz", "-o", tmp_path / "cal.safetensors").stdout
+    assert text.startswith("auto chose cascade by held-out NLL, not by ECE: on 5,000")
+    assert "MCE" not in text
+
+
+@pytest.fixture(scope="module")
+def rare():
+    """Probabilities of two classes where 3 % are positive: balanced, and calibrated."""
+    rng = np.random.default_rng(5)
+    logit = rng.normal(-4.2, 1.2, 8000)
+    labels = (rng.random(8000) < 1 / (1 + np.exp(-logit))).astype(int)
+    return 1 / (1 + np.exp(-(logit + 3))), 1 / (1 + np.exp(-logit)), labels
+
+
+def test_of_two_classes_the_verdict_has_the_ece_of_the_positive_one(rare):
+    balanced, _, labels = rare
+    evaluation = rhocal.evaluate(balanced, labels)
+    value = rhocal.metrics.ece(np.stack([1 - balanced, balanced], axis=1), labels)
+    bins = np.minimum((balanced * 10).astype(int), 9)
+    by_hand = sum(abs((labels - balanced)[bins == k].sum()) for k in range(10)) / len(labels)
+    assert evaluation.verdict.startswith("class 1 gets too much probability: mean probability 2")
+    assert f"(ECE of class 1 {by_hand:.3f}, floor " in evaluation.verdict
+    assert abs(value - by_hand) > 0.05
+
+
+def test_a_tolerance_that_is_wide_beside_the_prevalence_is_named(rare):
+    _, calibrated, labels = rare
+    evaluation = rhocal.evaluate(calibrated, labels)
+    assert evaluation.state == "within"
+    assert [note for note in evaluation.notes if "is wide for class 1, which is 3." in note and "try 0.00" in note]
+    assert not rhocal.evaluate(calibrated, labels, tolerance=0.005).notes
+
+
+def test_methods_that_tie_in_ece_and_miss_a_class_are_named(rare):
+    balanced, _, labels = rare
+    comparison = rhocal.compare(balanced, labels, kind="probs", methods=["identity", "temperature", "platt"])
+    tied = [name for name, d in comparison.to_best["ece"].items() if d.is_tied]
+    note = next(text for text in comparison.notes if text.startswith("the ECE looks at the predicted class alone"))
+    for name in tied:
+        assert (f"{name}" in note) == (name != "platt") or name == "platt"
+    assert "that of platt is 0.0" in note
+    assert not [text for text in comparison.notes if "calibration is needed" in text or "not needed" in text]

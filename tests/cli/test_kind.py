@@ -140,5 +140,5 @@ def test_groups_in_which_a_class_is_wrong_have_a_sentence(folder):
     rows = [f"{score},{int(label)},{name}" for score, label, name in zip(p, y, site, strict=True)]
     (folder / "sites.csv").write_text("\n".join(["score,fraud,site", *rows]) + "\n")
     text = " ".join(invoke("evaluate", folder / "sites.csv", *LABELS, *STATED, "--groups", "site").split())
-    assert "north: class 1 is predicted too often" in text
-    assert "south: class 1 is predicted too often" in text
+    assert "north: class 1 gets too much probability" in text
+    assert "south: class 1 gets too much probability" in text

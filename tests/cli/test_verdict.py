@@ -25,7 +25,7 @@ def prior_shift(tmp_path):
 def test_a_prior_shift_is_seen_and_named(prior_shift):
     found = json.loads(run("evaluate", prior_shift, "--kind", "probs", "--json").stdout)["evaluation"]["uncalibrated"]
     assert all(found["tests"][name]["p_value"] > 0.05 for name in ("gap", "ece", "smooth", "spiegelhalter"))
-    assert found["verdict"].startswith("class 1 is predicted too often: mean probability 31.")
+    assert found["verdict"].startswith("class 1 gets too much probability: mean probability 31.")
     assert "observed 1.9 %" in found["verdict"]
     assert (found["state"], found["distinguishable"]) == ("beyond", True)
 
@@ -37,7 +37,7 @@ def test_a_rare_event_is_named_not_a_lack_of_confidence(tmp_path):
     p = np.clip(q + 0.053, 0, 1)
     np.savez(tmp_path / "rare.npz", logits=np.stack([1 - p, p], axis=1), labels=y)
     text = " ".join(run("evaluate", tmp_path / "rare.npz", "--kind", "probs").stdout.split())
-    assert "verdict: class 1 is predicted too often: mean probability 7." in text
+    assert "verdict: class 1 gets too much probability: mean probability 7." in text
     assert "under-confident" not in text
 
 

@@ -88,7 +88,7 @@ def test_the_command_marks_ties(tmp_path):
     arguments = ["compare", str(tmp_path / "z.npz"), "--methods", "identity,temperature,rho-norm", "--seeds", "2"]
     shown = CliRunner().invoke(app, arguments)
     assert "= tied with it" in shown.stdout
-    assert "tied with it, worse by at most" in shown.stdout
+    assert "higher by at most" in shown.stdout
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert not document["to_best"]["identity"]["ece"]["tied"]
     assert document["to_best"]["temperature"]["ece"]["tied"]

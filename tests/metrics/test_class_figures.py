@@ -64,4 +64,4 @@ def test_the_classes_that_differ_most_come_first():
     assert len(found.classes) == 6
     assert found.positive is None
     assert "p (adjusted)" in str(found)
-    assert found.verdict.startswith("class e is predicted too often")
+    assert found.verdict.startswith("class e gets too much probability")

@@ -475,7 +475,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
     marks = "* best, = tied with it" if to_best else "* best"
     title = f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} ({marks}, ± sd of splits)"
     screen.print(tables.comparison(lines, title, to_best))
-    for sentence in [*ties(to_best), *tables.class_note(lines)]:
+    for sentence in ties(to_best, lines):
         screen.print(sentence)
     if not to_best and len(lines) > 1:
         screen.print(NO_DIFFERENCES)

@@ -228,10 +228,15 @@ def _show(
     screen.print(tables.pairs(summary, "fitted"))
     if values:
         title = f"on the {counts['n_samples']:,} samples of the calibration set itself"
-        screen.print(tables.metric_values(values, title))
+        screen.print(tables.metric_values({name: _without_mce(part) for name, part in values.items()}, title))
     elif "n_samples" in counts:
         screen.print(f"{counts['n_samples']:,} samples, {counts['n_classes']:,} classes")
     screen.print(f"saved {output}; evaluate it on other data with: rhocal evaluate OTHER -c {output}")
+
+
+def _without_mce(values: dict[str, float]) -> dict[str, float]:
+    """Metrics without the largest gap of any bin, which a bin of one sample decides; the JSON has it."""
+    return {name: value for name, value in values.items() if name != "mce"}
 
 
 def _verdict(cal: Calibrator, method: str) -> str:
@@ -239,7 +244,7 @@ def _verdict(cal: Calibrator, method: str) -> str:
     held_out, chosen = cal.solution_.held_out, _chosen_method(cal, method)
     line = method
     if hasattr(cal, "chosen_"):
-        line = f"{method} chose {chosen}"
+        line = f"{method} chose {chosen} by held-out NLL, not by ECE"
     elif chosen != method:
         line = f"{method} fell back to {chosen}"
     if held_out is None:

@@ -93,7 +93,7 @@ def power(
         document = {"power": chance, "level": level, "needed": [vars(needed) for needed in sizes]}
         print_json(document | ({} if evaluation is None else {"verdict": _verdict(evaluation)}))
         return
-    table = Table("true ECE", "samples needed", "a perfect model then scores", title=what, title_justify="left")
+    table = Table("true ECE", "samples needed", "floor at that size", title=what, title_justify="left")
     for needed in sizes:
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
         table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")

@@ -198,12 +198,12 @@ class Predictions:
             of_answers=spec.of_answers and len(classes) == 2,
         )  # fmt: skip
         is_single = is_single_column(scores, spec.class_axis)
-        named = spec.columns or frame_columns(scores) or ()
-        if named and names is not None and not is_single:
-            named = tuple(str(one) for one in names)  # in the order of the classes by now
+        column_names = spec.columns or frame_columns(scores) or ()
+        if column_names and names is not None and not is_single:
+            column_names = tuple(str(one) for one in names)  # in the order of the classes by now
         is_quick = labels is None and spec.kind == "logits"
         tolerance = SUM_TOLERANCE.get(stored, 1e-3)
-        return data._checked(tolerance, name, named, is_quick=is_quick, is_single=is_single)
+        return data._checked(tolerance, name, column_names, is_quick=is_quick, is_single=is_single)
 
     def _checked(self, tolerance: float, name: str, columns: Sequence[str], *, is_quick: bool, is_single: bool) -> Self:
         """The same with its scores checked; −∞ in logits becomes the lowest finite number."""

@@ -93,7 +93,10 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """Ties in words, and notes of single methods."""
-        return [*ties(self.to_best), *dict.fromkeys(f"{row.method}: {row.note}" for row in self.rows if row.note)]
+        return [
+            *ties(self.to_best, self.lines),
+            *dict.fromkeys(f"{row.method}: {row.note}" for row in self.rows if row.note),
+        ]
 
     def __getitem__(self, method: str) -> dict[str, Any]:
         for line in self.lines:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.calibration_tests import TITLES
+from rhocal.metrics.inference.verdict import points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,12 +193,24 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """Why metrics have no interval, one line for each reason."""
+        """Why metrics have no interval, one line for each reason; and a tolerance that is wide beside the prevalence."""
         titles: dict[str, list[str]] = {}
         for value in self.values:
             if value.no_interval_reason:
                 titles.setdefault(value.no_interval_reason, []).append(METRICS[value.metric].title)
-        return [f"no interval for {', '.join(names)}: {reason}" for reason, names in titles.items()]
+        lines = [f"no interval for {', '.join(names)}: {reason}" for reason, names in titles.items()]
+        return lines + self._wide_tolerance()
+
+    def _wide_tolerance(self) -> list[str]:
+        """A line if the error is within a tolerance that is no small share of the prevalence."""
+        if self.positive is None or self.of_answers or self.state != "within":
+            return []
+        of = self.positive.prevalence
+        if not 0 < of.prevalence < MIN_PREVALENCE_OVER_TOLERANCE * self.tolerance:
+            return []
+        smaller = float(f"{of.prevalence / 10:.0e}")
+        wide = f"a tolerance of {points(self.tolerance)} is wide for class {of.name}"
+        return [f"{wide}, which is {100 * of.prevalence:.1f} % of the samples: try {smaller:g} (tolerance)"]
 
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]
@@ -222,13 +235,15 @@ class Evaluation:
 
 
 ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
-HEADER = ("metric", "value", "95 % interval", "perfect model", "excess", "p")
+HEADER = ("metric", "value", "95 % interval", "floor", "excess", "p")
+MIN_PREVALENCE_OVER_TOLERANCE = 5
+"""Times the tolerance that the positive class must be of the samples; the advice is a tenth of its prevalence."""
 MAX_GROUPS_SHOWN = 20
 """Printed; all are in ``groups``."""
 MAX_CLASSES_SHOWN = 5
 """Printed; more are in ``classes``."""
 CLASS_HEADER = ("class", "labels", "mean probability", "prevalence", "O/E", "p (adjusted)")
-GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "perfect", "excess", "p (Holm)")
+GROUP_HEADER = ("group", "samples", "accuracy", "confidence", "ECE", "floor", "excess", "p (Holm)")
 
 
 def cells(value: MetricValue) -> tuple[str, ...]:
@@ -282,7 +297,7 @@ def shown_p(p_value: float, n_draws: int = 0) -> str:
     """Three digits, or that it is below them, or at most the smallest that so many draws can show."""
     if n_draws and p_value * (1 + n_draws) <= 1 + 1e-9 and p_value >= 0.001:
         return f"≤ {p_value:.3f}"
-    return "< .001" if p_value < 0.001 else f"{p_value:.3f}"
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def equals_p(p_value: float, least: float) -> str:

@@ -128,9 +128,6 @@ def _bar(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[tup
         yield bar, bar.add_task(what, total=total, rate="…")
 
 
-CLASSWISE_MARGIN = 0.02
-"""How much worse the classwise ECE of the method with the best ECE may be without a note."""
-
 COMPARED = {
     "accuracy": "",
     "ece": "",
@@ -205,35 +202,6 @@ def model_differences(comparison: ModelComparison) -> list[str]:
             f"not all models have the questions of these samples, which are left out: {', '.join(left_out)}"
         )
     return sentences
-
-
-def class_note(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning where the method with the best ECE, which looks at the predicted class alone, is off for single classes."""
-    known = [
-        line for line in lines if not math.isnan(line["nll"]) and not math.isnan(line.get("classwise_ece", math.nan))
-    ]
-    if not known:
-        return []
-    by_class = min(known, key=lambda line: line["classwise_ece"])
-    lowest = min(line[ORDER["ece"]] for line in known)
-    equal = [line for line in known if f"{line[ORDER['ece']]:.4f}" == f"{lowest:.4f}"]
-    off = [line for line in equal if line["classwise_ece"] >= by_class["classwise_ece"] + CLASSWISE_MARGIN]
-    if not off:
-        return []
-    has = (
-        "has the lowest"
-        if len(equal) == 1
-        else "has as low an ECE as any"
-        if len(off) == 1
-        else "have as low an ECE as any"
-    )
-    names = ", ".join(line["method"] for line in off)
-    up_to = "" if len(off) == 1 else "up to "
-    sentence = (
-        f"the ECE looks at the predicted class alone: {names} {has}, but a classwise ECE of {up_to}"
-        f"{max(line['classwise_ece'] for line in off):.4f}; that of {by_class['method']} is {by_class['classwise_ece']:.4f}"
-    )
-    return [sentence]
 
 
 def _number(value: float, digits: int, after: str = "") -> str:

@@ -85,9 +85,24 @@ class Difference:
         """Plain numbers and texts."""
         return vars(self) | {"equivalent": self.equivalent, "verdict": self.verdict}
 
+    def bounded(self, a: tuple[float, float], b: tuple[float, float]) -> Difference:
+        """The same where no metric is negative: A is below B by B at most, and above it by A at most.
+
+        ``a`` and ``b`` are the metric of each on these samples, and the upper limit of its interval.
+        """
+        return replace(
+            self,
+            value=min(max(self.value, -b[0]), a[0]),
+            low=min(max(self.low, -b[1]), a[1]),
+            high=min(max(self.high, -b[1]), a[1]),
+        )
+
     def __str__(self) -> str:
         within = f", by less than {self.tolerance:g}" if self.equivalent and self.p_value <= SIGNIFICANCE_LEVEL else ""
-        return f"{self.metric} {self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}] ({self.verdict}{within})"
+        interval = f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+        if self.metric in BINNED:  # the observed difference contains that of the floors
+            interval = f"{self.observed:+.4f} observed, {interval} debiased"
+        return f"{self.metric} {interval} ({self.verdict}{within})"
 
 
 def paired_differences(

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from rhocal.metrics.inference.calibration_tests import TITLES
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, TAILS
 from rhocal.metrics.inference.ece_interval import ece_interval
+from rhocal.metrics.inference.floor import Floor
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.inference.localize import NAMING_LEVEL, ClassGap, Region, class_gaps, positive_gap, regions
+from rhocal.metrics.inference.null import path_nulls
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, equal_width
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.metrics.inference.calibration_tests import CombinedTest, Outcome
     from rhocal.metrics.inference.ece_interval import Interval
-    from rhocal.metrics.inference.floor import Floor
     from rhocal.metrics.inference.joint_null import JointNull
 
 Z = NormalDist().inv_cdf(TAILS[1])
@@ -37,6 +38,8 @@ TOLERANCE = 0.02
 MAX_NEEDED = 1000
 """Times the samples that would be needed up to which their number is named."""
 MAX_REGIONS_NAMED = 2
+OF_TOP_LABEL = ("over-confident", "under-confident")
+"""Beginnings of descriptions of the confidence in the predicted class."""
 STANDS_ALONE = ("over-confident by", "under-confident by", "class ", "column ")
 """Beginnings of descriptions that say by themselves that the model is miscalibrated."""
 MIN_SHARE_OF_ECE = 0.5
@@ -193,11 +196,16 @@ def enough_text(needed: int | None) -> str:
 def _sentence(found: Evidence, text: str, state: State, error: Interval, tolerance: float, needed: int | None) -> str:
     total, ece = round(float(found.scored.weights.sum())), found.ece
     n = f"{total:,} {'answer' if found.of_answers else 'sample'}{'' if total == 1 else 's'}"
-    compared = f"ECE {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
-    what = "true ECE" if found.positive is None or found.of_answers else f"true error of {_name(found, found.positive)}"
+    about, what = "ECE", "true ECE"
+    if found.positive is not None and not found.of_answers:
+        what = f"true error of {_name(found, found.positive)}"
+        if not text.startswith(OF_TOP_LABEL):
+            about, ece = f"ECE of {_name(found, found.positive)}", _positive_ece(found)
+    compared = f"{about} {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
     limit = points(tolerance)
     if state == "within":
-        bound = f"{what} at most {error.high:.3f} with 95 % confidence"
+        chance = f", as chance adds about {ece.mean:.3f}" if error.high < ece.value else ""
+        bound = f"{what} at most {error.high:.3f} with 95 % confidence{chance}"
         if not text:
             return f"indistinguishable from perfect calibration at {n}, and within {limit} ({compared}; {bound})"
         return f"calibrated within {limit}, but not perfectly: {text} ({compared}; {bound})"
@@ -214,6 +222,14 @@ def _sentence(found: Evidence, text: str, state: State, error: Interval, toleran
     )
 
 
+def _positive_ece(found: Evidence) -> Floor:
+    """The ECE of the positive class of two in bins of its probability, with its floor."""
+    path, paths = found.null.positive, found.null.positive_paths
+    if path is None or paths is None:
+        return found.ece
+    return Floor.from_null("ece", path_nulls(path, paths, ["ece"])["ece"])
+
+
 def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
     """What is detected: a direction, a class, a region, or the test that rejects; the largest difference first."""
     scored = found.scored
@@ -226,7 +242,7 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
         and abs(gap) >= MIN_SHARE_OF_ECE * max(found.ece.excess, found.interval.estimate)
     )
     of_class = _about_class(found, detected[0]) if detected and not found.of_answers else ""
-    # A rare class that is predicted too often looks like a lack of confidence in the others: the class is the cause.
+    # A rare class with too much probability looks like a lack of confidence in the others: the class is the cause.
     if of_class and (not is_directed or (found.positive is not None and abs(detected[0].gap) >= 0.95 * abs(gap))):
         return of_class
     if is_directed:
@@ -261,9 +277,9 @@ def _name(found: Evidence, column: int) -> str:
 
 
 def _about_class(found: Evidence, gap: ClassGap) -> str:
-    often = "too often" if gap.gap < 0 else "too rarely"
+    size = "much" if gap.gap < 0 else "little"
     return (
-        f"{_name(found, gap.column)} is predicted {often}: mean probability {100 * gap.expected:.1f} %, "
+        f"{_name(found, gap.column)} gets too {size} probability: mean probability {100 * gap.expected:.1f} %, "
         f"observed {100 * gap.observed:.1f} %"
     )
 
