@@ -206,7 +206,7 @@ def test_a_tolerance_that_is_wide_beside_the_prevalence_is_named(rare):
     _, calibrated, labels = rare
     evaluation = rhocal.evaluate(calibrated, labels)
     assert evaluation.state == "within"
-    assert [note for note in evaluation.notes if "is wide for class 1, which is 3." in note and "try 0.00" in note]
+    assert [note for note in evaluation.notes if "is wide for class 1, which is 3." in note and "try a tolerance of 0.00" in note]
     assert not rhocal.evaluate(calibrated, labels, tolerance=0.005).notes
 
 
@@ -219,3 +219,36 @@ def test_methods_that_tie_in_ece_and_miss_a_class_are_named(rare):
         assert (f"{name}" in note) == (name != "platt") or name == "platt"
     assert "that of platt is 0.0" in note
     assert not [text for text in comparison.notes if "calibration is needed" in text or "not needed" in text]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_split_keeps_the_kind_of_its_scores(transactions, suffix):
+    path, _ = transactions
+    data, cal = path.with_name(f"data{suffix}"), path.with_name("cal.safetensors")
+    stated = ["--columns", "score", "--kind", "probs"]
+    invoke("split", path, *stated, "-o", data)
+    invoke("fit", data, "--positive", "fraud", "-m", "platt", "-o", cal)  # logits would be a SuspiciousInputWarning
+    assert rhocal.load(cal).kind_ == "probs"
+    for command in (
+        ["power", data],
+        ["evaluate", data],
+        ["evaluate", data, "--stream"],
+        ["compare", data, "--methods", "platt"],
+    ):
+        invoke(*command, "--positive", "fraud") if command[0] != "compare" else invoke(*command)
+    with pytest.warns(SuspiciousInputWarning, match="used as logits"):
+        invoke("power", data, "--positive", "fraud", "--kind", "logits")
+    text = str(invoke("split", path, *stated, "-o", path.with_name("x.csv"), code=1).exception)
+    assert text.startswith("--kind: .csv files do not keep it")
+
+
+def test_labels_are_written_as_predicted_classes_are(tmp_path):
+    logits, labels = synthetic(300, 3)
+    names = np.array(["cat", "dog", "bee"])
+    np.savez(tmp_path / "data.npz", logits=logits, labels=labels, classes=names)
+    invoke("fit", tmp_path / "data.npz", "-m", "temperature", "-o", tmp_path / "cal.safetensors")
+    for output in ("out.csv", "out.parquet"):
+        invoke("apply", tmp_path / "cal.safetensors", tmp_path / "data.npz", "-o", tmp_path / output)
+    for table in (pd.read_csv(tmp_path / "out.csv"), pd.read_parquet(tmp_path / "out.parquet")):
+        assert table["labels"].tolist() == names[labels].tolist()
+        assert (table["predicted"] == table["labels"]).mean() == (logits.argmax(axis=1) == labels).mean()

@@ -192,7 +192,14 @@ def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, class
             f"--keep-columns: {output.suffix} has no room for columns; write .csv, .jsonl, .parquet or .npz"
         )
     contents = arrays.contents(source, classes)
-    used = {contents.names.logits, contents.names.labels, contents.names.weights, contents.names.groups, "classes"}
+    used = {
+        contents.names.logits,
+        contents.names.labels,
+        contents.names.weights,
+        contents.names.groups,
+        "classes",
+        "kind",
+    }
     found = contents.file.arrays
     if contents.has_splits:
         ending = "_test"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import Arrays, InputFile, Json, grouped, print_json
+from rhocal.cli.options import FILE, Arrays, InputFile, Json, grouped, input_spec, print_json
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -38,13 +38,23 @@ def split(
     share: Annotated[float, typer.Option("--cal", help="The share of the samples in the calibration split.")] = 0.5,
     seed: Annotated[int, typer.Option(help="The seed of the random order.")] = 0,
     *,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            help="What the numbers are: logits, probs or log_probs. It is kept in the file (.npz, .safetensors), and other "
+            "commands read it there.",
+            rich_help_panel=FILE,
+            show_default=False,
+        ),
+    ] = None,
     arrays: Arrays,
     as_json: Json = False,
 ) -> None:
     """Cut a file at random into a calibration and a test split, as the other commands take them.
 
     Every array or column with one value a sample is cut; lists of different lengths are written as JSON texts. Scores are
-    copied as they are, logits or probabilities: there is no --kind to state.
+    copied as they are, logits or probabilities.
     """
     import numpy as np
 
@@ -66,7 +76,7 @@ def split(
         raise InputError(f"--cal must leave samples on both sides; {share} of {n:,} are {n_calibration:,}")
     order = np.random.default_rng(seed).permutation(n)
     halves = {"val": order[:n_calibration], "test": order[n_calibration:]}
-    values = _all_arrays(contents, arrays)
+    values = _all_arrays(contents, arrays) | _stated_kind(kind, output)
     is_cut = {name: bool(array.ndim) and len(array) == n and name != "classes" for name, array in values.items()}
     if output.suffix in TABLES:
         _refuse_other_shapes(output, {name: array for name, array in values.items() if name != "classes"}, is_cut)
@@ -84,6 +94,20 @@ def split(
     else:
         text = f"{n_calibration:,} calibration samples, {n - n_calibration:,} test samples"
         typer.echo(f"{text}: {', '.join(written)}")
+
+
+def _stated_kind(kind: str | None, output: Path) -> dict[str, NDArray[Any]]:
+    """The kind as an array of the output; a table has no room for it."""
+    import numpy as np
+
+    if kind is None:
+        return {}
+    input_spec(kind)  # validates it
+    if output.suffix in TABLES:
+        raise InputError(
+            f"--kind: {output.suffix} files do not keep it; write .npz, or state --kind with the commands that follow"
+        )
+    return {"kind": np.array([kind])}
 
 
 def _outputs(output: Path) -> dict[str, Path]:

@@ -85,8 +85,8 @@ def open_split(
     """A source of one split of a file (or of its only set): all rows in memory, or blocks of one or many files."""
     if resident:
         contents = read(path, replace(names, skip_bad=skip_bad), labels)
-        spec = InputSpec(classes=contents.classes, columns=contents.file.columns, kind_is_stated=False)
         file = contents.file
+        spec = _stored_spec(file, contents.classes)
         log = ReadLog(skip_bad=skip_bad, skipped=list(file.bad_lines), unused_columns=file.unused, log=file.log)
         return Source((contents.read(split),), spec, resident=True, log=log)
     files = open_files(_paths(str(path)), names)
@@ -105,8 +105,13 @@ def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_
     beside = None if labels is None else only_array(labels, "labels")
     blocks, classes = blocks_of_files(files, names, beside)
     log = ReadLog(skip_bad=skip_bad, unused_columns=files[0].unused)
-    spec = InputSpec(classes=classes, columns=files[0].columns, kind_is_stated=False)
-    return Source(blocks, spec, log=log)
+    return Source(blocks, _stored_spec(files[0], classes), log=log)
+
+
+def _stored_spec(file: StoredFile, classes: Any) -> InputSpec:
+    """What a file states about its scores."""
+    kind = file.kind
+    return InputSpec(kind or "logits", classes, columns=file.columns, kind_is_stated=kind is not None)
 
 
 def source_files(path: Path) -> list[Path]:

@@ -109,14 +109,20 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
 
 
 def _copied_labels(labels: Any, spec: InputSpec) -> Any:
-    """Labels for the output; the names of columns that labels count, where the output has them in another order."""
-    if labels is None or not spec.labels_count_columns or spec.columns is None or spec.classes is None:
+    """Labels for the output: those that count columns become names if classes have names, as predicted classes do.
+
+    They stay numbers where some are no column (an ignored label), or where it is unclear which order of columns they count.
+    """
+    if labels is None or spec.classes is None:
         return labels
-    values = np.asarray(labels)
-    is_moved = [str(name) for name in spec.classes] != list(spec.columns)
-    if not is_moved or values.dtype.kind not in "iu" or not ((values >= 0) & (values < len(spec.columns))).all():
+    values, names = np.asarray(labels), [str(name) for name in spec.classes]
+    columns = names if spec.columns is None else list(spec.columns)
+    is_text, is_moved = np.asarray(spec.classes).dtype.kind in "OUS", columns != names
+    if not (is_text or is_moved) or (is_moved and not spec.labels_count_columns):
         return labels
-    return np.array(spec.columns)[values]
+    if values.dtype.kind not in "iu" or not ((values >= 0) & (values < len(columns))).all():
+        return labels
+    return np.array(columns)[values]
 
 
 def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:

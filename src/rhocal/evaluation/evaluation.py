@@ -210,7 +210,7 @@ class Evaluation:
             return []
         smaller = float(f"{of.prevalence / 10:.0e}")
         wide = f"a tolerance of {points(self.tolerance)} is wide for class {of.name}"
-        return [f"{wide}, which is {100 * of.prevalence:.1f} % of the samples: try {smaller:g} (tolerance)"]
+        return [f"{wide}, which is {100 * of.prevalence:.1f} % of the samples: try a tolerance of {smaller:g}"]
 
     def __str__(self) -> str:
         rows = [HEADER, *(cells(value) for value in self.values)]

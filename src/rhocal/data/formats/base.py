@@ -12,6 +12,7 @@ import numpy as np
 from rhocal.data.blocks import Block
 from rhocal.data.checksums import Piece, verify
 from rhocal.data.label_columns import as_label_array
+from rhocal.data.spec import KINDS
 from rhocal.errors import FileError, MissingArrayError, RhocalError, one_line
 from rhocal.numerics.special import widened
 
@@ -282,6 +283,15 @@ class StoredFile:
         if self.columns is not None or "classes" not in self.arrays:  # of a table it is one more column
             return None
         return read_all(self.arrays["classes"], self.path)
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the scores are, if the file states it in an array ``kind`` with one text, as `rhocal split --kind` writes it."""
+        array = None if self.columns is not None else self.arrays.get("kind")
+        if array is None or tuple(array.shape) not in {(), (1,)}:
+            return None
+        text = str(np.asarray(read_all(array, self.path)).reshape(-1)[0])
+        return next((kind for kind in KINDS if kind == text), None)
 
     def read(self, names: Names) -> Block:
         """Read all rows as one block."""
