@@ -206,7 +206,11 @@ def test_a_tolerance_that_is_wide_beside_the_prevalence_is_named(rare):
     _, calibrated, labels = rare
     evaluation = rhocal.evaluate(calibrated, labels)
     assert evaluation.state == "within"
-    assert [note for note in evaluation.notes if "is wide for class 1, which is 3." in note and "try a tolerance of 0.00" in note]
+    assert [
+        note
+        for note in evaluation.notes
+        if "is wide for class 1, which is 3." in note and "try a tolerance of 0.00" in note
+    ]
     assert not rhocal.evaluate(calibrated, labels, tolerance=0.005).notes
 
 

@@ -59,8 +59,8 @@ def test_a_fit_prints_many_arrays_in_one_line(tmp_path):
     assert "array of shape (4,)" in few
 
 
-def test_split_says_that_it_needs_no_kind():
-    assert "there is no --kind to state" in " ".join(invoke("split", "--help").stdout.replace("│", " ").split())
+def test_split_says_that_it_keeps_the_kind():
+    assert "It is kept in the file (.npz, .safetensors)" in " ".join(invoke("split", "--help").stdout.replace("│", " ").split())
 
 
 def test_a_note_names_its_method_once(capsys):
