@@ -84,7 +84,7 @@ def test_fit_apply_evaluate(folder):
         np.testing.assert_array_equal(written["probs"], loaded.predict_proba(source["logits_test"]))
         np.testing.assert_array_equal(written["predicted"], source["classes"][source["logits_test"].argmax(1)])
         np.testing.assert_array_equal(written["confidence"], written["probs"].max(1))
-        np.testing.assert_array_equal(written["labels"], source["labels_test"])
+        np.testing.assert_array_equal(written["labels"], source["classes"][source["labels_test"]])
         expected = rhocal.metrics.ece(written["probs"], source["labels_test"])
     figures = json.loads(run("evaluate", folder / "two.npz", "-c", cal, "--json").stdout)["values"]
     assert set(figures["rho-norm"]) == set(CORE)
