@@ -118,7 +118,7 @@ def test_beta_keeps_a_and_b_from_being_negative():
     assert (residual * -np.log1p(-p)).mean() > 0  # more b would make it worse
 
 
-@pytest.mark.filterwarnings("ignore:.*no calibration sample is wrong")
+@pytest.mark.filterwarnings("ignore::rhocal.errors.BoundaryWarning")
 def test_beta_of_separated_classes_is_held_by_the_ridge():
     p = binary("beta", [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1])([0.1, 0.9])
     assert 0.001 < p[0] < 0.2
@@ -335,7 +335,7 @@ def test_bad_options(name, options):
         rhocal.calibrator(name, **options).fit(*synthetic(60, 3))
 
 
-@pytest.mark.filterwarnings("ignore:.*no calibration sample is wrong")
+@pytest.mark.filterwarnings("ignore::rhocal.errors.BoundaryWarning")
 def test_without_smoothing_a_surprise_is_as_bad_as_it_can_be():
     """The user may ask for zeros: they are written as 1e-30, so that logits stay finite."""
     p = binary("isotonic", [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], smoothing=0)([0.1])[0]
