@@ -97,9 +97,9 @@ def claims(evaluation: Any, truth: Truth) -> list[tuple[str, bool]]:
     gap = float(truth.residual.mean())
     words = re.findall(r"(over|under)-confident by", text)
     found += [("direction", not (gap < -ZERO if word == "over" else gap > ZERO)) for word in words]
-    for name, often in re.findall(r"class (\d+) is predicted too (often|rarely)", text):
+    for name, size in re.findall(r"class (\d+) gets too (much|little) probability", text):
         of_class = truth.class_gaps[int(name)]
-        found.append(("class", not (of_class < -ZERO if often == "often" else of_class > ZERO)))
+        found.append(("class", not (of_class < -ZERO if size == "much" else of_class > ZERO)))
     for word, low, high in re.findall(r"(over|under)-confident at confidence ([\d.]+) to ([\d.]+)", text):
         there = truth.region(float(low), float(high))
         found.append(("region", not (there < -ZERO if word == "over" else there > ZERO)))

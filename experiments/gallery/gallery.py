@@ -106,7 +106,7 @@ def positive_class(scene: Scene) -> Figure:
         "Reliability of the positive class",
         "positive FILE",
         "Prevalence in each bin of the probability of the positive class of two (here: cats and dogs of the shipped logits). "
-        "The diagram of the predicted class looks the same for a rare event that is predicted too often.",
+        "The diagram of the predicted class looks the same for a rare event with too much probability.",
     )
 
 

@@ -60,7 +60,9 @@ def test_a_fit_prints_many_arrays_in_one_line(tmp_path):
 
 
 def test_split_says_that_it_keeps_the_kind():
-    assert "It is kept in the file (.npz, .safetensors)" in " ".join(invoke("split", "--help").stdout.replace("│", " ").split())
+    assert "It is kept in the file (.npz, .safetensors)" in " ".join(
+        invoke("split", "--help").stdout.replace("│", " ").split()
+    )
 
 
 def test_a_note_names_its_method_once(capsys):
