@@ -178,7 +178,8 @@ def test_a_difference_of_ece_is_no_larger_than_the_ece(demo):
 def test_a_fit_says_what_auto_compares_and_shows_no_mce(demo, tmp_path):
     with pytest.warns(DecisionWarning):
         text = invoke("fit", demo / "images.npz", "-o", tmp_path / "cal.safetensors").stdout
-    assert text.startswith("auto chose cascade by held-out NLL, not by ECE: on 5,000")
+    assert text.startswith("auto chose cascade: on 5,000 held-out samples NLL")
+    assert "auto compares methods by their NLL on held-out samples, not by ECE" in text
     assert "MCE" not in text
 
 

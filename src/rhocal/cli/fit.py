@@ -223,6 +223,8 @@ def _show(
     screen = tables.console()
     if line := _verdict(cal, method):
         screen.print(line)
+    if hasattr(cal, "chosen_"):
+        screen.print(f"{method} compares methods by their NLL on held-out samples, not by ECE")
     positive = {} if cal.positive_ is None else {"positive class": cal.positive_}
     summary = {"method": method, **positive, **_shown_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
@@ -244,7 +246,7 @@ def _verdict(cal: Calibrator, method: str) -> str:
     held_out, chosen = cal.solution_.held_out, _chosen_method(cal, method)
     line = method
     if hasattr(cal, "chosen_"):
-        line = f"{method} chose {chosen} by held-out NLL, not by ECE"
+        line = f"{method} chose {chosen}"
     elif chosen != method:
         line = f"{method} fell back to {chosen}"
     if held_out is None:
