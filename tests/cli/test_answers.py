@@ -250,6 +250,7 @@ def test_a_split_keeps_the_kind_of_its_scores(transactions, suffix):
 def test_labels_are_written_as_predicted_classes_are(tmp_path):
     logits, labels = synthetic(300, 3)
     names = np.array(["cat", "dog", "bee"])
+    logits = logits.astype(np.float16)
     np.savez(tmp_path / "data.npz", logits=logits, labels=labels, classes=names)
     invoke("fit", tmp_path / "data.npz", "-m", "temperature", "-o", tmp_path / "cal.safetensors")
     for output in ("out.csv", "out.parquet"):

@@ -102,7 +102,8 @@ def calibrate_block(
     data = data.in_order_of(calibrator.classes_)[0]
     probs = calibrator.map_.probs(data)
     if data.kind == "logits" and isinstance(data.scores, np.ndarray):
-        is_absent = np.less_equal(data.scores, NO_OPTION / 2)  # an option that a question does not have
+        # An option that a question does not have; the scalar has a type of its own, as it is beyond half precision.
+        is_absent = np.less_equal(data.scores, np.float32(NO_OPTION / 2))
         probs = np.where(is_absent, 0.0, probs) if is_absent.any() else probs
     predicted = calibrator.classes_[calibrator.map_.predicted(data)]
     arrays = {
