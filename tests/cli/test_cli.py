@@ -181,7 +181,7 @@ def test_a_report_that_cannot_be_written_is_an_error_before_the_work(folder, mon
     def never(*_, **__):
         raise AssertionError("work has begun")
 
-    monkeypatch.setattr("rhocal.cli.options.ExecutionOptions.open", never)
+    monkeypatch.setattr("rhocal.cli.execution.ExecutionOptions.open", never)
     monkeypatch.setitem(sys.modules, "plotly", None)
     source, target = str(folder / "two.npz"), str(folder / "late.safetensors")
     for arguments in (["compare", source], ["fit", source, "-o", target]):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rhocal.cli.options import Arrays, ExecutionOptions, Json, SpecOptions, grouped, print_json
+from rhocal.cli.execution import ExecutionOptions
+from rhocal.cli.options import Arrays, Json, SpecOptions, grouped, print_json
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:

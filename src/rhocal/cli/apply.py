@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import (
-    BLOCKS,
-    IN_MEMORY,
-    Arrays,
-    ClassAxis,
-    ExecutionOptions,
-    GroupsOption,
-    Json,
-    SourceFile,
-    SpecOptions,
-    StreamOption,
-    grouped,
-    print_json,
-    skipped,
-)
+from rhocal.cli.execution import BLOCKS, IN_MEMORY, ExecutionOptions, StreamOption, skipped
+from rhocal.cli.options import Arrays, ClassAxis, GroupsOption, Json, SourceFile, SpecOptions, grouped, print_json
 from rhocal.cli.split import as_written
 from rhocal.cli.top_k import apply_top_k_file, refuse, top_k_of
 from rhocal.errors import InputError

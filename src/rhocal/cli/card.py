@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import IN_MEMORY, Arrays, ClassAxis, IgnoreIndex, grouped, input_spec
+from rhocal.cli.execution import IN_MEMORY
+from rhocal.cli.options import Arrays, ClassAxis, IgnoreIndex, grouped, input_spec
 
 
 @grouped

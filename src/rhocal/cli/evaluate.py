@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
+from rhocal.cli.execution import ExecutionOptions, clusters_of, skipped
 from rhocal.cli.options import (
     Arrays,
     ClustersOption,
-    ExecutionOptions,
     Json,
     SourceFile,
     SpecOptions,
     ToleranceOption,
     WeightKindOption,
-    clusters_of,
     grouped,
     print_json,
-    skipped,
 )
 from rhocal.cli.top_k import score_top_k_file, top_k_of
 

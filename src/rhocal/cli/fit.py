@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhocal.cli.options import (
-    Arrays,
-    ExecutionOptions,
-    FitSpecOptions,
-    GroupsOption,
-    Json,
-    KeepDecision,
-    SourceFile,
-    grouped,
-    print_json,
-    skipped,
-)
+from rhocal.cli.execution import ExecutionOptions, skipped
+from rhocal.cli.options import Arrays, FitSpecOptions, GroupsOption, Json, KeepDecision, SourceFile, grouped, print_json
 from rhocal.cli.report import ReportOption, check_report, origin, write
 from rhocal.cli.top_k import refuse, top_k_of
 from rhocal.errors import InputError, SuspiciousInputWarning, warn

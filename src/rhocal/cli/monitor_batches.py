@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rhocal.cli.options import ExecutionOptions, labels_not_found
+from rhocal.cli.execution import ExecutionOptions, labels_not_found
+from rhocal.cli.options import Arrays
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
-    from rhocal.cli.options import Arrays
     from rhocal.data.blocks import Block
     from rhocal.data.late_labels import LateLabels
     from rhocal.data.spec import InputSpec

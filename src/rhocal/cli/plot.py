@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
-from rhocal.cli.options import IN_MEMORY, Arrays, SpecOptions, grouped
+from rhocal.cli.execution import IN_MEMORY
+from rhocal.cli.options import Arrays, SpecOptions, grouped
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.caching import cached_property

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
-from rhocal.cli.options import IN_MEMORY, Arrays, Json, SpecOptions, ToleranceOption, grouped, print_json
+from rhocal.cli.execution import IN_MEMORY
+from rhocal.cli.options import Arrays, Json, SpecOptions, ToleranceOption, grouped, print_json
 from rhocal.errors import InputError
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
 from rhocal.metrics.inference.power import EXCESSES, POWER

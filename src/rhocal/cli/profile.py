@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import (
-    Arrays,
-    ExecutionOptions,
-    FitSpecOptions,
-    Json,
-    SourceFile,
-    grouped,
-    print_json,
-    skipped,
-)
+from rhocal.cli.execution import ExecutionOptions, skipped
+from rhocal.cli.options import Arrays, FitSpecOptions, Json, SourceFile, grouped, print_json
 
 
 @grouped

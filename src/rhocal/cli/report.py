@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
+from rhocal.cli.execution import IN_MEMORY, clusters_of
 from rhocal.cli.options import (
-    IN_MEMORY,
     Arrays,
     ClustersOption,
     InputFile,
@@ -21,7 +21,6 @@ from rhocal.cli.options import (
     SpecOptions,
     ToleranceOption,
     WeightKindOption,
-    clusters_of,
     grouped,
 )
 from rhocal.errors import FileError, one_line

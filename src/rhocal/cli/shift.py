@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rhocal.cli.options import IN_MEMORY, Arrays, InputFile, Json, SpecOptions, grouped, print_json
+from rhocal.cli.execution import IN_MEMORY
+from rhocal.cli.options import Arrays, InputFile, Json, SpecOptions, grouped, print_json
 
 
 @grouped

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rhocal.cli.options import print_json
+from rhocal.cli.execution import ExecutionOptions
+from rhocal.cli.options import Arrays, SpecOptions, print_json
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-    from rhocal.cli.options import Arrays, ExecutionOptions, SpecOptions
     from rhocal.data.top_k import TopK
     from rhocal.data.top_k_files import TopKFile
     from rhocal.evaluation.samples import Samples
