@@ -176,7 +176,7 @@ def test_calibration_errors_straight_from_probabilities(n_classes, dtype, in_num
 def test_what_is_wrong_is_left_to_the_border(n_classes, row):
     probs = special.softmax(logits((3000, n_classes), np.float32))
     labels = np.zeros(len(probs), np.int64)
-    for column, value, said in ((0, np.nan, "finite"), (1, -0.1, "between 0 and 1"), (1, 0.9, "sum to 1")):
+    for column, value, said in ((0, np.nan, "finite"), (1, -0.1, "is no probability"), (1, 0.9, "sum to 1")):
         wrong = probs.copy()
         wrong[row, column] = value + (wrong[row, column] if value == 0.9 else 0)
         assert metrics.ece.one_pass(wrong, labels) is None

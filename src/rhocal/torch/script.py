@@ -59,9 +59,9 @@ class ScriptableModel(nn.Module):
 
     def __init__(self, model: nn.Module, calibrator: CalibratorModule, *, get_logits: Any = None) -> None:
         super().__init__()
-        named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
         arguments = inspect.signature(model.forward).parameters.values()
-        needed = [one.name for one in arguments if one.default is one.empty and one.kind in named]
+        needed = [one.name for one in arguments if one.default is one.empty and one.kind in by_name]
         if get_logits is not None or len(needed) > 1:
             reason = "get_logits is set" if get_logits is not None else f"the model takes {', '.join(needed)}"
             raise InputError(
