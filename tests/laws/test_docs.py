@@ -63,7 +63,9 @@ REFERENCE = {
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target and target not in REFERENCE:
-            assert (path.parent / Path(target)).exists(), f"{path.name} links to {target}"
+            linked = path.parent / Path(target)
+            page = linked / "README.md" if linked.is_dir() else linked  # as hosts and the site show a folder
+            assert page.exists(), f"{path.name} links to {target}"
 
 
 NUMBER = r"\d[\d,]*\.?\d*"
