@@ -157,8 +157,8 @@ def plan_lines(document: dict[str, Any]) -> list[Any]:
 
 
 def estimate(document: dict[str, Any]) -> str:
-    """How long the runs that are left will take, as far as it can be told."""
-    unknown = "how long networks on data of your own take is told after their first epoch"
+    """How long the runs that are left will take, as far as it is known."""
+    unknown = "how long networks on data of your own take is known after their first epoch"
     if document["some_unknown"] and not document["hours_left"]:
         return unknown
     return (

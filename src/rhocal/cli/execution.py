@@ -1,4 +1,4 @@
-"""From options to a source: where blocks are read and processed, and what is said about what was read."""
+"""From options to a source: where blocks are read and processed, and notes about what was read."""
 
 from __future__ import annotations
 
