@@ -435,3 +435,11 @@ def test_two_models_are_named_instead_of_before_and_after():
     cards = page.split('<div class="cards">')[1].split("</section>")[0]
     assert "before" not in cards
     assert cards.count("Old") == 4
+
+
+def test_a_bin_without_a_positive_sample_has_an_interval():
+    probs = np.linspace(0.01, 0.2, 200)
+    labels = (np.arange(200) >= 190).astype(int)
+    curve = rhocal.report(np.stack([1 - probs, probs], 1), labels).document["methods"][0]["positive_curve"]
+    assert curve["prevalence"][0] == curve["low"][0] == 0
+    assert curve["high"][0] == pytest.approx(0.161, abs=0.001)  # Wilson's, for 0 of 20

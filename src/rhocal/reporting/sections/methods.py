@@ -12,6 +12,8 @@ from rhocal.calibrators.scale.rho_norm import RhoNormScaling
 from rhocal.evaluation.evaluate import infer
 from rhocal.evaluation.measure import apply_calibrator
 from rhocal.evaluation.samples import Samples
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
+from rhocal.metrics.inference.intervals import wilson
 from rhocal.metrics.inference.paired import differences
 from rhocal.objectives import Objective
 from rhocal.reporting.curves.fine import FineSums, fine_bins
@@ -114,9 +116,11 @@ def _positive_curve(scored: Scored, seed: int) -> dict[str, Any] | None:
     if scored.source.n_classes != 2:
         return None
     curve = reliability_from_scored(scored, n_bins=POSITIVE_BINS, scheme="mass", of_positive=True, seed=seed)
+    # Wilson's interval, as the page has it for accuracy: a bin without a positive sample has an upper limit above 0
+    intervals = [wilson(share, n, CONFIDENCE_LEVEL) for share, n in zip(curve.accuracy, curve.weight, strict=True)]
     values = {
-        "probability": curve.confidence, "prevalence": curve.accuracy, "low": curve.interval_low,
-        "high": curve.interval_high, "n_samples": curve.weight,
+        "probability": curve.confidence, "prevalence": curve.accuracy, "low": [one.low for one in intervals],
+        "high": [one.high for one in intervals], "n_samples": curve.weight,
     }  # fmt: skip
     return {name: for_plot(value) for name, value in values.items()}
 
