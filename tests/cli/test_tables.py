@@ -1,8 +1,6 @@
 """Tables through the command line: columns by name, other columns, separators, the standard input."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -154,11 +152,10 @@ def test_every_output_can_be_read(tmp_path, output, labels):
 @pytest.mark.parametrize("ending", [".csv", ".jsonl"])
 def test_standard_input(tmp_path, ending):
     path = write(tmp_path / f"x{ending}", TABLE)
-    command = [sys.executable, "-m", "rhocal", "evaluate", "-", "--json"]
-    result = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True, timeout=120)
+    text = path.read_text(encoding="utf-8")
+    result = run("evaluate", "-", "--json", stdin=text)
     assert json.loads(result.stdout)["values"]["uncalibrated"]["accuracy"] == pytest.approx(ACCURACY)
-    command = [sys.executable, "-m", "rhocal", "compare", "-", "--methods", "temperature", "--seeds", "1"]
-    subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True, timeout=120)
+    run("compare", "-", "--methods", "temperature", "--seeds", "1", stdin=text)
 
 
 @pytest.mark.parametrize("output", [".npz", ".safetensors"])

@@ -4,6 +4,7 @@ import gc
 import pickle
 import warnings
 import weakref
+from functools import cache
 
 import numpy as np
 import pytest
@@ -37,9 +38,18 @@ def fitted(name, logits, labels, weight=None, **said):
         return make(name).fit(logits, labels, weight, **said)
 
 
-@pytest.fixture(scope="module")
+DATA = synthetic(300, 4, seed=3)
+
+
+@pytest.fixture
 def data():
-    return synthetic(300, 4, seed=3)
+    return DATA
+
+
+@cache
+def reference(name):
+    """A method fitted on ``DATA``, which many laws only read."""
+    return fitted(name, *DATA)
 
 
 every = pytest.mark.parametrize("name", CALIBRATORS)
@@ -67,7 +77,7 @@ def test_order_of_samples(name, data):
         pytest.skip("draws samples by their position: the order changes the draws, as a seed does")
     logits, labels = data
     order = np.random.default_rng(0).permutation(len(labels))
-    a, b = fitted(name, logits, labels), fitted(name, logits[order], labels[order])
+    a, b = reference(name), fitted(name, logits[order], labels[order])
     np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)
 
 
@@ -75,7 +85,7 @@ def test_order_of_samples(name, data):
 def test_renaming_of_classes(name, data):
     logits, labels = data
     order = np.array([2, 0, 3, 1])
-    a, b = fitted(name, logits, labels), fitted(name, logits[:, order], np.argsort(order)[labels])
+    a, b = reference(name), fitted(name, logits[:, order], np.argsort(order)[labels])
     np.testing.assert_allclose(a.predict_proba(logits)[:, order], b.predict_proba(logits[:, order]), atol=2e-6)
 
 
@@ -90,8 +100,8 @@ def test_weights_are_repetition(name, data):
 
 @every
 def test_batch_cuts(name, data):
-    logits, labels = data
-    cal = fitted(name, logits, labels)
+    logits, _ = data
+    cal = reference(name)
     for whole in (cal.predict_proba, cal.transform, cal.predict):
         cut = np.concatenate([whole(part) for part in np.array_split(logits, 7)])
         np.testing.assert_array_equal(cut, whole(logits))
@@ -100,8 +110,8 @@ def test_batch_cuts(name, data):
 @every
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_probabilities(name, dtype, data):
-    logits, labels = data
-    probs = fitted(name, logits, labels).predict_proba(logits.astype(dtype))
+    logits, _ = data
+    probs = reference(name).predict_proba(logits.astype(dtype))
     assert probs.dtype == dtype
     assert (probs >= 0).all()
     np.testing.assert_allclose(probs.sum(1), 1, atol=1e-6)
@@ -109,8 +119,8 @@ def test_probabilities(name, dtype, data):
 
 @every
 def test_transform_and_predict_proba_agree(name, data):
-    logits, labels = data
-    cal = fitted(name, logits, labels)
+    logits, _ = data
+    cal = reference(name)
     z = cal.transform(logits)
     p = np.exp(z - z.max(1, keepdims=True))
     np.testing.assert_allclose(cal.predict_proba(logits), p / p.sum(1, keepdims=True), atol=1e-12)
@@ -124,16 +134,15 @@ def test_a_shift_of_all_logits_of_a_sample_is_invisible(name, data):
         pytest.skip("may choose vector, which sees it")
     logits, labels = data
     shift = np.random.default_rng(0).normal(size=(len(logits), 1)) * 30
-    a, b = fitted(name, logits, labels), fitted(name, logits + shift, labels)
+    a, b = reference(name), fitted(name, logits + shift, labels)
     np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits + shift), atol=2e-6)
 
 
 @every
 def test_fitting_again_gives_the_same_bits(name, data):
     logits, labels = data
-    np.testing.assert_array_equal(
-        fitted(name, logits, labels).predict_proba(logits), fitted(name, logits, labels).predict_proba(logits)
-    )
+    again = fitted(name, logits, labels)
+    np.testing.assert_array_equal(reference(name).predict_proba(logits), again.predict_proba(logits))
 
 
 @every
@@ -177,7 +186,7 @@ def test_names_of_classes_come_back(name, data):
     logits, labels = data
     names = np.array(["fox", "ant", "cow", "bee"])
     cal = fitted(name, logits, names[labels], classes=names)
-    numbers = fitted(name, logits, labels)
+    numbers = reference(name)
     np.testing.assert_array_equal(cal.predict(logits), names[numbers.predict(logits)])
     np.testing.assert_array_equal(cal.predict_proba(logits), numbers.predict_proba(logits))
 
@@ -210,14 +219,12 @@ def test_kind_said_in_the_fit_is_remembered(name, data):
 def test_torch_tensors(name, data):
     logits, labels = data
     cal = fitted(name, torch.tensor(logits), torch.tensor(labels))
-    np.testing.assert_array_equal(
-        cal.predict_proba(torch.tensor(logits)), fitted(name, logits, labels).predict_proba(logits)
-    )
+    np.testing.assert_array_equal(cal.predict_proba(torch.tensor(logits)), reference(name).predict_proba(logits))
 
 
 @every
 def test_speaks_scikit_learn(name, data):
-    logits, labels = data
+    logits, _ = data
     cal = make(name)
     copy = sklearn.base.clone(cal)
     assert type(copy) is type(cal)
@@ -228,8 +235,8 @@ def test_speaks_scikit_learn(name, data):
         cal.predict_proba(logits)
     with pytest.raises(InputError, match="no option 'nope'"):
         cal.set_params(nope=1)
-    again = pickle.loads(pickle.dumps(fitted(name, logits, labels)))  # noqa: S301
-    np.testing.assert_array_equal(again.predict(logits), fitted(name, logits, labels).predict(logits))
+    again = pickle.loads(pickle.dumps(reference(name)))  # noqa: S301
+    np.testing.assert_array_equal(again.predict(logits), reference(name).predict(logits))
 
 
 @every
@@ -238,16 +245,15 @@ def test_repr_can_be_read(name):
 
 
 @every
-def test_evidence(name, data):
-    logits, labels = data
-    solution = fitted(name, logits, labels).solution_
+def test_evidence(name):
+    solution = reference(name).solution_
     assert solution.converged
     assert isinstance(solution.trials, tuple)
 
 
 @every
-def test_wrong_number_of_classes_is_said(name, data):
-    cal = fitted(name, *data)
+def test_wrong_number_of_classes_is_said(name):
+    cal = reference(name)
     with pytest.raises(InputError, match=r"3 classes .* fitted with 4"):
         cal.predict_proba(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"shape \(1, 4\)"):

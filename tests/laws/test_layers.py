@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,7 @@ def layer(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
 def imports(path):
     """Every import of a file: its name, and whether it waits until a function is called or a type checker reads it."""
 
@@ -77,7 +79,7 @@ def imports(path):
         for child in ast.iter_child_nodes(node):
             yield from visit(child, "type" if checking else "call" if waits else late)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")), "")
+    return list(visit(ast.parse(path.read_text(encoding="utf-8")), ""))
 
 
 FILES = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]

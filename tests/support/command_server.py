@@ -6,6 +6,8 @@ A request is a line of JSON on stdin, the answer a line with the exit code. The 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import importlib
 import json
 import os
@@ -18,14 +20,28 @@ FRAMEWORKS = ("dask", "integrations", "onnx", "sklearn", "torch")
 """Packages that import a framework: a command that needs one imports it, as it does for people."""
 
 
+WARM_UP = (["methods"], ["fit", "--help"])
+"""Commands that the server itself runs first: the parser and the tables import most of their modules when used."""
+
+
 def import_package() -> None:
-    """Import every module of rhocal that needs no framework."""
+    """Import every module of rhocal that needs no framework, and what the command line imports when it is used."""
     import rhocal
 
     skipped = tuple(f"rhocal.{name}" for name in FRAMEWORKS)
     for module in pkgutil.walk_packages(rhocal.__path__, "rhocal.", onerror=lambda _: None):
         if not module.name.startswith(skipped) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    for name in ("pyarrow.parquet", "safetensors.numpy"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    from typer.testing import CliRunner
+
+    from rhocal.cli import app
+
+    for arguments in WARM_UP:
+        CliRunner().invoke(app, arguments)
+    gc.freeze()  # forks need not look through what is imported
 
 
 def run_command(request: dict) -> None:
@@ -35,7 +51,7 @@ def run_command(request: dict) -> None:
     os.chdir(request["folder"])
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(request["stdin"], os.O_RDONLY), 0)
     sys.argv = request["command"]
     code = 1
     try:

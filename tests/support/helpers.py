@@ -67,14 +67,14 @@ def real(name, seed=0):
     return logits[tune], labels[tune], logits[test], labels[test]
 
 
-def run(*arguments, code=0, cwd=None, command="rhocal"):
-    """The command line as people run it: a process of its own."""
+def run(*arguments, code=0, cwd=None, command="rhocal", stdin=""):
+    """The command line as people run it: a process of its own, which reads the text ``stdin``."""
     line = [str(Path(sys.executable).with_name(command)), *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     if hasattr(os, "fork"):
-        done = _run_in_fork(line, cwd, environment)
+        done = _run_in_fork(line, cwd, environment, stdin)
     else:
-        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+        done = subprocess.run(line, input=stdin, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == code, done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     return done
@@ -92,15 +92,16 @@ def _command_server():
     )
 
 
-def _run_in_fork(line, cwd, environment):
+def _run_in_fork(line, cwd, environment, stdin):
     """The same through the process of ``command_server.py``, which has imported what most commands need."""
     server = _command_server()
     with TemporaryDirectory() as folder:
-        files = {name: Path(folder) / name for name in ("stdout", "stderr")}
+        files = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
+        files["stdin"].write_text(stdin, encoding="utf-8")
         request = {"command": line, "folder": str(cwd or Path.cwd()), "environment": environment}
         print(json.dumps(request | {name: str(path) for name, path in files.items()}), file=server.stdin, flush=True)
         code = int(server.stdout.readline())
-        texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        texts = {name: files[name].read_text(encoding="utf-8") for name in ("stdout", "stderr")}
     return subprocess.CompletedProcess(line, code, **texts)
 
 
