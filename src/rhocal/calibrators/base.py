@@ -132,6 +132,7 @@ class Calibrator(ABC):
         class_axis: int = -1,
         groups: Any = None,
         positive: Any = None,
+        clusters: Any = None,
     ) -> Self:
         """Fit on held-out logits and labels, never on the data the network was trained on.
 
@@ -139,7 +140,8 @@ class Calibrator(ABC):
         arrays, and for methods that scale ``rhocal.TopK``. ``kind`` is remembered and used by ``predict_proba`` too.
         ``groups``, the domain of each sample, is for families that know domains (``multi-domain``). ``positive`` is the
         positive class of two, by name or column number; scores of shape (n_samples,) are those of this class, which becomes
-        ``classes_[1]``.
+        ``classes_[1]``. ``clusters`` is what each sample belongs to (its question, its patient): cross-validation keeps the
+        samples of a cluster in one fold, and standard errors count clusters.
         """
         from rhocal.calibrators.fitting import fit  # noqa: PLC0415 - it imports this module
 
@@ -149,11 +151,12 @@ class Calibrator(ABC):
                 class_axis=class_axis != -1,
                 groups=groups is not None,
                 positive=positive is not None,
+                clusters=clusters is not None,
             )
             fit_top_k(self, logits, labels, sample_weight, classes, ignore_index)
             return self
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
-        fit(self, as_source(logits, labels, sample_weight, groups, spec=spec))
+        fit(self, as_source(logits, labels, sample_weight, groups, clusters, spec=spec))
         self.columns_ = frame_columns(logits) or self.columns_
         return self
 

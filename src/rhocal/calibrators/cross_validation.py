@@ -15,6 +15,8 @@ import numpy as np
 from rhocal.numerics.special import dot
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rhocal.calibrators.folds import Fold, Folds
     from rhocal.numerics.special import Vector
 
@@ -193,10 +195,15 @@ def paired_over_folds(values: Vector, others: Vector, shares: Vector) -> tuple[V
     return mean, np.sqrt(shares @ (differences - mean) ** 2 / (len(shares) - 1))
 
 
-def paired_over_samples(values: Vector, others: Vector, weights: Vector, total_weight: float) -> tuple[float, float]:
-    """Mean over the samples of the difference, and its standard error."""
+def paired_over_samples(
+    values: Vector, others: Vector, weights: Vector, total_weight: float, clusters: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
+    """Mean over the samples of the difference, and its standard error; with clusters, that of their sums."""
     difference = values - others
     mean = float(dot(weights, difference))  # a product of BLAS may wait for its threads
+    if clusters is not None:
+        sums = np.bincount(clusters, weights * (difference - mean)).astype(np.float64, copy=False)
+        return mean, float(np.sqrt(dot(sums, sums)))
     return mean, float(np.sqrt(dot(weights, (difference - mean) ** 2) / total_weight))
 
 

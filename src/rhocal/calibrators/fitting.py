@@ -16,6 +16,7 @@ import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
 from rhocal.calibrators.base import fit_validated
+from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.decisions import record_changes
 from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
@@ -93,7 +94,7 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
-            rows = self.source.predictions.prepared()
+            rows = with_design_effect(self.source.predictions.prepared())
             self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})
             return
         self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)

@@ -127,7 +127,7 @@ def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
     them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so that the order in
     which they come changes nothing.
     """
-    return rank_codes(sort_keys(search), search.profile.weights, n_folds)
+    return rank_codes(sort_keys(search), search.profile, n_folds)
 
 
 def confidence_codes(search: ScaleSearch, n_folds: int, *, shuffle_ties: bool = False) -> NDArray[np.intp]:
@@ -139,16 +139,41 @@ def confidence_codes(search: ScaleSearch, n_folds: int, *, shuffle_ties: bool = 
     """
     label, correct, confidence, label_gap, mean_gap, predicted = sort_keys(search)
     scores, outcomes = [confidence, mean_gap, predicted], [label_gap, label, correct]
-    return rank_codes([*scores, *outcomes], search.profile.weights, n_folds, scores if shuffle_ties else None)
+    return rank_codes([*scores, *outcomes], search.profile, n_folds, scores if shuffle_ties else None)
 
 
 def rank_codes(
-    keys: list[Vector], weights: Vector, n_folds: int, shuffled_by: list[Vector] | None = None
+    keys: list[Vector], profile: Profile, n_folds: int, shuffled_by: list[Vector] | None = None
 ) -> NDArray[np.intp]:
     """The fold of every sample: its rank by some keys, the first key first, counted round.
 
-    Samples that are equal in ``shuffled_by``, the first of the keys, are shuffled with a fixed seed.
+    Samples that are equal in ``shuffled_by``, the first of the keys, are shuffled with a fixed seed. Samples of a cluster are
+    in one fold: the rank of a cluster is that of its middle sample.
     """
+    weights = profile.weights
+    if profile.clusters is not None:
+        codes, middle, cluster_weights = middle_samples(keys, weights, profile.clusters)
+        keys = [key[middle] for key in keys]
+        shuffled = None if shuffled_by is None else keys[: len(shuffled_by)]
+        return unit_codes(keys, cluster_weights, n_folds, shuffled)[codes]
+    return unit_codes(keys, weights, n_folds, shuffled_by)
+
+
+def middle_samples(
+    keys: list[Vector], weights: Vector, clusters: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
+    """The place of each sample's cluster, the sample in the middle of every cluster by keys, and its weight."""
+    names, codes = np.unique(clusters, return_inverse=True)
+    order = np.lexsort([*keys[::-1], codes])
+    passed, ends = np.cumsum(weights[order]), np.cumsum(np.bincount(codes))
+    before = np.append(0.0, passed[ends[:-1] - 1])
+    cluster_weights = np.bincount(codes, weights, len(names)).astype(np.float64, copy=False)
+    places = np.searchsorted(passed, before + (0.5 - 1e-9) * cluster_weights)
+    return codes, order[np.clip(places, np.append(0, ends[:-1]), ends - 1)], cluster_weights
+
+
+def unit_codes(keys: list[Vector], weights: Vector, n_folds: int, shuffled_by: list[Vector] | None) -> NDArray[np.intp]:
+    """The fold of every sample, or cluster: its rank, counted round."""
     order, ranks = ordered_ranks(keys, weights)
     if shuffled_by is not None and len(order):
         ranks = _shuffle_ties(ranks, is_first_of_equals(shuffled_by, order))

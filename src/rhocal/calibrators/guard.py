@@ -81,15 +81,19 @@ class SampleScores:
 
 
 def held_out_scores(
-    name: str, scores: Mapping[str, SampleScores], weights: Vector, total_weight: float
+    name: str,
+    scores: Mapping[str, SampleScores],
+    weights: Vector,
+    total_weight: float,
+    clusters: NDArray[np.intp] | None = None,
 ) -> HeldOutScores:
-    """Summarize the scores of a method and of the references. ``weights`` are those of the samples scored."""
+    """Summarize the scores of a method and of the references. Weights and clusters are those of the samples scored."""
     share = weights / weights.sum()
     present = [one for one in REFERENCES if one in scores]
     reference = min(present, key=lambda one: float(dot(share, scores[one].nll)))
     mine, other = scores[name], scores[reference]
-    nll, nll_error = paired_over_samples(mine.nll, other.nll, share, total_weight)
-    brier, brier_error = paired_over_samples(mine.brier, other.brier, share, total_weight)
+    nll, nll_error = paired_over_samples(mine.nll, other.nll, share, total_weight, clusters)
+    brier, brier_error = paired_over_samples(mine.brier, other.brier, share, total_weight, clusters)
     return HeldOutScores(
         nll={one: float(dot(share, score.nll)) for one, score in scores.items()},
         brier={one: float(dot(share, score.brier)) for one, score in scores.items()},
@@ -121,9 +125,10 @@ def is_worse(scores: HeldOutScores) -> bool:
     )
 
 
-def scored_folds(folds: Folds) -> list[Fold]:
-    """As many folds as hold enough samples."""
-    counts = np.cumsum(np.bincount(folds.codes, minlength=len(folds)))
+def scored_folds(folds: Folds, clusters: NDArray[np.intp] | None) -> list[Fold]:
+    """As many folds as hold enough samples, or clusters of them."""
+    first = slice(None) if clusters is None else np.unique(clusters[folds.rows], return_index=True)[1]
+    counts = np.cumsum(np.bincount(folds.codes[first], minlength=len(folds)))
     return list(folds)[: int(np.searchsorted(counts, MIN_HELD_OUT_SAMPLES)) + 1]
 
 
@@ -152,7 +157,7 @@ def score_rows(
             logits[method] = fitted.map_.logits(rows.take(fold.outside))
         for method, part in logits.items():
             parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
-    return _summarize(name, parts, folds, data.total_weight)
+    return _summarize(name, parts, folds, data)
 
 
 def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence[Fold]) -> HeldOutScores:
@@ -165,7 +170,7 @@ def score_profile(calibrator: ScaleCalibrator, profile: Profile, folds: Sequence
             scales[method] = fit_without_warnings(unfit, inside).map_.scales(outside)
         for method, scale in scales.items():
             parts.setdefault(method, []).append(SampleScores.from_scales(outside, scale))
-    return _summarize(calibrator.label, parts, folds, profile.total_weight)
+    return _summarize(calibrator.label, parts, folds, profile)
 
 
 def without_fold(profile: Profile, fold: Fold) -> Profile:
@@ -176,14 +181,14 @@ def without_fold(profile: Profile, fold: Fold) -> Profile:
 
 
 def _summarize(
-    name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Sequence[Fold], total_weight: float
+    name: str, parts: Mapping[str, Sequence[SampleScores]], folds: Sequence[Fold], data: Predictions | Profile
 ) -> HeldOutScores:
     rows = np.concatenate([fold.outside for fold in folds])
     weights = folds[0].folds.weights[rows]
-    held_out = total_weight * float(weights.sum())  # a weight counts as often as a repetition
-    return held_out_scores(
-        name, {method: SampleScores.concat(scores) for method, scores in parts.items()}, weights, held_out
-    )
+    held_out = data.total_weight * float(weights.sum())  # a weight counts as often as a repetition
+    clusters = None if data.clusters is None else data.clusters[rows]
+    scores = {method: SampleScores.concat(part) for method, part in parts.items()}
+    return held_out_scores(name, scores, weights, held_out, clusters)
 
 
 def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: Vector) -> HeldOutScores | None:
@@ -201,7 +206,9 @@ def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: V
         method: SampleScores(-np.log(top) - scales * profile.label_gap, (top - profile.correct) ** 2)
         for method, scales, top in ((name, scale, confidence), (TEMPERATURE, single, search.confidence(single)))
     }
-    return replace(held_out_scores(name, scores, profile.weights, profile.total_weight), in_sample=True)
+    return replace(
+        held_out_scores(name, scores, profile.weights, profile.total_weight, profile.clusters), in_sample=True
+    )
 
 
 def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
@@ -252,7 +259,7 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
     folds = Folds.from_profile(profile, N_FOLDS, by_label=calibrator.is_guarded, shuffle_ties=True)
     if not folds or profile.total_weight < MIN_SAMPLES:
         return None
-    scored = scored_folds(folds)
+    scored = scored_folds(folds, profile.clusters)
     try:
         if isinstance(calibrator, ScaleCalibrator) and calibrator.fits_on == "profile":
             return score_profile(calibrator, profile, scored)

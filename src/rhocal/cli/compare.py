@@ -12,7 +12,16 @@ import typer
 from rhocal.cli.compare_files import Ledger, LogitsFile, forget_files
 from rhocal.cli.execution import ExecutionOptions
 from rhocal.cli.fit import for_options
-from rhocal.cli.options import Arrays, Json, KeepDecision, KindOption, PositiveOption, grouped, print_json
+from rhocal.cli.options import (
+    Arrays,
+    ClustersOption,
+    Json,
+    KeepDecision,
+    KindOption,
+    PositiveOption,
+    grouped,
+    print_json,
+)
 from rhocal.cli.report import ReportOption, check_report, headline, origin, write
 from rhocal.errors import InputError, RhocalWarning
 
@@ -70,6 +79,7 @@ def compare(
     per_network: Annotated[bool, typer.Option("--per-network", help="Print a table for each network too.")] = False,
     kind: KindOption = None,
     positive: PositiveOption = None,
+    clusters: ClustersOption = None,
     arrays: Arrays,
     execution: ExecutionOptions,
     as_json: Json = False,
@@ -79,7 +89,8 @@ def compare(
     Unless methods are named, these are identity, temperature, rho-norm, field, svs, svs:field and cascade, and if all files
     have two classes quadratic, beta, centered-isotonic and venn-abers too; `--methods all` compares all.
 
-    The two splits of a file are used if it has them; other files are cut into random halves, once for each seed. A
+    The two splits of a file are used if it has them; other files are cut into random halves, once for each seed; samples of a
+    cluster (--clusters, or a log whose questions occur more than once) stay together. A
     report is about one file and its last split. Files that are read block by block are read twice, whatever the number of
     methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
     """
@@ -92,7 +103,7 @@ def compare(
     are_streamed = any(execution.streams(path, skip_bad=arrays.skip_bad) for path in paths)
     execution.refuse({"--report": report is not None and are_streamed})
     files = [
-        LogitsFile(path, network, arrays, kind, execution, positive)
+        LogitsFile(path, network, arrays, kind, execution, positive, clusters)
         for path, network in zip(paths, network_names(paths), strict=True)
     ]
     if methods is None:

@@ -43,6 +43,7 @@ class LogitsFile:
     kind: str | None
     execution: ExecutionOptions
     positive: str | None = None
+    clusters: str | None = None
 
     @property
     def streams(self) -> bool:
@@ -60,6 +61,7 @@ class LogitsFile:
         from rhocal.data.content import content_key
 
         options = [self.kind, self.positive, *(getattr(self.arrays, field.name) for field in fields(self.arrays))]
+        options += [] if self.clusters is None else [self.clusters]
         return content_key(self.path, [] if self.arrays.labels is None else [self.arrays.labels], options)
 
     @property
@@ -118,7 +120,8 @@ class LogitsFile:
 
 @lru_cache(maxsize=1)  # the splits of a file are compared one after the other
 def _open(file: LogitsFile) -> tuple[Source, Source | None]:
-    return file.execution.open_splits(file.path, file.arrays, input_spec(file.kind, positive=file.positive))
+    spec = input_spec(file.kind, positive=file.positive)
+    return file.execution.open_splits(file.path, file.arrays, spec, file.clusters)
 
 
 @lru_cache(maxsize=1)

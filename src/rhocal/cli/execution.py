@@ -103,12 +103,27 @@ class ExecutionOptions:
             source = _with_groups(source, groups, group_file)
         return as_source(source, spec=spec, needs_labels=needs_labels)
 
-    def open_splits(self, path: Path, arrays: Arrays, spec: InputSpec) -> tuple[Source, Source | None]:
+    def open_splits(
+        self, path: Path, arrays: Arrays, spec: InputSpec, clusters: str | None = None
+    ) -> tuple[Source, Source | None]:
         """The calibration and the test source of a file; None for a file with a single set."""
         from rhocal.data.streams import has_splits
 
         first = self.open(path, arrays, spec, "calibration")
+        first = self.with_clusters(first, clusters, path, arrays, spec)
         return first, self.open(path, arrays, spec, "test") if has_splits(path, arrays.names()) else None
+
+    def with_clusters(
+        self, source: Source, clusters: str | None, path: Path, arrays: Arrays, spec: InputSpec
+    ) -> Source:
+        """A calibration set with the clusters that are stated, or the questions of a log that occur more than once."""
+        name = clusters_of(source, clusters)
+        if name is None:
+            return source
+        self.refuse({"--clusters": not source.resident})
+        (block,) = self.open(path, arrays, spec, "calibration", name).blocks
+        (rows,) = source.blocks
+        return replace(source, blocks=(replace(rows.read(), clusters=block.read().groups),))
 
     def streams(self, path: Path, *, skip_bad: bool = False) -> bool:
         """Whether a file is read block by block; of a log single lines are left out, of another file blocks."""

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.execution import ExecutionOptions, skipped
-from rhocal.cli.options import Arrays, FitSpecOptions, GroupsOption, Json, KeepDecision, SourceFile, grouped, print_json
+from rhocal.cli.options import (
+    Arrays,
+    ClustersOption,
+    FitSpecOptions,
+    GroupsOption,
+    Json,
+    KeepDecision,
+    SourceFile,
+    grouped,
+    print_json,
+)
 from rhocal.cli.report import ReportOption, check_report, origin, write
 from rhocal.cli.top_k import refuse, top_k_of
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
@@ -52,6 +62,7 @@ def fit(
     arrays: Arrays,
     spec: FitSpecOptions,
     groups: GroupsOption = None,
+    clusters: ClustersOption = None,
     report: ReportOption = None,
     execution: ExecutionOptions,
     as_json: Json = False,
@@ -77,18 +88,18 @@ def fit(
         raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
     is_profile = format_of(path) == FORMAT
     if not is_profile and (top := top_k_of(path, arrays, spec, execution)) is not None:
-        refuse(path, {"--report": report is not None, "--groups": groups is not None})
+        refuse(
+            path, {"--report": report is not None, "--groups": groups is not None, "--clusters": clusters is not None}
+        )
         _fit_top_k(top, method or TOP_K_METHOD, option or [], output, as_json=as_json)
         return
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
     if keep_decision:
         cal = with_decision_kept(cal)
-    if groups is not None and not cal.takes_groups:
-        raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
+    _check_groups(groups, cal, method)
     if is_profile:
-        if report is not None:
-            raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
+        _refuse_for_profile(report, clusters)
         _fit_profile(cal, method, path, output, as_json=as_json)
         return
     if report is not None:
@@ -96,6 +107,7 @@ def fit(
         execution.refuse({"--report": execution.streams(path, skip_bad=arrays.skip_bad)})
     cal = for_options(cal, arrays.contents(source_files(path)[0]).file, option or [])
     source = execution.open(path, arrays, spec.spec(), "calibration", groups)
+    source = execution.with_clusters(source, clusters, path, arrays, spec.spec())
     with execution.cluster(), execution.progress("fitting", source) as blocks:
         fits = fit_source(cal, blocks)
     cal.save(output)
@@ -113,6 +125,18 @@ def fit(
         test = execution.open(path, arrays, spec.spec(), "test", test_groups) if has_test else None
         _report(cal, method, data, test, path, report, quiet=as_json)
     _show(cal, method, output, counts, values, as_json=as_json)
+
+
+def _check_groups(groups: str | None, cal: Calibrator, method: str) -> None:
+    if groups is not None and not cal.takes_groups:
+        raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
+
+
+def _refuse_for_profile(report: Path | None, clusters: str | None) -> None:
+    if report is not None:
+        raise InputError("--report needs logits; a profile has none. Write it with: rhocal report OTHER -c OUTPUT")
+    if clusters is not None:
+        raise InputError("--clusters: a profile has no clusters; fit on the logits")
 
 
 def _fit_top_k(data: TopKInput, method: str, options: list[str], output: Path, *, as_json: bool) -> None:

@@ -32,6 +32,7 @@ IN_CONFLICT = {
     "--skip-bad": "all samples are read at once",
     "--stream, --workers or --scheduler": "all samples are read at once",
     "--groups": "methods that scale do not use groups",
+    "--clusters": "fits on the k best take samples as independent",
     "--report": "a report needs the logits of all classes",
     "--interval": "intervals need the logits of all classes",
     "--fitted-on": "intervals need the logits of all classes",

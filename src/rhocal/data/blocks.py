@@ -23,6 +23,8 @@ class Block:
     """File and rows, for messages; empty for an array of the caller."""
     weights: Any = None
     groups: Any = None
+    clusters: Any = None
+    """What each sample belongs to (its question, its patient); only of arrays in memory."""
     stored_bytes: int | None = None
     """Bytes of the scores in the file, where they differ from those in memory (bfloat16)."""
     number: int = 0

@@ -60,9 +60,9 @@ def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
     return weights
 
 
-def sample_groups(values: Any, n: int, name: str) -> NDArray[Any]:
+def sample_groups(values: Any, n: int, name: str, argument: str = "groups") -> NDArray[Any]:
     """Texts or whole numbers, one for each sample."""
-    flat = per_sample(values, "groups", n, name)
+    flat = per_sample(values, argument, n, name)
     if flat.dtype.kind == "O" and all(isinstance(group, str) for group in flat):
         flat = flat.astype(str)
     if flat.dtype.kind == "O" and all(isinstance(group, int | np.integer) for group in flat):
@@ -71,9 +71,15 @@ def sample_groups(values: Any, n: int, name: str) -> NDArray[Any]:
         flat = flat.astype(np.int64)
     if flat.dtype.kind not in "iubU":
         raise InputError(
-            f"groups must be texts or whole numbers, one for each sample and none missing; got dtype {flat.dtype}"
+            f"{argument} must be texts or whole numbers, one for each sample and none missing; got dtype {flat.dtype}"
         )
     return flat if flat.dtype.kind == "U" else flat.astype(np.int64)
+
+
+def cluster_numbers(values: Any, n: int, name: str) -> NDArray[np.intp] | None:
+    """The number of the cluster of each sample; None where every sample is a cluster of its own."""
+    names, numbers = np.unique(sample_groups(values, n, name, "clusters"), return_inverse=True)
+    return None if len(names) == n else numbers.astype(np.intp)
 
 
 def class_names(classes: Any, m: int) -> NDArray[Any]:

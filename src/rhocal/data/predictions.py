@@ -10,7 +10,14 @@ import numpy as np
 from rhocal.data.arrays import Scores, check_tensor, scan_scores, unpack_lists
 from rhocal.data.columns import class_order, frame_columns, match_columns, shown
 from rhocal.data.label_columns import label_values
-from rhocal.data.labels import class_names, positive_column, sample_groups, sample_labels, sample_weights
+from rhocal.data.labels import (
+    class_names,
+    cluster_numbers,
+    positive_column,
+    sample_groups,
+    sample_labels,
+    sample_weights,
+)
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
@@ -108,6 +115,8 @@ class Predictions:
     n_ignored: int = 0
     groups: NDArray[Any] | None = None
     """The group of every sample, if known."""
+    clusters: NDArray[np.intp] | None = None
+    """The number of the cluster of every sample; None if samples are independent."""
     block: int = 0
     """The number of the block in its source."""
     rows: NDArray[np.intp] | None = None
@@ -131,6 +140,7 @@ class Predictions:
         *,
         weights: Any = None,
         groups: Any = None,
+        clusters: Any = None,
         spec: InputSpec | None = None,
         block: int = 0,
         name: str = "logits",
@@ -152,6 +162,8 @@ class Predictions:
             Non-negative weights, one for each sample; a weight of 2 counts a sample twice.
         groups
             The group of each sample: texts or whole numbers.
+        clusters
+            What each sample belongs to (its question, its patient). Samples of a cluster may depend on each other.
         spec
             What the scores are.
         block
@@ -169,6 +181,7 @@ class Predictions:
             raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
         domains = None if groups is None else sample_groups(groups, len(table), name)
+        numbers = None if clusters is None else cluster_numbers(clusters, len(table), name)
         columns, rows, n_ignored = None, None, 0
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
@@ -190,11 +203,12 @@ class Predictions:
             table = table[rows]
             sample_weight = None if sample_weight is None else sample_weight[rows]
             domains = None if domains is None else domains[rows]
+            numbers = None if numbers is None else cluster_numbers(numbers[rows], len(rows), name)
         if sample_weight is not None and not sample_weight.any():
             raise InputError("sample_weight is zero for every sample; at least one must be positive")
         classes = np.arange(table.shape[1]) if names is None else names
         data = cls(
-            table, spec.kind, columns, sample_weight, classes, n_ignored, domains, block, rows, positive=positive,
+            table, spec.kind, columns, sample_weight, classes, n_ignored, domains, numbers, block, rows, positive=positive,
             of_answers=spec.of_answers and len(classes) == 2,
         )  # fmt: skip
         is_single = is_single_column(scores, spec.class_axis)
@@ -342,11 +356,19 @@ class Predictions:
             labels=None if self.labels is None else self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
+            clusters=None if self.clusters is None else self.clusters[rows],
             rows=np.arange(self.n_samples)[rows] if self.rows is None else self.rows[rows],
         )
         if "span" in self.__dict__:
             part.__dict__["span"] = self.span
         return part._with_scan(self.seen.take(rows)) if "seen" in self.__dict__ else part  # noqa: SLF001 - our own
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Self:
+        """The same samples with other weights."""
+        other = replace(self, weights=weights)
+        if "span" in self.__dict__:
+            other.__dict__["span"] = self.span
+        return other._with_scan(self.seen) if "seen" in self.__dict__ else other  # noqa: SLF001 - our own
 
     def in_order_of(self, classes: NDArray[Any]) -> tuple[Self, NDArray[np.intp] | None]:
         """The same with its columns in the order of these classes, and that order; None where they stand in it already."""
@@ -378,6 +400,7 @@ class Predictions:
             groups=None
             if first.groups is None
             else np.concatenate([part.groups for part in parts if part.groups is not None]),
+            clusters=None,
             n_ignored=sum(part.n_ignored for part in parts),
             rows=None,
         )

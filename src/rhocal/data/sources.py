@@ -89,7 +89,7 @@ class Source:
     @classmethod
     def from_predictions(cls, data: Predictions) -> Source:
         """Validated rows as a resident source; they are not validated again."""
-        block = Block(data.scores, data.labels, "", data.weights, data.groups)
+        block = Block(data.scores, data.labels, "", data.weights, data.groups, data.clusters)
         source = cls((block,), InputSpec(data.kind, data.classes), resident=True)
         source.__dict__["predictions"] = data
         return source
@@ -270,6 +270,7 @@ def as_source(
     labels: Any = None,
     weights: Any = None,
     groups: Any = None,
+    clusters: Any = None,
     *,
     spec: InputSpec | None = None,
     needs_labels: bool = True,
@@ -286,7 +287,9 @@ def as_source(
         if labels is not None or weights is not None:
             raise InputError("labels, sample_weight: the blocks of a stream bring their own; leave them out")
         if not source.resident:
-            _check_streamed(groups, spec)
+            _check_streamed(groups, clusters, spec)
+        elif clusters is not None:
+            source = replace(source, blocks=tuple(replace(block.read(), clusters=clusters) for block in source.blocks))
         classes, columns = spec.classes, spec.columns or source.spec.columns
         if classes is None:
             classes = source.spec.classes
@@ -299,17 +302,19 @@ def as_source(
     if is_dask(scores):
         from rhocal.dask import dask_source  # noqa: PLC0415 - Dask is there if its arrays are
 
-        _check_streamed(groups, spec)
+        _check_streamed(groups, clusters, spec)
         source = dask_source(scores, labels, weights)
         columns = spec.columns or source.spec.columns
         return replace(source, spec=replace(spec, columns=columns), needs_labels=needs_labels)
-    return Source((Block(scores, labels, "", weights, groups),), spec, resident=True, needs_labels=needs_labels)
+    return Source(
+        (Block(scores, labels, "", weights, groups, clusters),), spec, resident=True, needs_labels=needs_labels
+    )
 
 
-def _check_streamed(groups: Any, spec: InputSpec) -> None:
-    if groups is not None or spec.class_axis != -1:
+def _check_streamed(groups: Any, clusters: Any, spec: InputSpec) -> None:
+    if groups is not None or clusters is not None or spec.class_axis != -1:
         raise InputError(
-            "a stream takes no groups, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
+            "a stream takes no groups, clusters, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
             "with sample weights as their third part"
         )
 

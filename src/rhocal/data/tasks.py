@@ -101,6 +101,7 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
         block.labels if needs_labels else None,
         weights=block.weights,
         groups=block.groups,
+        clusters=block.clusters,
         spec=spec,
         block=block.number,
         name=spec.kind,

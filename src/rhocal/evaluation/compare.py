@@ -102,9 +102,22 @@ def split_by_seed(source: Source, test: Source | None, seed: int) -> Calibration
 
 
 def random_split(data: Predictions, seed: int, n_calibration: int | None = None) -> CalibrationSplit:
-    """A random half (or ``n_calibration`` samples) as the calibration set, and the others as the test set."""
-    order = np.random.default_rng(seed).permutation(data.n_samples)
-    middle = data.n_samples // 2 if n_calibration is None else n_calibration
+    """A random half (or ``n_calibration`` samples) as the calibration set, and the others as the test set.
+
+    Samples of a cluster stay together: there may be more calibration samples by a part of a cluster.
+    """
+    rng, middle = np.random.default_rng(seed), data.n_samples // 2 if n_calibration is None else n_calibration
+    if data.clusters is None:
+        order = rng.permutation(data.n_samples)
+    else:
+        codes = np.unique(data.clusters, return_inverse=True)[1]
+        places = rng.permutation(int(codes.max()) + 1)[codes]
+        order = np.argsort(places, kind="stable")
+        middle = int(np.searchsorted(places[order], places[order[middle - 1]], side="right")) if middle else 0
+        if middle == data.n_samples:  # the last cluster is large: it is the test set
+            middle = int(np.searchsorted(places[order], places[order[-1]]))
+        if middle == 0:
+            raise InputError("clusters: all samples are of one cluster, which cannot be cut into halves")
     return CalibrationSplit.from_predictions(f"seed {seed}", data.take(order[:middle]), data.take(order[middle:]))
 
 

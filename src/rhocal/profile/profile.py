@@ -82,6 +82,8 @@ class Profile:
     """Replaces the logits once they are released."""
     groups: NDArray[Any] | None = None
     """The group of every sample, if known."""
+    clusters: NDArray[np.intp] | None = None
+    """The number of the cluster of every sample; None if samples are independent."""
     smallest_prob: float | None = None
     """What smaller probabilities were raised to before the logarithm, where the scores are probabilities."""
     mask_gap: float = np.inf
@@ -126,6 +128,7 @@ class Profile:
             total_weight=total,
             kept={"mean": passes.means() if data.has_masks else sums / logits.shape[1]},
             groups=data.groups,
+            clusters=data.clusters,
             mask_gap=gap,
             smallest_prob=data.smallest_prob,
         )
@@ -163,6 +166,7 @@ class Profile:
             },
             table=None,
             groups=None,
+            clusters=None,
             smallest_prob=min((p for part in parts if (p := part.smallest_prob) is not None), default=None),
         )
         tables = [part.table for part in parts if part.table is not None]
@@ -195,6 +199,7 @@ class Profile:
             kept={name: value.take(rows, axis=-1) for name, value in self.kept.items()},
             table=None,
             groups=None if self.groups is None else self.groups[rows],
+            clusters=None if self.clusters is None else self.clusters[rows],
         )
         return part if self.table is None else replace(part, table=self.table.take(rows, part))
 

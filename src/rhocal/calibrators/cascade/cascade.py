@@ -215,7 +215,8 @@ def compare_with_references(name: str, losses: SampleScores, fit: CascadeFit, pr
     for reference, scale in ((IDENTITY, 1.0), (TEMPERATURE, fit.scale)):
         every = SampleScores.from_scales(profile, np.full(profile.n_samples, scale))
         scores[reference] = SampleScores(every.nll[order], every.brier[order])
-    return held_out_scores(name, scores, profile.weights[order], profile.total_weight)
+    clusters = None if profile.clusters is None else profile.clusters[order]
+    return held_out_scores(name, scores, profile.weights[order], profile.total_weight, clusters)
 
 
 def fitted_numbers(fit: CascadeFit) -> dict[str, Any]:

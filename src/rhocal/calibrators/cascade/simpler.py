@@ -95,16 +95,16 @@ def simpler_method(fit: CascadeFit, data: Predictions, *, exchangeable: bool) ->
     NLL is lower than that of the cascade, and where it is calibrated and the cascade gains less than ``MIN_SHARE_GAINED``.
     """
     counts = weights_of(data)
-    share, total = counts / counts.sum(), float(counts.sum())
+    share = counts / counts.sum()
     nll = np.zeros(data.n_samples)
     nll[fit.folds.order] = fit.held_out_losses().nll
     simple = temperature_scaling(fit, data)
     if not exchangeable and data.logits.size <= MAX_LOGITS_OF_SVS:
         svs = SimplerMethod.in_sample(fit_without_warnings("svs", data), data)
         # What it gains on its own samples is the most that it can gain on others.
-        if is_lower(svs, simple, share, total):
+        if is_lower(svs, simple, data):
             svs = cross_fit_on(fit, svs.calibrator, data) or simple
-            simple = svs if is_lower(svs, simple, share, total) else simple
+            simple = svs if is_lower(svs, simple, data) else simple
     gained = 1 - float(share @ nll) / max(float(share @ simple.scores.nll), 1e-300)
     is_used = gained < 0 or (gained < MIN_SHARE_GAINED and simple.is_calibrated)
     return simple if is_used else None
@@ -117,9 +117,11 @@ def temperature_scaling(fit: CascadeFit, data: Predictions) -> SimplerMethod:
     return crossed or SimplerMethod.in_sample(calibrator, data, n_numbers=1)
 
 
-def is_lower(first: SimplerMethod, second: SimplerMethod, share: Vector, total: float) -> bool:
+def is_lower(first: SimplerMethod, second: SimplerMethod, data: Predictions) -> bool:
     """Whether the first has a lower NLL by more than one standard error."""
-    above, error = paired_over_samples(first.scores.nll, second.scores.nll, share, total)
+    counts = weights_of(data)
+    total = float(counts.sum())
+    above, error = paired_over_samples(first.scores.nll, second.scores.nll, counts / total, total, data.clusters)
     return above < -error
 
 
@@ -154,12 +156,12 @@ def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOu
         first, second, third = (SimplerMethod.cross_fit(method, data, folds) for method in (rich, simple, single))
     except InputError:
         return simple, None
-    used = first if is_lower(first, second, share, total) else second
+    used = first if is_lower(first, second, data) else second
     if total < MIN_SAMPLES:
         return used.calibrator, None
     identity = SampleScores.from_logits(data.logits, data.labels)
     scores = {name: used.scores, IDENTITY: identity, TEMPERATURE: third.scores}
-    return used.calibrator, held_out_scores(name, scores, share, total)
+    return used.calibrator, held_out_scores(name, scores, share, total, data.clusters)
 
 
 Measured = tuple[SampleScores, "Vector", "Vector"]

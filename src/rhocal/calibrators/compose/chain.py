@@ -74,7 +74,7 @@ class Chain(Calibrator):
         held_out = None
         if folds:
             methods = {self.label: (self.second, between)}
-            held_out = score_rows(self.label, data, scored_folds(folds), methods=methods)
+            held_out = score_rows(self.label, data, scored_folds(folds, data.clusters), methods=methods)
         return self._new_map(first=first, second=second), Solution(
             f"{one.objective}, then {two.objective}",
             two.value,

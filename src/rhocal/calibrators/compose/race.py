@@ -187,12 +187,13 @@ class Race:
         """The methods that are not clearly behind on the samples seen so far; first stages of chains stay."""
         counts = _counts(self.data)[rows]
         weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
+        clusters = None if self.data.clusters is None else self.data.clusters[rows]
         nll = {name: self.nll[name][rows] for name in (*running, *self.known)}
         lowest = min(nll, key=lambda name: float(weights @ nll[name]))
         needed = {self.first, *(first for first, _ in self.chains.values())}
         kept = []
         for name in running:
-            above, error = paired_over_samples(nll[name], nll[lowest], weights, total)
+            above, error = paired_over_samples(nll[name], nll[lowest], weights, total, clusters)
             if above <= MAX_ERRORS_BEHIND * error or name in needed:
                 kept.append(name)
             else:
@@ -213,6 +214,7 @@ class MethodScore:
     total_weight: float
     ece: float
     floor: float
+    clusters: NDArray[np.intp] | None = None
 
     @classmethod
     def from_logits(cls, method: str, logits: Floats, data: Predictions, optimism: float = 0.0) -> MethodScore:
@@ -224,7 +226,7 @@ class MethodScore:
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
         ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / total).error(1)
         scores, floor = SampleScores.from_logits(logits, data.labels), perfect_error(confidence, counts, N_BINS)
-        return cls(method, scores.nll + optimism, scores.brier, counts / total, total, ece, floor)
+        return cls(method, scores.nll + optimism, scores.brier, counts / total, total, ece, floor, data.clusters)
 
     @property
     def mean_nll(self) -> float:
@@ -240,7 +242,7 @@ class MethodScore:
 
     def difference(self, other: MethodScore) -> tuple[float, float]:
         """How far NLL is above that of another method, and the standard error."""
-        return paired_over_samples(self.nll, other.nll, self.weights, self.total_weight)
+        return paired_over_samples(self.nll, other.nll, self.weights, self.total_weight, self.clusters)
 
 
 def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -> tuple[str, list[dict[str, Any]]]:
@@ -255,7 +257,9 @@ def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -
     lowest = min(relative.values(), key=lambda values: float(first.weights @ values))
     tied = []
     for score in passed:
-        above, error = paired_over_samples(relative[score.method], lowest, first.weights, first.total_weight)
+        above, error = paired_over_samples(
+            relative[score.method], lowest, first.weights, first.total_weight, first.clusters
+        )
         if above <= max(error, NEGLIGIBLE_SHARE):
             tied.append(score)
     best = next((score for score in tied if score.method == preferred), tied[0])

@@ -1,0 +1,74 @@
+"""Questions of a log that occur more than once: fits and comparisons keep their samples together."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from rhocal.cli import app
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result
+
+
+def error(*arguments):
+    return str(CliRunner().invoke(app, [str(one) for one in arguments]).exception)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """150 questions with 4 epochs each."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("log") / "epochs.jsonl"
+    questions, answers = rng.normal(size=(150, 3)), rng.integers(0, 3, 150)
+    questions[np.arange(150), answers] += 0.8
+    with path.open("w") as file:
+        for k in np.tile(np.arange(150), 4):
+            scores = (questions[k] + 0.1 * rng.normal(size=3)).round(4).tolist()
+            file.write(json.dumps({"question_id": f"q{k}", "logprobs": scores, "answer": int(answers[k])}) + "\n")
+    return path
+
+
+def test_questions_are_clusters_of_a_fit(log, tmp_path):
+    arguments = ("fit", log, "-m", "field", "-o", tmp_path / "cal.safetensors", "--json")
+    result = invoke(*arguments)
+    assert "questions occur more than once" in result.stderr
+    stored = rhocal.read_log(log)
+    fits = [rhocal.FieldScaling().fit(stored.scores, stored.labels, clusters=c) for c in (stored.question_id, None)]
+    held_out = [cal.solution_.held_out.above["nll"] for cal in fits]
+    document = json.loads(result.stdout)
+    assert document["held_out"]["above"]["nll"] == pytest.approx(held_out[0])
+    assert document["held_out"]["above"]["nll"] != pytest.approx(held_out[1])
+    same = json.loads(invoke(*arguments, "--clusters", "question_id").stdout)
+    assert same["held_out"] == document["held_out"]
+
+
+def test_clusters_of_a_table_and_of_a_comparison(log, tmp_path):
+    stored = rhocal.read_log(log)
+    np.savez(tmp_path / "a.npz", logits=stored.scores, labels=stored.labels, patient=stored.question_id)
+    fitted = ("fit", tmp_path / "a.npz", "-m", "field", "-o", tmp_path / "cal.safetensors")
+    above = [
+        json.loads(invoke(*fitted, *more, "--json").stdout)["held_out"]["above"]
+        for more in ((), ("--clusters", "patient"))
+    ]
+    assert above[0] != above[1]
+    assert "no array or column 'nobody'" in error(*fitted, "--clusters", "nobody")
+    compared = ("compare", tmp_path / "a.npz", "--methods", "identity,isotonic", "--seeds", "1", "--json")
+    by_row, by_cluster = (
+        {row["method"]: row["nll"] for row in json.loads(invoke(*compared, *more).stdout)["rows"]}
+        for more in ((), ("--clusters", "patient"))
+    )
+    gains = [rows["identity"] - rows["isotonic"] for rows in (by_row, by_cluster)]
+    assert gains[0] > gains[1] + 0.02  # by row it has seen the questions
+
+
+def test_a_stream_has_no_clusters(log, tmp_path):
+    stored = rhocal.read_log(log)
+    np.savez(tmp_path / "a.npz", logits=stored.scores, labels=stored.labels, patient=stored.question_id)
+    fitted = ("fit", tmp_path / "a.npz", "--stream", "-o", tmp_path / "cal.safetensors")
+    assert "--clusters needs the file in memory" in error(*fitted, "--clusters", "patient")
