@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import rhocal
+from rhocal.calibrators.policy import Policy
 from rhocal.data.cost_files import read_costs
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.costs import binary_costs, minimize_cost
 from rhocal.metrics.inference.cost_interval import mean_cost
+from rhocal.numerics.numpy_ops import NUMPY
 
 
 def rare(rng, n):
@@ -94,3 +96,15 @@ def test_tables_of_costs(tmp_path):
 def test_bad_costs(options, message):
     with pytest.raises(InputError, match=message):
         rhocal.minimize_cost(None, 2 * np.eye(3), [0, 1, 2], **options)
+
+
+def test_costs_of_many_classes_do_not_depend_on_the_batch():
+    """300 classes: the table of costs does not fit one block of columns."""
+    rng = np.random.default_rng(0)
+    probs, costs = rng.dirichlet(np.ones(300), 40), rng.random((300, 300))
+    policy = Policy("cost", costs=costs)
+    whole = policy.decide(probs, np.arange(300)).column
+    assert np.array_equal(whole, (probs @ costs).argmin(axis=1))
+    expected = NUMPY.matmul(probs, costs)
+    np.testing.assert_allclose(expected, probs @ costs, rtol=1e-13)
+    assert np.array_equal(expected[7:9], NUMPY.matmul(probs[7:9], costs))

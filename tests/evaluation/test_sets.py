@@ -169,6 +169,8 @@ def test_streams_and_other_weights(tmp_path):
         ({"coverage": 0.9, "n_free": 0.5}, "n_free must be a whole number"),
         ({"coverage": "0.9"}, "coverage must be a number between 0 and 1 .* got '0.9'"),
         ({"coverage": 0.9, "penalty": "a"}, "penalty must be a number; got 'a'"),
+        ({"coverage": 0.9, "per_class": "x"}, "per_class must be True or False; got 'x'"),
+        ({"coverage": 0.9, "per_class": 1}, "per_class must be True or False; got 1"),
         ({"coverage": 0.9, "n_free": "x"}, "n_free must be a whole number of at least 0; got 'x'"),
     ],
 )

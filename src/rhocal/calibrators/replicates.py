@@ -5,6 +5,9 @@ drawn from a gamma distribution whose shape is its weight, so that a weight of 2
 class never disappears. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
 endlessly many samples, which is the true probability only if a member of the family is right.
 
+Isotonic regression and Venn–Abers are not fitted again, because a bootstrap of them covers less than its level: their intervals
+are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``).
+
 >>> import rhocal
 >>> logits, labels = rhocal.demo_logits("cal")
 >>> cal = rhocal.TemperatureScaling().fit(logits, labels)
@@ -23,6 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator, ScaleCalibrator, effective_size
+from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
+from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
 from rhocal.calibrators.cascade.cascade import Cascade
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
@@ -69,6 +74,8 @@ class Replicates:
 
     calibrator: Calibrator
     maps: tuple[Map, ...]
+    monotone: MonotoneBounds | None = None
+    """Of isotonic regression and Venn–Abers, instead of maps."""
 
     def predict_interval(
         self,
@@ -92,6 +99,8 @@ class Replicates:
     def bounds(self, data: Predictions, level: float = LEVEL) -> tuple[Floats, Floats]:
         """The same of validated data."""
         center = self.calibrator.map_.probs(data)
+        if self.monotone is not None:
+            return self._monotone_bounds(self.monotone, data, center.astype(np.float64), level)
         low, high = np.empty_like(center), np.empty_like(center)
         for rows in row_blocks(data.n_samples, data.n_classes * len(self.maps), REPLICATED_ENTRIES):
             part = data.take(np.arange(rows.start, rows.stop))
@@ -99,13 +108,31 @@ class Replicates:
             low[rows], high[rows] = interval_of(center[rows].astype(np.float64), drawn, level)
         return low, high
 
+    def _monotone_bounds(
+        self, monotone: MonotoneBounds, data: Predictions, center: Vector, level: float
+    ) -> tuple[Floats, Floats]:
+        """Bounds of the fitted map; another mix of classes multiplies their odds as it does those of the probability."""
+        low, high = monotone.bounds(data, level)
+        if _before_adaptation(self.calibrator) is not self.calibrator:
+            before = monotone.calibrator.map_.probs(data).astype(np.float64)
+            low, high = (_with_odds_ratio(side, before, center) for side in (low, high))
+        return np.minimum(low, center), np.maximum(high, center)
+
     def describe(self) -> tuple[int, str]:
         """The number of maps, and a digest of their numbers."""
+        if self.monotone is not None:
+            return 0, self.monotone.digest()
         digest = hashlib.sha256()
         for map_ in self.maps:
             for name, value in sorted(map_.arrays.items()):
                 digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
         return len(self.maps), digest.hexdigest()
+
+
+def _with_odds_ratio(probs: Vector, before: Vector, after: Vector) -> Vector:
+    """Probabilities whose odds are multiplied by those of ``after`` over those of ``before``."""
+    yes, no = probs * after * (1 - before), (1 - probs) * before * (1 - after)
+    return np.asarray(yes / np.maximum(yes + no, np.finfo(float).tiny))
 
 
 def interval_of(center: Vector, drawn: Vector, level: float) -> tuple[Vector, Vector]:
@@ -146,7 +173,7 @@ def bootstrap(
     logits, labels, sample_weight
         The samples of its fit.
     n_replicates
-        Number of fits.
+        Number of fits; ``isotonic``, ``centered-isotonic`` and ``venn-abers`` need none.
     seed
         Of the weights, which belong to samples by what they hold: their order does not matter.
     groups, kind, classes, ignore_index, class_axis
@@ -186,6 +213,11 @@ def bootstrap_source(
         raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")
     data = source.predictions.in_order_of(calibrator.classes_)[0].prepared()
     _check_samples(calibrator, data)
+    method = method_of_refits(_before_adaptation(calibrator))
+    if isinstance(method, BinaryCalibrator) and method.is_monotone:
+        fitted = fit_without_warnings(method, data, calibrator.map_)
+        assert isinstance(fitted, BinaryCalibrator)
+        return Replicates(calibrator, (), MonotoneBounds.from_fit(fitted, data))
     return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)))
 
 

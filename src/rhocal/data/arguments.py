@@ -38,6 +38,12 @@ def check_whole(value: Any, name: str, minimum: int, maximum: int | None = None)
         raise InputError(f"{name} must be a whole number {limits}; got {_shown(value)}")
 
 
+def check_flag(value: Any, name: str) -> None:
+    """Raise an error unless it is True or False."""
+    if type(value).__name__ not in {"bool", "bool_"}:
+        raise InputError(f"{name} must be True or False; got {_shown(value)}")
+
+
 def show_level(level: float) -> str:
     """A level in percent, never rounded up to 100.
 

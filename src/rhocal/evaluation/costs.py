@@ -232,7 +232,8 @@ def cost_block(
     policy.check(n_classes)
     raw = softmax(data.logits).astype(np.float64)
     probs = raw if calibrator is None else calibrator.map_.probs(data).astype(np.float64)
-    chosen, plain = (policy.decide(p, samples.classes) for p in (probs, raw))
+    chosen = policy.decide(probs, samples.classes)
+    plain = chosen if calibrator is None else policy.decide(raw, samples.classes)
     columns = {
         "policy": np.where(chosen.automated, chosen.column, n_classes),
         "today": row_argmax(data.logits),

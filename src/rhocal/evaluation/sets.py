@@ -29,7 +29,7 @@ from rhocal.calibrators.prediction_sets import (
     SetScore,
     with_slack,
 )
-from rhocal.data.arguments import check_finite, check_level, check_whole
+from rhocal.data.arguments import check_finite, check_flag, check_level, check_whole
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.evaluation.clusters import one_of_each_cluster
@@ -64,13 +64,14 @@ class SetQuestion:
 
     def __post_init__(self) -> None:
         check_level(self.coverage, "coverage", "0.9 for 90 %")
+        check_flag(self.per_class, "per_class")
         check_finite(self.penalty, "penalty", "a number")
         check_whole(self.n_free, "n_free", 0)
         self.rule(np.zeros(2))
 
     def rule(self, limits: Vector) -> SetRule:
         """The rule with these limits."""
-        return SetRule(self.score, float(self.coverage), limits, self.per_class, float(self.penalty), self.n_free)
+        return SetRule(self.score, float(self.coverage), limits, bool(self.per_class), float(self.penalty), self.n_free)
 
 
 def decide_sets(

@@ -47,6 +47,7 @@ class IsotonicRegression(BinaryCalibrator):
 
     name = "isotonic"
     map = Lines
+    is_monotone = True
 
     _: KW_ONLY
     centered: bool = False

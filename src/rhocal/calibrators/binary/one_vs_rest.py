@@ -28,7 +28,7 @@ from rhocal.numerics.threads import BLOCK_ENTRIES
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rhocal.calibrators.fitted_values import Numbers
     from rhocal.data.predictions import Predictions
@@ -91,6 +91,8 @@ class BinaryCalibrator(Calibrator):
     """What the map is a function of: the probability of a class, or its log-odds."""
     mirrored: ClassVar[bool] = True
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
+    is_monotone: ClassVar[bool] = False
+    """Whether all that is assumed is that the probability does not decrease: intervals then come from likelihood ratios."""
 
     scope: Scope
     scope_ = Fitted[int](dtype="integer", minimum=0, maximum=len(SCOPES) - 1)
@@ -108,20 +110,9 @@ class BinaryCalibrator(Calibrator):
         """Fit one map to scores with at least one hit and one miss."""
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
-        assert data.labels is not None
-        scores = ClassScores.from_logits(data.logits, self.score_kind)
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
-        masked = data.masked
         maps: list[BinaryMap | None] = []
         factors, trials, values, n_evaluations, converged = [], [], [], 0, True
-        for column in self._columns(data.n_classes):
-            if column is None:
-                outcomes = Outcomes.from_samples(scores.of_top(), scores.predicted == data.labels, weights, 2)
-            else:
-                own = scores.of_class(column), data.labels == column, weights
-                if masked is not None and not masked[:, column].all():  # where it cannot occur nothing is learned
-                    own = own[0][~masked[:, column]], own[1][~masked[:, column]], weights[~masked[:, column]]
-                outcomes = Outcomes.from_samples(*own, data.n_classes)
+        for column, outcomes in self.outcomes(data):
             where = {} if column is None else {"class": column}
             if outcomes.hits.any() and (outcomes.hits < outcomes.weight).any():
                 fitted = self._fit_map(outcomes)
@@ -140,11 +131,24 @@ class BinaryCalibrator(Calibrator):
         map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
         warn_unless_converged(self.name, converged=converged)
         if data.n_classes > 2 and self.scope == ONE_VS_REST:
-            warn_if_few(
-                self.name, float(weights.sum()) / data.n_classes, "scope='top-capped' (one map for all) or field"
-            )
+            warn_if_few(self.name, data.total_weight / data.n_classes, "scope='top-capped' (one map for all) or field")
         value = float(np.mean(values)) if values else float("nan")
         return map_, Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
+
+    def outcomes(self, data: Predictions) -> Iterator[tuple[int | None, Outcomes]]:
+        """What each map is fitted on, after its class; None for the top class."""
+        assert data.labels is not None
+        scores = ClassScores.from_logits(data.logits, self.score_kind)
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        masked = data.masked
+        for column in self._columns(data.n_classes):
+            if column is None:
+                yield None, Outcomes.from_samples(scores.of_top(), scores.predicted == data.labels, weights, 2)
+                continue
+            own = scores.of_class(column), data.labels == column, weights
+            if masked is not None and not masked[:, column].all():  # where it cannot occur nothing is learned
+                own = own[0][~masked[:, column]], own[1][~masked[:, column]], weights[~masked[:, column]]
+            yield column, Outcomes.from_samples(*own, data.n_classes)
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""

@@ -98,6 +98,7 @@ class VennAbers(BinaryCalibrator):
     name = "venn-abers"
     map = Interval
     score_kind = "log-odds"
+    is_monotone = True
 
     _: KW_ONLY
     scope: Scope = ONE_VS_REST

@@ -1,0 +1,83 @@
+"""Bounds of calibrated probabilities where all that is assumed is that they do not decrease with the score."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.calibrators.binary import formulas
+from rhocal.calibrators.binary.class_scores import ClassScores
+from rhocal.calibrators.binary.monotone_interval import MonotoneInterval
+from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST
+from rhocal.numerics.numpy_ops import NUMPY
+from rhocal.numerics.special import softmax
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Vector
+
+Bounds = tuple["Vector", "Vector"]
+
+
+@dataclass(frozen=True, eq=False)
+class MonotoneBounds:
+    """A fitted calibrator of non-decreasing maps, and the likelihood ratios of each."""
+
+    calibrator: BinaryCalibrator
+    intervals: tuple[MonotoneInterval, ...]
+
+    @classmethod
+    def from_fit(cls, calibrator: BinaryCalibrator, data: Predictions) -> MonotoneBounds:
+        """From the samples of the fit."""
+        return cls(calibrator, tuple(MonotoneInterval.from_outcomes(own) for _, own in calibrator.outcomes(data)))
+
+    def bounds(self, data: Predictions, level: float) -> Bounds:
+        """Bounds of every probability; 0 for masked classes. Of many classes each is bounded as if the others were known."""
+        logits, gap = data.logits.astype(np.float64), self.calibrator.map_.mask_gap
+        masked = logits / 2 - logits.max(axis=1, keepdims=True) / 2 <= -gap / 2  # halves do not overflow
+        low, high = self._of_classes(logits, masked, level)
+        return np.where(masked, 0.0, low), np.where(masked, 0.0, high)
+
+    def _of_classes(self, logits: Vector, masked: NDArray[np.bool_], level: float) -> Bounds:
+        scores = ClassScores.from_logits(logits, self.calibrator.score_kind)
+        if self.calibrator.scope != ONE_VS_REST:
+            return self._of_top(logits, scores, level)
+        if len(self.intervals) == 1:
+            low, high = self.intervals[0].bounds(scores.of_class(1), level)
+            return np.stack([1 - high, low], axis=1), np.stack([1 - low, high], axis=1)
+        low, high = np.empty(logits.shape), np.empty(logits.shape)
+        for column, interval in enumerate(self.intervals):
+            low[:, column], high[:, column] = interval.bounds(scores.of_class(column), level)
+        probs = np.where(masked, 0.0, self._unnormalized(logits))
+        rest = probs.sum(axis=1, keepdims=True) - probs
+        tiny = np.finfo(float).tiny
+        return low / np.maximum(low + rest, tiny), high / np.maximum(high + rest, tiny)
+
+    def digest(self) -> str:
+        """Of the numbers that bounds depend on."""
+        digest = hashlib.sha256()
+        for interval in self.intervals:
+            for values in (interval.score, interval.center, interval.share, interval.others.value):
+                digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+    def _of_top(self, logits: Vector, scores: ClassScores, level: float) -> Bounds:
+        low, high = self.intervals[0].bounds(scores.of_top(), level)
+        is_top = scores.predicted[:, None] == np.arange(logits.shape[1])
+        others = softmax(np.where(is_top, -np.inf, logits))
+        return (
+            np.where(is_top, low[:, None], others * (1 - high)[:, None]),
+            np.where(is_top, high[:, None], others * (1 - low)[:, None]),
+        )
+
+    def _unnormalized(self, logits: Vector) -> Vector:
+        map_ = self.calibrator.map_
+        score = formulas.class_scores(NUMPY, map_.parameters, logits)
+        of_class = map_.formula.args[0]  # type: ignore[attr-defined]
+        return np.asarray(formulas.mapped(of_class, NUMPY, map_.parameters, score))
