@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rhocal import optimize
+from rhocal.calibrators.clusters import with_design_effect
+from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
+from rhocal.calibrators.folds import Folds
+from rhocal.calibrators.guard import MIN_SAMPLES
 from rhocal.data.labels import per_sample, sample_groups, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.errors import BoundaryWarning, InputError, not_fitted, warn
+from rhocal.errors import BoundaryWarning, GuardWarning, InputError, not_fitted, warn
 from rhocal.numerics.special import expit
+from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import NDArray
 
     from rhocal.data.spec import Kind
@@ -56,6 +63,9 @@ class CorrectnessModel:
         The offset of each subject in log-odds; an unknown subject has 0.
     deviation_
         The standard deviation of the offsets, of largest marginal likelihood (Laplace approximation).
+    held_out_
+        With features or subjects: NLL on held-out answers, that of the score alone, and the difference with its standard
+        error; None with fewer than 100 answers.
 
     Examples
     --------
@@ -69,6 +79,8 @@ class CorrectnessModel:
 
     ridge: float = 1.0
     kind_: str = field(default="logits", init=False)
+    subjects_name_: str = field(default="subject", init=False)
+    """The column of the subjects in files; the command line reads it."""
 
     def fit(
         self,
@@ -79,39 +91,37 @@ class CorrectnessModel:
         subjects: Any = None,
         kind: Kind = "logits",
         sample_weight: Any = None,
+        clusters: Any = None,
     ) -> Self:
         """Fit on answers with a score, and whether they are right (1) or wrong (0).
 
         ``features`` are numbers of each answer by name (length, entropy, how many of several answers agree), ``subjects`` the
-        subject of each. ``kind`` states what the score is.
+        subject of each. ``kind`` states what the score is. ``clusters`` is the question of each answer, where questions have
+        several.
         """
         _check_options(self.ridge, features)
-        odds, labels = _log_odds(score, kind, correct)
+        data = with_design_effect(_answers(score, kind, correct, sample_weight, clusters).prepared())
+        odds, labels = _log_odds(data), np.asarray(data.labels, np.float64)
         n = len(odds)
-        weight = np.ones(n) if sample_weight is None else sample_weights(sample_weight, n, "score")
+        weight = np.ones(n) if data.weights is None else data.weights
         names = list(features or {})
         values = _matrix(features, names, n)
-        mean, deviation = np.average(values, axis=0, weights=weight), values.std(axis=0)
-        deviation = np.where(deviation > 0, deviation, 1.0)
         groups = np.zeros(n, np.int64) if subjects is None else sample_groups(subjects, n, "score")
         known, codes = np.unique(groups, return_inverse=True)
         if len(known) > MAX_SUBJECTS:
             raise InputError(f"subjects has {len(known):,} subjects; at most {MAX_SUBJECTS} can be fitted")
-        design = np.vstack([np.ones(n), odds, ((values - mean) / deviation).T, codes == np.arange(len(known))[:, None]])
-        fits = {
-            spread: _fit(design, labels, weight, self.ridge, len(names), spread)
-            for spread in (DEVIATIONS if subjects is not None and len(known) > 1 else DEVIATIONS[:1])
-        }
-        spread = max(fits, key=lambda one: fits[one][1])
-        x = fits[spread][0]
-        if len(np.unique(labels[weight > 0])) < 2:
-            x, spread = _one_outcome(odds, labels, weight, len(x)), 0.0
-        self.kind_, self.intercept_, self.slope_ = kind, float(x[0]), float(x[1])
-        self.weights_ = dict(zip(names, x[2 : 2 + len(names)].tolist(), strict=True))
-        self.deviation_ = spread
-        own = x[2 + len(names) :] if subjects is not None else np.zeros(0)
-        self.offsets_ = dict(zip(known.tolist(), own.tolist(), strict=False))
-        self._standardization = mean, deviation
+        has_subjects = subjects is not None and len(known) > 1
+        answers = Answers(odds, labels, weight, values, codes, len(known))
+        fitted = answers.fit(self.ridge, has_subjects=has_subjects)
+        self.kind_, self.intercept_, self.slope_ = kind, fitted.intercept, fitted.slope
+        self.weights_ = dict(zip(names, fitted.weights.tolist(), strict=True))
+        self.deviation_ = fitted.spread
+        self.offsets_ = {} if subjects is None else dict(zip(known.tolist(), fitted.offsets.tolist(), strict=True))
+        self._standardization = fitted.mean, fitted.deviation
+        self._limits = float(data.mask_gap or np.inf), data.smallest_prob
+        self.held_out_ = (
+            _compare(answers, data, self.ridge, has_subjects=has_subjects) if names or has_subjects else None
+        )
         return self
 
     def predict_proba(
@@ -121,7 +131,7 @@ class CorrectnessModel:
         if not hasattr(self, "offsets_"):
             raise not_fitted("this CorrectnessModel is not fitted yet; call fit(score, correct) first")
         _check_options(self.ridge, features)
-        odds, _ = _log_odds(score, self.kind_, None)
+        odds = _log_odds(_answers(score, self.kind_).prepared(*self._limits))
         names = list(self.weights_)
         if set(features or {}) != set(names):
             given = ", ".join(features or {}) or "none"
@@ -135,6 +145,113 @@ class CorrectnessModel:
             total = total + np.array([offsets.get(str(name), 0.0) for name in groups.tolist()])
         right = expit(total)
         return np.column_stack([1 - right, right])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model as one ``.safetensors`` file; ``CorrectnessModel.load`` and ``rhocal apply`` read it."""
+        from rhocal.calibrators.correctness_file import save  # noqa: PLC0415 - it imports this module
+
+        if not hasattr(self, "offsets_"):
+            raise not_fitted("this CorrectnessModel is not fitted yet; call fit(score, correct) first")
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> CorrectnessModel:
+        """Read a model that ``save`` wrote; all of it is checked."""
+        from rhocal.calibrators.correctness_file import load  # noqa: PLC0415 - it imports this module
+
+        return load(path)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedAnswers:
+    """The numbers of a fit."""
+
+    intercept: float
+    slope: float
+    weights: Vector
+    mean: Vector
+    deviation: Vector
+    offsets: Vector
+    spread: float
+
+    def log_odds(self, answers: Answers) -> Vector:
+        """Of answers whose subjects have the same numbers."""
+        values = (answers.values - self.mean) / self.deviation
+        return self.intercept + self.slope * answers.odds + values @ self.weights + self.offsets[answers.codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers with a score, features and subjects."""
+
+    odds: Vector
+    labels: Vector
+    weight: Vector
+    values: Vector
+    """Of the features, a column each."""
+    codes: NDArray[np.intp]
+    """The number of the subject of each."""
+    n_subjects: int
+
+    def take(self, rows: NDArray[np.intp]) -> Answers:
+        """Some of them."""
+        return Answers(
+            self.odds[rows], self.labels[rows], self.weight[rows], self.values[rows], self.codes[rows], self.n_subjects
+        )
+
+    @property
+    def without_features(self) -> Answers:
+        """The same with the score alone."""
+        return Answers(self.odds, self.labels, self.weight, self.values[:, :0], self.codes, self.n_subjects)
+
+    def fit(self, ridge: float, *, has_subjects: bool) -> FittedAnswers:
+        """The weights of largest posterior density, with the deviation of subjects of largest marginal likelihood."""
+        n_features = self.values.shape[1]
+        mean = np.average(self.values, axis=0, weights=self.weight)
+        deviation = np.sqrt(np.average((self.values - mean) ** 2, axis=0, weights=self.weight))
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        is_subject = self.codes == np.arange(self.n_subjects)[:, None]
+        scaled = ((self.values - mean) / deviation).T
+        design = np.vstack([np.ones(len(self.odds)), self.odds, scaled, is_subject])
+        fits = {
+            spread: _fit(design, self.labels, self.weight, ridge, n_features, spread)
+            for spread in (DEVIATIONS if has_subjects else DEVIATIONS[:1])
+        }
+        spread = max(fits, key=lambda one: fits[one][1])
+        x = fits[spread][0]
+        if len(np.unique(self.labels[self.weight > 0])) < 2:
+            x, spread = _one_outcome(self.odds, self.labels, self.weight, len(x)), 0.0
+        weights, offsets = x[2 : 2 + n_features], x[2 + n_features :]
+        return FittedAnswers(float(x[0]), float(x[1]), weights, mean, deviation, offsets, spread)
+
+
+def _compare(answers: Answers, data: Predictions, ridge: float, *, has_subjects: bool) -> dict[str, float] | None:
+    """NLL on answers that are held out, questions as a whole, beside that of the score alone; a warning if it is higher."""
+    profile = Profile.from_predictions(data)
+    folds = Folds.from_profile(profile, N_FOLDS, by_label=False)
+    if profile.total_weight < MIN_SAMPLES or not folds:
+        return None
+    losses = np.zeros((2, len(answers.odds)))
+    for fold in folds:
+        inside, outside = answers.take(fold.inside), answers.take(fold.outside)
+        if len(np.unique(inside.labels[inside.weight > 0])) < 2:
+            return None
+        whole, alone = (
+            inside.fit(ridge, has_subjects=has_subjects),
+            inside.without_features.fit(ridge, has_subjects=False),
+        )
+        sign = 1 - 2 * outside.labels
+        for k, odds in enumerate((whole.log_odds(outside), alone.log_odds(outside.without_features))):
+            losses[k, fold.outside] = np.logaddexp(0, sign * odds)
+    above, error = paired_over_samples(losses[0], losses[1], profile.weights, profile.total_weight, data.clusters)
+    if above > error:
+        warn(
+            f"features and subjects do not help on held-out answers: NLL is {above:.4f} ± {error:.4f} above that of the score "
+            "alone; fit without them",
+            GuardWarning,
+        )
+    nll, alone_nll = (losses @ profile.weights).tolist()
+    return {"nll": nll, "nll_of_score_alone": alone_nll, "above": above, "standard_error": error}
 
 
 def _check_options(ridge: Any, features: Any) -> None:
@@ -165,8 +282,8 @@ def _one_outcome(odds: Vector, labels: Vector, weight: Vector, n_parameters: int
     return np.r_[(low + high) / 2, 1.0, np.zeros(n_parameters - 2)]
 
 
-def _log_odds(score: Any, kind: Any, correct: Any) -> tuple[Vector, Vector]:
-    """The log-odds of a score, and whether the answer is right."""
+def _answers(score: Any, kind: Any, correct: Any = None, weights: Any = None, clusters: Any = None) -> Predictions:
+    """Validate scores of answers, and whether these are right."""
     spec = InputSpec(kind, np.array([0, 1]), positive=1)
     if np.ndim(score) != 1:
         raise InputError(f"score must have shape (n_answers,); got {np.shape(score)}")
@@ -177,9 +294,12 @@ def _log_odds(score: Any, kind: Any, correct: Any) -> tuple[Vector, Vector]:
                 f"correct must be 1 or 0 (true or false) for each answer; got {np.unique(flat).tolist()[:5]}"
             )
         correct = flat.astype(np.int64)
-    data = Predictions.from_arrays(score, correct, spec=spec, name="score").prepared()
-    labels = np.zeros(0) if data.labels is None else data.labels.astype(np.float64)
-    return (data.logits[:, 1] - data.logits[:, 0]).astype(np.float64), labels
+    weights = None if weights is None else sample_weights(weights, len(np.asarray(score)), "score")
+    return Predictions.from_arrays(score, correct, weights=weights, clusters=clusters, spec=spec, name="score")
+
+
+def _log_odds(data: Predictions) -> Vector:
+    return (data.logits[:, 1] - data.logits[:, 0]).astype(np.float64)
 
 
 def _matrix(features: Mapping[str, Any] | None, names: list[str], n: int) -> Vector:

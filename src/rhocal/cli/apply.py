@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.answers import load_for
 from rhocal.cli.execution import BLOCKS, IN_MEMORY, ExecutionOptions, StreamOption, skipped
 from rhocal.cli.options import Arrays, ClassAxis, GroupsOption, Json, SourceFile, SpecOptions, grouped, print_json
 from rhocal.cli.split import as_written
@@ -83,7 +84,7 @@ def apply_(
     fit, found by fitting again on resamples of the calibration set.
     """
     from rhocal.calibrators.applying import WRITE, apply_source
-    from rhocal.calibrators.artifact import FORMAT, load
+    from rhocal.calibrators.artifact import FORMAT
     from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
 
@@ -92,7 +93,7 @@ def apply_(
     check_output(output, [source, artifact])
     if format_of(source) == FORMAT and format_of(artifact) != FORMAT:
         raise InputError(f"the calibrator comes first: rhocal apply {source} {artifact} -o {output}")
-    calibrator = load(artifact)
+    calibrator = load_for(artifact, source, arrays)
     execution, stated = ExecutionOptions(stream), SpecOptions(kind, None, class_axis)
     if (top := top_k_of(source, arrays, stated, execution, needs_labels=False)) is not None:
         refuse(

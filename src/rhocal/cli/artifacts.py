@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rhocal.cli.answers import load_for
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -11,13 +12,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
+    from rhocal.cli.options import Arrays
 
 
-def load_calibrators(paths: Sequence[Path]) -> dict[str, Calibrator]:
-    """The calibrators of files by the name of their method; where two share it, by the name of the file too."""
+def load_calibrators(
+    paths: Sequence[Path], source: Path | None = None, arrays: Arrays | None = None
+) -> dict[str, Calibrator]:
+    """The calibrators of files by the name of their method; where two share it, by the name of the file too.
+
+    ``source`` is the file that they are used on; without it they are no models of answers.
+    """
     from rhocal.calibrators.artifact import load
 
-    loaded = [(load(path), path) for path in paths]
+    loaded = [
+        (load(path) if source is None or arrays is None else load_for(path, source, arrays), path) for path in paths
+    ]
     for calibrator, path in loaded[1:]:
         _check_classes(loaded[0][0], paths[0], calibrator, path)
     labels = [calibrator.label for calibrator, _ in loaded]

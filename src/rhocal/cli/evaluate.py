@@ -110,7 +110,10 @@ def evaluate(
     tolerance = _tolerance(tolerance, max_ece, strict=strict)
     if margin is not None and not 0 < margin < math.inf:
         raise InputError(f"--margin must be positive; got {margin:g}")
-    calibrators: dict[str, Calibrator | None] = {UNCALIBRATED: None, **(loaded := load_calibrators(artifacts or []))}
+    calibrators: dict[str, Calibrator | None] = {
+        UNCALIBRATED: None,
+        **(loaded := load_calibrators(artifacts or [], source, arrays)),
+    }
     shown = list(DEFAULT_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     if (top := top_k_of(source, arrays, spec, execution)) is not None:
         raw, labeled = score_top_k_file(top, calibrators, shown)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.answers import AnswerOptions, fit_answers
 from rhocal.cli.execution import ExecutionOptions, skipped
 from rhocal.cli.options import (
     Arrays,
@@ -63,6 +64,7 @@ def fit(
     spec: FitSpecOptions,
     groups: GroupsOption = None,
     clusters: ClustersOption = None,
+    answers: AnswerOptions,
     report: ReportOption = None,
     execution: ExecutionOptions,
     as_json: Json = False,
@@ -70,22 +72,25 @@ def fit(
     """Fit a calibrator on held-out logits and labels, and save it.
 
     The calibration split is used if the file has two splits. The file may also be a profile that `rhocal profile` wrote, for
-    methods that scale the logits of each sample. A report evaluates the calibrator on the test split, if there is one.
+    methods that scale the logits of each sample. Of answers that are right or wrong, --features and --subjects fit a logistic
+    regression with the score, columns of numbers and offsets of subjects. A report evaluates the calibrator on the test
+    split, if there is one.
     """
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fitting import fit as fit_source
     from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
-    from rhocal.data.atomic import check_output
     from rhocal.data.container import format_of
     from rhocal.data.streams import source_files
     from rhocal.evaluation.evaluate import UNCALIBRATED
     from rhocal.evaluation.measure import Measurement, measure_source
     from rhocal.profile.saved import FORMAT
 
-    check_output(output, [path])
-    if output.suffix != ".safetensors":
-        raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
+    _check_output(output, path)
+    if answers.are_stated:
+        _refuse_for_answers(method, option, report, groups, keep_decision=keep_decision)
+        fit_answers(path, output, answers, arrays, spec.spec(), execution, clusters, as_json=as_json)
+        return
     is_profile = format_of(path) == FORMAT
     if not is_profile and (top := top_k_of(path, arrays, spec, execution)) is not None:
         refuse(
@@ -130,6 +135,24 @@ def fit(
 def _check_groups(groups: str | None, cal: Calibrator, method: str) -> None:
     if groups is not None and not cal.takes_groups:
         raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
+
+
+def _check_output(output: Path, path: Path) -> None:
+    from rhocal.data.atomic import check_output
+
+    check_output(output, [path])
+    if output.suffix != ".safetensors":
+        raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
+
+
+def _refuse_for_answers(
+    method: str | None, option: list[str] | None, report: Path | None, groups: str | None, *, keep_decision: bool
+) -> None:
+    stated = {"-m": method, "-O": option, "--report": report, "--groups": groups, "--keep-decision": keep_decision}
+    if used := [name for name, value in stated.items() if value]:
+        raise InputError(
+            f"{' and '.join(used)}: --features and --subjects fit a logistic regression of answers; leave out {', '.join(used)}"
+        )
 
 
 def _refuse_for_profile(report: Path | None, clusters: str | None) -> None:

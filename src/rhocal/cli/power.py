@@ -108,7 +108,7 @@ def _predictions(source: Path, artifact: Path | None, arrays: Arrays, spec: Spec
     """The test split of a file, after a calibrator if there is one."""
     from rhocal.evaluation.measure import apply_calibrator
 
-    loaded = load_calibrators([] if artifact is None else [artifact])
+    loaded = load_calibrators([] if artifact is None else [artifact], source, arrays)
     calibrator = next(iter(loaded.values()), None)
     arrays = arrays.of_calibrator(calibrator, source)
     stated = spec.spec(loaded.values())

@@ -77,7 +77,7 @@ def report(
         if as_json:
             typer.echo(to_json(document))
         return
-    cals = load_calibrators(artifacts or [])
+    cals = load_calibrators(artifacts or [], source, arrays)
     first = next(iter(cals.values()), None)
     arrays = arrays.of_calibrator(first, source)
     contents = arrays.contents(source)

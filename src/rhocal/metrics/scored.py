@@ -98,18 +98,18 @@ class Scored:
         self.__dict__["draw_scale"] = draw_scale
 
     @classmethod
-    def from_predictions(cls, data: Predictions) -> Scored:
+    def from_predictions(cls, data: Predictions, draw_scale: Vector | None = None) -> Scored:
         """The samples of validated predictions with labels.
 
         Of answers the confidence is the probability that they are right, however small it is.
         """
         assert data.labels is not None
-        samples = cls(data=data)
+        samples = cls(data=data, draw_scale=draw_scale)
         if not data.of_answers:
             return samples
         column = int(np.flatnonzero(data.classes == data.positive)[0])
         right = samples.one_class(column)
-        return cls(confidence=right.confidence, correct=right.correct, data=data)
+        return cls(confidence=right.confidence, correct=right.correct, data=data, draw_scale=draw_scale)
 
     @classmethod
     def from_arrays(

@@ -182,5 +182,5 @@ def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
 def with_weights(scored: Scored, weights: Vector, draw_scale: Vector | None = None) -> Scored:
     """The same samples with other weights, and with what their drawn labels add to sums."""
     if scored.has_probs:
-        return Scored(data=replace(scored.source, weights=weights), draw_scale=draw_scale)
+        return Scored.from_predictions(replace(scored.source, weights=weights), draw_scale)
     return replace(scored, weights=weights, draw_scale=draw_scale)

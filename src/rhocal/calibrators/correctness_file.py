@@ -1,0 +1,107 @@
+"""A fitted ``CorrectnessModel`` on disk: one ``.safetensors`` file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.correctness import CorrectnessModel
+from rhocal.data.atomic import as_path
+from rhocal.data.container import Tensors, read_tensors, verify_checksum, write_tensors
+from rhocal.data.spec import KINDS
+from rhocal.errors import FileError, InputError, one_line
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+SCHEMA = 1
+FORMAT = "rhocal-correctness"
+NUMBERS = ("intercept", "slope", "subject_deviation", "mask_gap")
+BY_FEATURE = ("weights", "feature_mean", "feature_deviation")
+
+
+def save(model: CorrectnessModel, path: str | PathLike[str]) -> None:
+    """Write a fitted model. The target appears whole or not at all."""
+    mean, deviation = model._standardization  # noqa: SLF001 - our own
+    gap, smallest_prob = model._limits  # noqa: SLF001
+    tensors: Tensors = {
+        "intercept": np.array(model.intercept_),
+        "slope": np.array(model.slope_),
+        "subject_deviation": np.array(model.deviation_),
+        "mask_gap": np.array(gap),
+        "weights": np.array(list(model.weights_.values()), np.float64),
+        "feature_mean": np.asarray(mean, np.float64),
+        "feature_deviation": np.asarray(deviation, np.float64),
+        "offsets": np.array(list(model.offsets_.values()), np.float64),
+    }
+    card = {
+        "ridge": float(model.ridge),
+        "kind": model.kind_,
+        "features": list(model.weights_),
+        "subjects": [str(name) for name in model.offsets_],
+        "subjects_name": model.subjects_name_,
+        "smallest_prob": smallest_prob,
+        "held_out": model.held_out_,
+    }
+    write_tensors(path, FORMAT, SCHEMA, card, tensors)
+
+
+def load(path: str | PathLike[str]) -> CorrectnessModel:
+    """Read a model that ``save`` wrote."""
+    path = as_path(path)
+    card, tensors = read_tensors(path, FORMAT, SCHEMA, what="model of answers")
+    try:
+        model = _model(card, tensors)
+    except (FileError, InputError) as error:
+        raise FileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
+    verify_checksum(path, card, tensors, SCHEMA)
+    return model
+
+
+def _model(card: dict[str, Any], tensors: Tensors) -> CorrectnessModel:
+    features, subjects = _names(card["features"], "features"), _names(card["subjects"], "subjects")
+    sizes = dict.fromkeys(NUMBERS, ()) | dict.fromkeys(BY_FEATURE, (len(features),)) | {"offsets": (len(subjects),)}
+    if tensors.keys() != sizes.keys():
+        raise FileError(f"damaged, its tensors are {', '.join(sorted(tensors))}")
+    for name, shape in sizes.items():
+        is_finite = np.isfinite(tensors[name]).all() if name != "mask_gap" else tensors[name] > 0
+        if tensors[name].shape != shape or tensors[name].dtype != np.float64 or not is_finite:
+            raise FileError(f"damaged, {name} does not hold {shape} finite numbers")
+    if (tensors["feature_deviation"] <= 0).any() or tensors["subject_deviation"] < 0:
+        raise FileError("damaged, a deviation is not positive")
+    if card["kind"] not in KINDS:
+        raise FileError(f"damaged, its kind is {card['kind']!r}")
+    smallest = card["smallest_prob"]
+    if smallest is not None and not (isinstance(smallest, float) and 0 < smallest <= 0.5):
+        raise FileError(f"damaged, smallest_prob is {smallest!r}, not a number between 0 and 0.5")
+    if not isinstance(card["subjects_name"], str):
+        raise FileError(f"damaged, the name of its subjects is {card['subjects_name']!r}")
+    if not isinstance(card["ridge"], float) or not 0 <= card["ridge"] < np.inf:
+        raise FileError(f"damaged, its ridge is {card['ridge']!r}")
+    model = CorrectnessModel(card["ridge"])
+    model.subjects_name_ = card["subjects_name"]
+    model.kind_, model.held_out_ = card["kind"], _held_out(card["held_out"])
+    model.intercept_, model.slope_ = float(tensors["intercept"]), float(tensors["slope"])
+    model.deviation_ = float(tensors["subject_deviation"])
+    model.weights_ = dict(zip(features, tensors["weights"].tolist(), strict=True))
+    model.offsets_ = dict(zip(subjects, tensors["offsets"].tolist(), strict=True))
+    model._standardization = tensors["feature_mean"], tensors["feature_deviation"]  # noqa: SLF001 - our own
+    model._limits = float(tensors["mask_gap"]), smallest  # noqa: SLF001
+    return model
+
+
+def _names(names: Any, what: str) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise FileError(f"damaged, its {what} are not different names")
+    return names
+
+
+def _held_out(values: Any) -> dict[str, float] | None:
+    known = {"nll", "nll_of_score_alone", "above", "standard_error"}
+    is_known = isinstance(values, dict) and values.keys() == known
+    if values is not None and not (is_known and all(isinstance(value, float) for value in values.values())):
+        raise FileError("damaged, its evidence does not fit")
+    return values

@@ -1,0 +1,155 @@
+"""`rhocal fit --features --subjects`: models of answers that are right or wrong, saved, applied and evaluated."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from rhocal.cli import app
+from rhocal.errors import FileError, GuardWarning, InputError
+
+SUBJECTS = {"law": 0.8, "chemistry": -0.8, "history": 0.0}
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def error(*arguments):
+    return str(CliRunner().invoke(app, [str(one) for one in arguments]).exception)
+
+
+def write_log(path, seed):
+    rng = np.random.default_rng(seed)
+    with path.open("w") as file:
+        for k in range(600):
+            subject, length, score = str(rng.choice(list(SUBJECTS))), int(rng.integers(5, 200)), rng.normal()
+            odds = score - 0.01 * (length - 100) + SUBJECTS[subject]
+            answer = {
+                "question_id": f"{seed}-{k // 2}",
+                "confidence": round(1 / (1 + np.exp(-2 * score)), 3),
+                "correct": bool(rng.random() < 1 / (1 + np.exp(-odds))),
+                "length": length,
+                "topic": subject,
+            }
+            file.write(json.dumps(answer) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two logs, and a model that is fitted on the first."""
+    folder = tmp_path_factory.mktemp("answers")
+    write_log(folder / "old.jsonl", 0)
+    write_log(folder / "new.jsonl", 1)
+    fitted = (
+        "fit",
+        folder / "old.jsonl",
+        "--features",
+        "length",
+        "--subjects",
+        "topic",
+        "-o",
+        folder / "m.safetensors",
+    )
+    (folder / "fit.json").write_text(invoke(*fitted, "--json"))
+    return folder
+
+
+def test_a_fit_is_the_one_of_python(folder):
+    log = rhocal.read_log(folder / "old.jsonl")
+    columns = {"features": {"length": log.arrays["length"]}, "subjects": log.arrays["topic"]}
+    model = rhocal.CorrectnessModel().fit(log.scores, log.labels, kind=log.kind, clusters=log.question_id, **columns)
+    document = json.loads((folder / "fit.json").read_text())
+    assert document["weights"]["length"] == pytest.approx(model.weights_["length"])
+    assert document["offsets"] == pytest.approx(model.offsets_)
+    assert document["held_out"] == pytest.approx(model.held_out_)
+    assert document["held_out"]["above"] < -2 * document["held_out"]["standard_error"]
+    loaded = rhocal.CorrectnessModel.load(folder / "m.safetensors")
+    assert (loaded.predict_proba(log.scores, **columns) == model.predict_proba(log.scores, **columns)).all()
+    alone = model.predict_proba(
+        log.scores[:1], features={"length": log.arrays["length"][:1]}, subjects=columns["subjects"][:1]
+    )
+    assert (alone == model.predict_proba(log.scores, **columns)[:1]).all()
+
+
+def test_apply_evaluate_and_report_use_features_and_subjects(folder):
+    log = rhocal.read_log(folder / "new.jsonl")
+    model = rhocal.CorrectnessModel.load(folder / "m.safetensors")
+    probs = model.predict_proba(log.scores, features={"length": log.arrays["length"]}, subjects=log.arrays["topic"])
+    invoke("apply", folder / "m.safetensors", folder / "new.jsonl", "-o", folder / "out.csv", "--keep-columns", "topic")
+    table = pd.read_csv(folder / "out.csv")
+    np.testing.assert_allclose(table["probs_1"], probs[:, 1], rtol=1e-12)
+    assert list(table["question_id"]) == list(log.question_id)
+    assert list(table["topic"]) == list(log.arrays["topic"])
+    evaluated = ("evaluate", folder / "new.jsonl", "-c", folder / "m.safetensors", "--groups", "topic", "--json")
+    document = json.loads(invoke(*evaluated))["evaluation"]
+    expected = rhocal.evaluate(probs, log.labels, positive=1, clusters=log.question_id)
+    assert document["correctness"]["values"]["nll"]["value"] == pytest.approx(expected["nll"].value)
+    assert len(document["correctness"]["groups"]) == 3
+    reported = ("report", folder / "new.jsonl", "-c", folder / "m.safetensors", "--groups", "topic")
+    page = json.loads(invoke(*reported, "-o", folder / "r.html", "--json"))
+    assert {row["slice"] for row in page["slices"]["rows"]} == set(SUBJECTS)
+
+
+def test_a_cluster_does_not_change_what_an_answer_states(folder):
+    """With clusters, evaluations were about the more probable of right and wrong."""
+    log = rhocal.read_log(folder / "new.jsonl")
+    evaluation = rhocal.evaluate(log)
+    assert evaluation["accuracy"].value == pytest.approx(log.labels.mean())
+    document = json.loads(invoke("evaluate", folder / "new.jsonl", "--json"))["evaluation"]["uncalibrated"]
+    assert document["values"]["accuracy"]["value"] == pytest.approx(log.labels.mean())
+    assert document["values"]["ece"]["value"] == pytest.approx(rhocal.evaluate(log)["ece"].value)
+
+
+def test_unknown_columns_and_other_files_are_named(folder):
+    fitted = ("fit", folder / "old.jsonl", "-o", folder / "other.safetensors")
+    assert "no column of numbers 'size'" in error(*fitted, "--features", "size")
+    assert "there are confidence, length" in error(*fitted, "--features", "topic")
+    assert "-m" in error(*fitted, "--features", "length", "-m", "platt")
+    np.savez(folder / "logits.npz", logits=np.eye(4), labels=np.arange(4))
+    assert "answers that are right or wrong" in error(
+        "fit", folder / "logits.npz", "--features", "length", "-o", folder / "other.safetensors"
+    )
+    assert "answers that are right or wrong" in error("evaluate", folder / "logits.npz", "-c", folder / "m.safetensors")
+
+
+def test_a_damaged_model_is_refused(folder):
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    with safe_open(folder / "m.safetensors", framework="numpy") as file:
+        metadata = file.metadata()
+    tensors = load_file(folder / "m.safetensors")
+    card = json.loads(metadata["rhocal"])
+    damages = [
+        ({**tensors, "slope": np.array(9.0)}, card, "checksum"),
+        ({**tensors, "offsets": tensors["offsets"][:1]}, card, "offsets"),
+        ({**tensors, "weights": tensors["weights"] * np.nan}, card, "weights"),
+        (tensors, {**card, "kind": "odds"}, "kind"),
+        (tensors, {**card, "features": ["length", "length"]}, "features"),
+        (tensors, {name: value for name, value in card.items() if name != "ridge"}, "ridge"),
+    ]
+    for numbers, text, what in damages:
+        save_file(numbers, folder / "bad.safetensors", metadata={"rhocal": json.dumps(text)})
+        with pytest.raises(FileError, match=what):
+            rhocal.CorrectnessModel.load(folder / "bad.safetensors")
+    with pytest.raises(FileError, match="not a calibrator"):
+        rhocal.load(folder / "m.safetensors")
+
+
+def test_features_that_do_not_help_are_a_warning():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=150)
+    correct = rng.random(150) < 1 / (1 + np.exp(-score))
+    noise = {f"x{k}": rng.normal(size=150) for k in range(25)}
+    with pytest.warns(GuardWarning, match="do not help"):
+        model = rhocal.CorrectnessModel(ridge=0).fit(score, correct, features=noise)
+    assert model.held_out_["above"] > model.held_out_["standard_error"]
+    with pytest.raises(InputError, match="clusters"):
+        rhocal.CorrectnessModel().fit(score, correct, clusters=[1, 2])
