@@ -11,7 +11,7 @@ import rhocal
 from helpers import as_parquet, run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.cli import app
-from rhocal.cli.demo import SHOWN, TITLES
+from rhocal.cli.demo import LESSONS, SHOWN, TITLES
 from rhocal.errors import FileError, MissingExtraError
 from rhocal.metrics import CORE, METRICS
 from rhocal.reporting import tables
@@ -242,6 +242,9 @@ def test_demo(tmp_path):
             rhocal.evaluate(cal.predict_proba(logits), labels),
         )
         assert (before.state, after.distinguishable) == ("beyond", False)
+        assert after.state == ("undecided" if name == "options" else "within")  # as the lessons say
+        assert LESSONS[name] in text
+        assert LESSONS[name] in page
         assert after.verdict.replace("class 1", "class fraud") in text
     assert rhocal.evaluate(*rhocal.demo_logits("test"), kind="logits")["ece"].value > 0.08
     *_, title, first, second, third = text.splitlines()

@@ -52,6 +52,17 @@ def test_every_metric_can_be_evaluated(perfect):
         assert 0 <= figure.p_value <= 1
 
 
+def test_an_undecided_verdict_names_what_is_undecided():
+    """The true ECE is known to be within the tolerance here; the mean probability of a class is not."""
+    rng = np.random.default_rng(1)
+    p = softmax(rng.normal(0, 0.5, (4500, 3)))
+    y = (np.cumsum(p, axis=1) < rng.random((4500, 1))).sum(axis=1).clip(0, 2)
+    found = rhocal.evaluate(p, y)
+    assert (found.state, found.error.high <= found.tolerance) == ("undecided", True)
+    assert "but the mean probability of class 0 may be off by up to 3.0 points (95 % confidence)" in found.verdict
+    assert "true ECE may be up to" not in found.verdict
+
+
 def test_verdicts(perfect, over):
     p, y = perfect
     few = rhocal.evaluate(p, y)

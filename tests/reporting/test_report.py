@@ -108,7 +108,23 @@ def test_most_confident_mistakes_by_hand():
         (4, "a", "b"),
     ]
     assert (found["n_wrong"], found["n_as_confident"]) == (3, 4)
-    assert found["expected"] == pytest.approx(0.01 + 0.1 + 0.2 + 0.3)
+    assert found["share_wrong"] == 3 / 4
+    assert found["share_expected"] == pytest.approx((0.01 + 0.1 + 0.2 + 0.3) / 4)
+    assert not found["is_weighted"]
+
+
+def test_weights_count_among_confident_mistakes():
+    """The right sample counts nine times: a tenth is wrong, where 0.9·0.1 + 0.1·0.2 is expected."""
+    data = Predictions.from_arrays(
+        [[0.9, 0.1], [0.8, 0.2]] * 10, [0, 1] * 10, weights=[9, 1] * 10, spec=InputSpec("probs")
+    )
+    document = build_document(data, {}, Provenance.now("x"))
+    found = document["mistakes"]
+    assert found["share_wrong"] == pytest.approx(0.1)
+    assert found["share_expected"] == pytest.approx(0.11)
+    page = render_page(document)
+    assert "10 of the 20 rows with a confidence" in page
+    assert re.search(r"are wrong, by weight 10\.00&nbsp;%\. If these\s+confidences are right, 11\.00&nbsp;%", page)
 
 
 def test_nothing_is_wrong():
@@ -419,6 +435,8 @@ def test_p_values_at_their_resolution_are_bounds():
     assert not found["ece"]["at_resolution"]  # a normal distribution has no resolution
     assert equals_p(0.002, at_resolution=True) == "p ≤ 0.002"
     assert equals_p(0.002) == "p = 0.002"
+    assert equals_p(1e-9) == "p ≤ 0.001"  # the same form where digits are the limit
+    assert equals_p(0.0034, at_resolution=True) == "p ≤ 0.004"  # rounded up: it stays true
 
 
 def test_an_error_rate_is_shown_beside_that_of_the_most_frequent_class():

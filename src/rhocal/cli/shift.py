@@ -44,10 +44,12 @@ def shift(
     if as_json:
         print_json(result.to_dict())
         return
+    from rhocal.metrics.inference.p_values import equals_p
+
     rows = {
         "samples": f"{result.n_calibration:,} calibration, {result.n_production:,} production",
         "mean confidence": f"{result.confidence_calibration:.4f} before, {result.confidence_production:.4f} production",
-        "Kolmogorov–Smirnov": f"distance {result.ks_distance:.4f}, p = {result.p_value:.2g}",
+        "Kolmogorov–Smirnov": f"distance {result.ks_distance:.4f}, p {equals_p(result.p_value)}",
         "accuracy": f"{result.accuracy_calibration:.4f} on the calibration set",
     }
     for title, guess in (("threshold (ATC)", result.accuracy_atc), ("confidence (DoC)", result.accuracy_doc)):

@@ -27,6 +27,7 @@ from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
+from rhocal.metrics.inference.p_values import equals_p
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,12 +83,10 @@ class Adaptation:
             )
         if self.p_value < REJECTED:
             return (
-                f"{text}; a change of class shares alone does not explain them (p = {self.p_value:.2g}): samples of a class "
-                "look different from those of the calibration set, so that this correction may be wrong"
+                f"{text}; a change of class shares alone does not explain them (p {equals_p(self.p_value)}): samples of a "
+                "class look different from those of the calibration set, so that this correction may be wrong"
             )
-        return (
-            f"{text}; a change of class shares alone explains them (no sign of another change, p = {self.p_value:.2g})"
-        )
+        return f"{text}; a change of class shares alone explains them (no sign of another change, p {equals_p(self.p_value)})"
 
     @property
     def is_explained(self) -> bool:

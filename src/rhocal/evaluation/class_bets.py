@@ -1,4 +1,4 @@
-"""Bets on the probabilities of classes: a class that is predicted too often, or too rarely.
+"""Bets on the probabilities of classes: a class that gets too much probability, or too little.
 
 The top label does not show it: where a rare class is predicted at 25 % and occurs at 3 %, the confidence in the predicted
 class may be right on average. A bet states that the odds of a class are r times those predicted. Its factor is the ratio of
@@ -155,17 +155,20 @@ class ClassBets:
         if len(self.names) == 2:
             k, ratios = 1, np.array(POSITIVE_RATIOS)
             flat, extreme = wealth[: len(ratios)], wealth[len(ratios) :]
-            by_gap = {"too often": flat[ratios < 1].sum(), "too rarely": flat[ratios > 1].sum()}
+            by_gap = {"too much probability": flat[ratios < 1].sum(), "too little probability": flat[ratios > 1].sum()}
             tilts = np.array(TILTS)
             by_gap |= {"too extreme": extreme[tilts < 1].sum(), "not extreme enough": extreme[tilts > 1].sum()}
         else:
             table = wealth.reshape(len(CLASS_RATIOS), -1)
             k, ratios = int(table.sum(axis=0).argmax()), np.array(CLASS_RATIOS)
-            by_gap = {"too often": table[ratios < 1, k].sum(), "too rarely": table[ratios > 1, k].sum()}
+            by_gap = {
+                "too much probability": table[ratios < 1, k].sum(),
+                "too little probability": table[ratios > 1, k].sum(),
+            }
         gap = max(by_gap, key=lambda name: float(by_gap[name]))
         sums = ((self.all_sums, float(self.n)), (self.recent_sums, float(sum(self.recent_sums[1]))))
         means = [(predicted[k] / n, observed[k] / n, n) for (predicted, observed), n in sums]
-        sign = -1 if gap == "too often" else 1
+        sign = -1 if gap == "too much probability" else 1
         p, y, _ = max(means, key=lambda mean: sign * (mean[1] - mean[0]) * math.sqrt(mean[2] / _variance(mean[0])))
         return {"class": self.names[k], "gap": gap, "mean_probability": p, "observed": y}
 
@@ -173,8 +176,8 @@ class ClassBets:
         """What is wrong, with the class."""
         worst = self.worst()
         means = f"mean probability {_percent(worst['mean_probability'])}, observed {_percent(worst['observed'])}"
-        if worst["gap"].startswith("too often") or worst["gap"] == "too rarely":
-            return f"class {worst['class']} is predicted {worst['gap']}: {means}"
+        if worst["gap"].endswith("probability"):
+            return f"class {worst['class']} gets {worst['gap']}: {means}"
         return f"the probabilities of class {worst['class']} are {worst['gap']}: {means}"
 
 

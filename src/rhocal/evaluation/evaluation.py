@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.calibration_tests import TITLES
+from rhocal.metrics.inference.p_values import equals_p, least_of_draws, shown_p
 from rhocal.metrics.inference.verdict import points
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Evaluation:
     @property
     def tested(self) -> str:
         """The p-values of all tests, in a line."""
-        least = 1 / (1 + self.n_draws)
+        least = least_of_draws(self.n_draws)
         all_tests = f"combined p {equals_p(self.p_value, least)}"
         return "; ".join(
             [all_tests, ", ".join(f"{TITLES[name]} p {equals_p(t.p_value, least)}" for name, t in self.tests.items())]
@@ -255,7 +256,7 @@ def cells(value: MetricValue) -> tuple[str, ...]:
         "–" if value.no_interval_reason else f"{value.low:.4f} – {value.high:.4f}",
         f"{value.floor:.4f} ± {(value.floor_high - value.floor_low) / 2:.4f}",
         f"{value.excess:+.4f}",
-        shown_p(value.p_value, value.n_draws),
+        shown_p(value.p_value, least_of_draws(value.n_draws)),
     )
 
 
@@ -291,18 +292,6 @@ def group_cells(group: Group) -> tuple[str, ...]:
         group.group, f"{group.n_samples:,}", f"{group.accuracy:.3f}", f"{group.confidence:.3f}", f"{ece.value:.4f}",
         f"{ece.floor:.4f}", f"{ece.excess:+.4f}", shown_p(group.p_value),
     )  # fmt: skip
-
-
-def shown_p(p_value: float, n_draws: int = 0) -> str:
-    """Three digits, or that it is below them, or at most the smallest that so many draws can show."""
-    if n_draws and p_value * (1 + n_draws) <= 1 + 1e-9 and p_value >= 0.001:
-        return f"≤ {p_value:.3f}"
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def equals_p(p_value: float, least: float) -> str:
-    """A p-value from draws: a value, or that it is at most the smallest that they can show."""
-    return f"≤ {least:.3g}" if p_value <= least * (1 + 1e-9) else f"= {p_value:.3f}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

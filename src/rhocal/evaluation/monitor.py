@@ -148,7 +148,7 @@ class Monitor:
         >>> monitor = Monitor()
         >>> monitor.add_probs(rare, np.r_[np.zeros(390, int), np.ones(10, int)], classes=["honest", "fraud"])
         >>> monitor.alarm_reason
-        'class fraud is predicted too often: mean probability 25 %, observed 0 %'
+        'class fraud gets too much probability: mean probability 25 %, observed 0 %'
         """
         self.add_scored(Scored.from_arrays(probs, labels, None, kind, classes=classes, positive=positive), clusters)
 

@@ -21,6 +21,7 @@ from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
 from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.p_values import equals_p
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import softmax
 from rhocal.profile.sample_features import LogitFeatures
@@ -67,8 +68,8 @@ class Shift:
         """In words."""
         if self.p_value > 0.05:
             return (
-                f"no shift of confidence is detected (Kolmogorov–Smirnov p = {self.p_value:.2g}); accuracy on the calibration "
-                f"set was {100 * self.accuracy_calibration:.1f} %, estimated in production {self._estimated}"
+                f"no shift of confidence is detected (Kolmogorov–Smirnov p {equals_p(self.p_value)}); accuracy on the "
+                f"calibration set was {100 * self.accuracy_calibration:.1f} %, estimated in production {self._estimated}"
             )
         moved = 100 * (self.confidence_production - self.confidence_calibration)
         how = f"{'rose' if moved > 0 else 'fell'} by {abs(moved):.1f} points" if abs(moved) >= 0.05 else "kept its mean"

@@ -30,6 +30,8 @@ class ModelSummary:
 
     title: str
     about: str
+    lesson: str
+    """What it teaches, in a sentence."""
     method: str
     page: str
     """The address of its report."""

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rhocal.errors import FileError, MissingExtraError, RhocalError, one_line
-from rhocal.evaluation.evaluation import shown_p
+from rhocal.metrics.inference import p_values
 from rhocal.reporting.document import FORMAT, SCHEMA, to_json
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ MEANINGS = {
     "adaptive_ece": "The same over bins that hold equally many samples.",
     "nll": "Negative log-likelihood of the true labels.",
     "brier": "Mean squared distance between the probabilities and the true labels.",
-    "accuracy": "Share of samples whose most probable class is the true one. A perfect model is right as often as it is "
-    "confident: its accuracy is the mean confidence.",
+    "accuracy": "Share of samples whose most probable class is the true one. A calibrated model is right as often as its "
+    "confidence states: its accuracy is its mean confidence.",
 }
 LEVELS = {
     "good": "Calibrated within the tolerance",
@@ -116,6 +116,12 @@ def signed(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
+def sentence(verdict: str) -> str:
+    """A verdict after its level in words, which is not repeated."""
+    text = verdict.removeprefix("too few samples to tell: ")
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def keep_units(sentence: str) -> str:
     """A sentence in which no line break separates a number from its unit."""
     return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
@@ -123,12 +129,12 @@ def keep_units(sentence: str) -> str:
 
 def p_value(value: float | None) -> str:
     """A p-value with three decimals."""
-    return "–" if value is None else shown_p(value)
+    return "–" if value is None else p_values.shown_p(value)
 
 
 def equals_p(value: float, *, at_resolution: bool = False) -> str:
     """A p-value after "p"; that it is at most that, where draws cannot show a smaller one."""
-    return f"p {'' if value < 0.001 else '≤ ' if at_resolution else '= '}{shown_p(value)}"
+    return f"p {p_values.equals_p(value, value if at_resolution else 0.0)}"
 
 
 def cell(value: Any) -> str:
@@ -151,6 +157,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "equals_p": equals_p,
     "cell": cell,
     "keep_units": keep_units,
+    "sentence": sentence,
 }
 """Filters of the template."""
 

@@ -100,7 +100,7 @@ class Report:
         return html_table(self._cells(), verdicts, self.document["title"])
 
     def _cells(self) -> list[tuple[str, ...]]:
-        rows = [("", *SHOWN.values(), "ECE of a perfect model")]
+        rows = [("", *SHOWN.values(), "floor of ECE")]
         for method in self.document["methods"]:
             values = method["values"]
             cells = [f"{values[metric]['value']:.4f}" for metric in SHOWN]

@@ -19,6 +19,7 @@ from rhocal.metrics.inference.floor import Floor
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.inference.localize import NAMING_LEVEL, ClassGap, Region, class_gaps, positive_gap, regions
 from rhocal.metrics.inference.null import path_nulls
+from rhocal.metrics.inference.p_values import equals_p
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, equal_width
 
@@ -115,7 +116,7 @@ def verdict(
     needed = samples_that_decide(found, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
     text = _describe(found, gaps) if detected else ""
     return Verdict(
-        _sentence(found, text, state, error, tolerance, needed),
+        _sentence(found, text, state, error, _open_class(found, gaps, tolerance), tolerance, needed),
         state,
         tolerance,
         error,
@@ -193,7 +194,18 @@ def enough_text(needed: int | None) -> str:
     return f"about {needed:,} samples would decide" if needed is not None else "only far more samples would decide"
 
 
-def _sentence(found: Evidence, text: str, state: State, error: Interval, tolerance: float, needed: int | None) -> str:
+def _open_class(found: Evidence, gaps: Sequence[ClassGap], tolerance: float) -> str:
+    """The class whose mean probability may be off by most, if that is beyond the tolerance; else empty."""
+    widest = max(gaps, key=lambda gap: max(-gap.low, gap.high), default=None)
+    reach = 0.0 if widest is None else max(-widest.low, widest.high)
+    if widest is None or reach <= tolerance:
+        return ""
+    return f"mean probability of {_name(found, widest.column)} may be off by up to {points(reach)}"
+
+
+def _sentence(
+    found: Evidence, text: str, state: State, error: Interval, open_class: str, tolerance: float, needed: int | None
+) -> str:
     total, ece = round(float(found.scored.weights.sum())), found.ece
     n = f"{total:,} {'answer' if found.of_answers else 'sample'}{'' if total == 1 else 's'}"
     about, what = "ECE", "true ECE"
@@ -214,11 +226,13 @@ def _sentence(found: Evidence, text: str, state: State, error: Interval, toleran
         return f"{text or 'miscalibrated'} ({compared}); beyond the tolerance of {limit}"
     enough = enough_text(needed)
     open_question = f"too few samples to tell whether it is within {limit}: {enough}"
+    of_class = open_class if error.high <= tolerance else ""  # the error is decided, a class is not
     if text:
-        return f"{text} ({compared}); {what} between {error.low:.3f} and {error.high:.3f}, {open_question}"
+        between = f"{what} between {error.low:.3f} and {error.high:.3f}"
+        return f"{text} ({compared}); {f'{between}, and the {of_class}' if of_class else between}, {open_question}"
     return (
-        f"too few samples to tell: indistinguishable from perfect calibration at {n} ({compared}), but the {what} may be up to "
-        f"{error.high:.3f} (95 % confidence); {enough} for a tolerance of {limit}"
+        f"too few samples to tell: indistinguishable from perfect calibration at {n} ({compared}), but the "
+        f"{of_class or f'{what} may be up to {error.high:.3f}'} (95 % confidence); {enough} for a tolerance of {limit}"
     )
 
 
@@ -256,7 +270,7 @@ def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
     if where:
         return f"{where}; by about {points(found.interval.estimate)} overall"
     by = found.combined.smallest
-    return f"detected by the test {TITLES[by]} (p {shown(found.tests[by].p_value, found.combined)})"
+    return f"detected by the test {TITLES[by]} (p {equals_p(found.tests[by].p_value, found.combined.least_p_value)})"
 
 
 def _reach_of_gap(scored: Scored, gap: float) -> float:
@@ -264,12 +278,6 @@ def _reach_of_gap(scored: Scored, gap: float) -> float:
     total = float(scored.weights.sum())
     squares = float(scored.weights @ (scored.correct - scored.confidence) ** 2)
     return Z * math.sqrt(max(squares - total * gap**2, 0.0)) / total
-
-
-def shown(p_value: float, combined: CombinedTest) -> str:
-    """A p-value no smaller than its draws can show."""
-    least = combined.least_p_value
-    return f"≤ {least:.2g}" if p_value <= least * (1 + 1e-9) else f"= {p_value:.2g}"
 
 
 def _name(found: Evidence, column: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.metrics.inference.p_values import equals_p, least_of_draws
 from rhocal.reporting.plots.style import (
     BLUE,
     GRAY,
@@ -28,7 +29,7 @@ CONFIDENCE, ACCURACY = "confidence", "accuracy"
 
 
 def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> Any:
-    """Accuracy in bins of confidence: gaps hatched, the band of a perfect model gray, bootstrap intervals as error bars."""
+    """Accuracy in bins of confidence: gaps hatched, 95 % of perfectly calibrated models gray, bootstrap intervals."""
     names = (
         (f"probability of {curve.of_class}", f"share of {curve.of_class}") if curve.of_class else (CONFIDENCE, ACCURACY)
     )
@@ -44,7 +45,7 @@ def reliability(curve: Reliability, *, ax: Any = None, counts: bool = True) -> A
     for k in range(len(left)):
         ax.fill_between(
             [left[k], left[k] + width[k]], curve.band_low[k], curve.band_high[k], color=GRAY, alpha=0.25, linewidth=0,
-            zorder=4, label="perfect model, 95 %" if k == 0 else None,
+            zorder=4, label="if calibrated, 95 %" if k == 0 else None,
         )  # fmt: skip
     error = np.abs(np.array([curve.accuracy - curve.interval_low, curve.interval_high - curve.accuracy]))
     ax.errorbar(
@@ -72,18 +73,18 @@ def short_count(n: float) -> str:
 
 
 def cumulative(curve: CumulativeGap, *, ax: Any = None) -> Any:
-    """Cumulative correct − confidence over the samples in order of confidence; the band of a perfect model is gray."""
+    """Cumulative correct − confidence over the samples in order of confidence; 95 % of perfectly calibrated models gray."""
     ax = without_frame(new_axes(ax))
     what = f"probability of {curve.of_class}" if curve.of_class else CONFIDENCE
-    sign = "≤" if curve.kuiper_p_value * (1 + curve.n_draws) <= 1 + 1e-9 else "="
-    ax.axhspan(-curve.band, curve.band, color=GRAY, alpha=0.2, linewidth=0, label="perfect model, 95 %")
+    p_value = equals_p(curve.kuiper_p_value, least_of_draws(curve.n_draws))
+    ax.axhspan(-curve.band, curve.band, color=GRAY, alpha=0.2, linewidth=0, label="if calibrated, 95 %")
     ax.axhline(0, color=GRAY, linewidth=0.8)
     ax.plot(
         curve.share,
         curve.gap,
         color=BLUE,
         linewidth=1.8,
-        label=f"Kuiper {curve.kuiper:.4f}, p {sign} {curve.kuiper_p_value:.3f}",
+        label=f"Kuiper {curve.kuiper:.4f}, p {p_value}",
     )
     ax.set(xlim=(0, 1), xlabel=f"share of samples, lowest {what} first")
     ax.set_ylabel(f"cumulative {'label' if curve.of_class else 'correct'} − {what.split()[0]}")

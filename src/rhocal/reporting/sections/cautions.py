@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.errors import RhocalWarning
 from rhocal.evaluation.shift import shift
+from rhocal.metrics.inference.p_values import equals_p
 from rhocal.numerics.special import scan
 from rhocal.reporting.sections.methods import uses_rho_norm
 
@@ -63,7 +64,7 @@ def _samples(
         ece = methods[0].evaluation["ece"]
         yield Caution(
             "few samples",
-            f"Only {test.n_samples:,} samples are evaluated: the ECE of a perfect model is {ece.floor:.3f} (up to "
+            f"Only {test.n_samples:,} samples are evaluated. The ECE of a perfectly calibrated model is {ece.floor:.3f} (up to "
             f"{ece.floor_high:.3f}) by chance alone, and smaller errors cannot be detected.",
         )
     if calibration is not None and calibration.n_samples < MIN_SAMPLES and not same_samples:
@@ -122,7 +123,7 @@ def _shifted(test: Predictions, calibration: Predictions) -> Iterator[Caution]:
         yield Caution(
             "shift",
             f"Confidence differs between the calibration set and these samples (mean {moved:+.1f} points, "
-            f"Kolmogorov–Smirnov distance {result.ks_distance:.3f}, p = {result.p_value:.1g}): the fit may not hold here.",
+            f"Kolmogorov–Smirnov distance {result.ks_distance:.3f}, p {equals_p(result.p_value)}): the fit may not hold here.",
         )
     for message in (str(warning.message) for warning in caught):
         yield Caution("shift", f"{message[:1].upper()}{message[1:]}.")

@@ -20,13 +20,15 @@ MAX_MISTAKES = 10
 def confident_mistakes(views: Mapping[str, Predictions]) -> dict[str, Any] | None:
     """The most confident mistakes of the last view, with their rows; None if nothing is wrong.
 
-    ``n_wrong`` of the ``n_as_confident`` samples that are at least as confident as the last one listed are wrong, where
-    ``expected`` are if the confidences are right. Rows are counted from 0, ignored ones included.
+    ``n_wrong`` of the ``n_as_confident`` rows that are at least as confident as the last one listed are wrong. By weight
+    ``share_wrong`` of them are wrong, where ``share_expected`` is if the confidences are right. Rows are counted from 0,
+    ignored ones included; rows of weight 0 are left out.
     """
     name, data = list(views.items())[-1]
     scored = Scored.from_predictions(data)
     confidence = np.asarray(scored.confidence, np.float64)
-    counts = np.ones(data.n_samples, bool) if data.weights is None else data.weights > 0
+    weights = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, np.float64)
+    counts = weights > 0
     wrong = np.flatnonzero((scored.correct == 0) & counts)
     if not len(wrong):
         return None
@@ -48,6 +50,8 @@ def confident_mistakes(views: Mapping[str, Predictions]) -> dict[str, Any] | Non
         "method": name,
         "n_as_confident": int(as_confident.sum()),
         "n_wrong": int((as_confident & (scored.correct == 0)).sum()),
-        "expected": float((1 - confidence[as_confident]).sum()),
+        "share_wrong": float(1 - np.average(scored.correct[as_confident], weights=weights[as_confident])),
+        "share_expected": float(np.average(1 - confidence[as_confident], weights=weights[as_confident])),
+        "is_weighted": data.weights is not None and bool(np.ptp(weights[counts]) > 0),
         "rows": rows,
     }

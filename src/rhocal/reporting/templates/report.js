@@ -55,10 +55,11 @@
   function layout(x, y, more = {}) {
     const axis = (title) => ({ title: { text: title, standoff: 6 }, gridcolor: css("--line"), zeroline: false, linecolor: css("--line"), fixedrange: true, automargin: true });
     return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--ink"), size: 12, family: "system-ui, sans-serif" },
-      margin: { l: 46, r: 12, t: 8, b: 40 }, showlegend: false, hovermode: "closest", dragmode: false,
+      margin: { l: 46, r: 20, t: 8, b: 40 }, showlegend: false, hovermode: "closest", dragmode: false,
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink") } },
       xaxis: axis(x), yaxis: axis(y), ...more };
   }
+  const SHARES = { range: [0, 1.02], tickvals: [0, 0.25, 0.5, 0.75, 1], tickformat: ".0%" }; // axes from 0 to 100 %
   const shown = () => all("input[name=method]").filter((box) => box.checked).map((box) => Number(box.value));
 
   function showError(at) {
@@ -79,7 +80,7 @@
     const method = doc.methods[at], chart = one(`.panel[data-method="${at}"] .chart`);
     const bins = describeBins(rebin(method.bins[state.scheme], state.bins));
     const ink = css("--ink"), color = dark() ? "#6cb6ff" : "#0b5cad";
-    const text = bins.map((bin) => `confidence ${percent(bin.mean)}, accuracy ${percent(bin.accuracy)}<br>${bin.weight.toLocaleString("en")} samples (${percent(bin.share)})<br>perfect model: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
+    const text = bins.map((bin) => `confidence ${percent(bin.mean)}, accuracy ${percent(bin.accuracy)}<br>${bin.weight.toLocaleString("en")} samples (${percent(bin.share)})<br>if calibrated: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
     const histogram = describeBins(rebin(method.bins.width, state.bins));
     Plotly.react(chart, [
       { x: [...bins.map((b) => b.mean), ...bins.map((b) => b.mean).reverse()], y: [...bins.map((b) => b.bandHigh), ...bins.map((b) => b.bandLow).reverse()],
@@ -92,8 +93,8 @@
       { x: histogram.map((b) => (b.low + b.high) / 2), y: histogram.map((b) => b.share), width: histogram.map((b) => b.high - b.low), type: "bar", yaxis: "y2",
         marker: { color: css("--bar"), line: { color: color, width: 0.6 } }, text: histogram.map((b) => `${percent(b.share)} of samples`), textposition: "none", hovertemplate: "%{text}<extra></extra>" },
     ], layout("confidence", "accuracy", {
-      xaxis: { ...layout("confidence", "").xaxis, range: [0, 1.02], tickformat: ".0%", nticks: 6, anchor: "y2" },
-      yaxis: { ...layout("", "accuracy").yaxis, range: [-0.01, 1.02], domain: [0.26, 1], tickformat: ".0%", nticks: 6 },
+      xaxis: { ...layout("confidence", "").xaxis, ...SHARES, anchor: "y2" },
+      yaxis: { ...layout("", "accuracy").yaxis, ...SHARES, range: [-0.01, 1.02], domain: [0.26, 1] },
       yaxis2: { ...layout("", "share").yaxis, domain: [0, 0.2], rangemode: "tozero", nticks: 3, tickformat: ".0%" },
       shapes: [["mean_confidence", "dash"], ["mean_accuracy", "solid"]].map(([key, dash]) => ({ type: "line", yref: "y2 domain", x0: method[key], x1: method[key], y0: 0, y1: 1, line: { color: ink, width: 1.5, dash } })),
     }), config);
@@ -112,16 +113,16 @@
   function overlay(id, x, y, line, more = {}) {
     const chart = document.getElementById(id);
     const traces = shown().map((at) => line(doc.methods[at], at)).filter(Boolean);
-    Plotly.react(chart, [...(more.under || []), ...traces], layout(x, y, { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 12, t: 8, b: 40 }, ...more.layout }), config);
+    Plotly.react(chart, [...(more.under || []), ...traces], layout(x, y, { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 20, t: 8, b: 40 }, ...more.layout }), config);
   }
   const style = (at) => ({ color: COLORS[at % 8], dash: DASHES[at % 8], width: 2 });
   const dots = (at) => ({ color: COLORS[at % 8], symbol: SYMBOLS[at % 8], size: 5, opacity: 0.75 });
   const CURVES = {
     risk: () => overlay("risk", "share answered, most confident first", "error rate", (m, at) => ({ x: m.risk_coverage.coverage, y: m.risk_coverage.risk, name: plain(m.name), mode: "lines", line: style(at), hovertemplate: "%{x:.0%} answered: %{y:.1%} wrong" }),
-      { layout: { xaxis: { ...layout("share answered, most confident first", "").xaxis, range: [0, 1.01], tickformat: ".0%" }, yaxis: { ...layout("", "error rate").yaxis, rangemode: "tozero", tickformat: ".0%" } } }),
+      { layout: { xaxis: { ...layout("share answered, most confident first", "").xaxis, ...SHARES }, yaxis: { ...layout("", "error rate").yaxis, rangemode: "tozero", tickformat: ".0%" } } }),
     map: () => overlay("map", "confidence before", "confidence after", (m, at) => m.map && { x: m.map.raw, y: m.map.calibrated, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "%{x:.1%} becomes %{y:.1%}" },
       { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: square("confidence before"), yaxis: square("confidence after") } }),
-    temperature: () => overlay("temperature", "norm of the logits (rows of mean zero)", "temperature", (m, at) => m.temperature && { x: m.temperature.amplitude, y: m.temperature.temperature, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "norm %{x:.3g}: temperature %{y:.3g}" }),
+    temperature: () => overlay("temperature", "norm of the centered logits", "temperature", (m, at) => m.temperature && { x: m.temperature.amplitude, y: m.temperature.temperature, name: plain(m.name), mode: "markers", marker: dots(at), hovertemplate: "norm %{x:.3g}: temperature %{y:.3g}" }),
   };
   CURVES.positive = () => {
     const reach = 1.05 * Math.max(...shown().map((at) => doc.methods[at].positive_curve).flatMap((curve) => [...curve.probability, ...curve.high]), 1e-6);
@@ -146,11 +147,11 @@
     Plotly.react(document.getElementById("decisions"), [
       { x: curve.coverage, y: curve.bound, name: "upper bound at this threshold", mode: "lines", line: { color, width: 1, dash: "dash" }, hovertemplate: "%{x:.1%} automated: at most %{y:.2%} wrong" },
       { x: curve.coverage, y: curve.risk, name: "observed", mode: "lines", line: { color, width: 2 }, hovertemplate: "%{x:.1%} automated: %{y:.2%} wrong" }, ...point,
-    ], layout("", "", { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 12, t: 8, b: 40 },
-      xaxis: { ...layout("share automated", "").xaxis, range: [0, 1.01], tickformat: ".0%" }, yaxis: { ...layout("", "error rate").yaxis, range: [0, reach], tickformat: ".1%" },
+    ], layout("", "", { showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, margin: { l: 50, r: 20, t: 8, b: 40 },
+      xaxis: { ...layout("share automated", "").xaxis, ...SHARES }, yaxis: { ...layout("", "error rate").yaxis, range: [0, reach], tickformat: ".1%" },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: t.target, y1: t.target, line: { color: css("--soft"), dash: "dot", width: 1.5 } }] }), config);
   };
-  const square = (title) => ({ ...layout(title, "").xaxis, range: [0, 1.02], tickformat: ".0%" });
+  const square = (title) => ({ ...layout(title, "").xaxis, ...SHARES });
   function drawGrid(chart) {
     const trials = doc.methods[Number(chart.dataset.method)].fit.trials.filter((row) => row.rho !== undefined && row.ece !== undefined);
     Plotly.react(chart, [{ x: trials.map((r) => r.rho), y: trials.map((r) => r.ece), mode: "lines+markers", line: { color: COLORS[1] }, hovertemplate: "ρ = %{x}: ECE %{y:.4f}<extra></extra>" }], layout("ρ", "ECE on the calibration set"), config);
@@ -166,7 +167,13 @@
   }
   const hidden = (chart) => chart.closest("[hidden], details:not([open])") !== null;
   const drawNear = () => [...stale].filter((chart) => near.has(chart) && !hidden(chart)).forEach(drawChart);
-  const drawAll = () => all(".chart").filter((chart) => !hidden(chart)).forEach(drawChart);
+  // Paper has another width than the window: as pictures with a fixed shape the charts fit any.
+  const drawAll = () => all(".chart").filter((chart) => !hidden(chart)).forEach((chart) => {
+    drawChart(chart);
+    const svg = one(".main-svg", chart), width = svg.getAttribute("width"), height = svg.getAttribute("height");
+    chart.style.setProperty("--shape", `${width} / ${height}`);
+    all(".main-svg", chart).forEach((layer) => layer.setAttribute("viewBox", `0 0 ${width} ${height}`));
+  });
   function redraw(charts = all(".chart")) {
     charts.forEach((chart) => stale.add(chart));
     drawNear();
