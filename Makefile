@@ -46,7 +46,7 @@ help:
 	@echo "make parity    the same calibrator in NumPy, torch and ONNX"
 	@echo "make bench-stream  files of 2 and 5 GB beside a plain pass over them"
 	@echo "make trace     functions, files and crossings between files of fit, apply and evaluate"
-	@echo "make scale     the cost model and simulation of docs/scale.md"
+	@echo "make scale     the cost of a billion rows: model and simulation (benchmarks/scale)"
 	@echo "make cluster   10 GB on the workers of this machine, beside the cost model"
 	@echo "make format    fix what ruff can fix, and format"
 	@echo "make pre-commit  run every hook of .pre-commit-config.yaml on all files"

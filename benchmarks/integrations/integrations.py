@@ -2,8 +2,8 @@
 
     make integrations
 
-A program has user code between ``# begin`` and ``# end``, which docs/integrations.md shows, with data before and checks after
-it. Its first line names what it is about, and the packages whose versions the table shows.
+A program has user code between ``# begin`` and ``# end``, which docs/integrations.md or docs/scale.md shows, with data before
+and checks after it. Its first line names what it is about, and the packages whose versions the table shows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "integrations"
 PAGE = ROOT / "docs" / "integrations.md"
+OTHER_PAGES = (ROOT / "docs" / "scale.md",)
+"""Pages that show programs too."""
 NODE_MODULES = ROOT / "build" / "integrations" / "node" / "node_modules"
 SECONDS = 600
 """After which a program is stopped."""
@@ -140,6 +142,8 @@ def main() -> None:
     text = f"{system}. Lines are those of the program that this page shows or names, without its data and checks.\n\n{table}\n"
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(_replaced(page_with_programs(page), "table of integrations", text), encoding="utf-8")
+    for path in OTHER_PAGES:
+        path.write_text(page_with_programs(path.read_text(encoding="utf-8")), encoding="utf-8")
     sys.exit(int(failed))
 
 

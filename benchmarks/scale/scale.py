@@ -2,7 +2,7 @@
 
     python benchmarks/scale/scale.py
 
-Writes `constants.csv` and `simulation.csv` beside this file and `docs/scale.md` (from `template.md`). `--keep` takes the
+Writes `constants.csv` and `simulation.csv` beside this file and `README.md` (from `template.md`). `--keep` takes the
 constants as they were measured before, and only simulates and writes the page again.
 """
 
@@ -14,7 +14,6 @@ import heapq
 import json
 import pickle
 import platform
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent.parent / "docs"
 CLASSES = (1000, 128_256)
 BLOCK_BYTES = 64e6
 """A block of half-precision logits, as files are usually cut."""
@@ -225,11 +223,7 @@ def main() -> None:
     }  # fmt: skip
     for name, value in facts.items():
         text = text.replace("{{" + name + "}}", value)
-    write_text(DOCS / "scale.md", text)
-    programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
-    (recipe,) = (program for program in programs if "rhocal.profile_block(" in program)
-    with tempfile.TemporaryDirectory() as folder:  # the recipe of the page, run
-        exec(compile(recipe, "docs/scale.md", "exec"), {"folder": folder})  # noqa: S102
+    write_text(HERE / "README.md", text)
 
 
 if __name__ == "__main__":

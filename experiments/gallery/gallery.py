@@ -121,8 +121,8 @@ def diagrams(scene: Scene) -> Iterator[Figure]:
             ax,
             f"Reliability diagram, bins of equal {scheme}",
             f"reliability FILE --scheme {scheme}",
-            "Accuracy in each bin, the gap to the mean confidence hatched, the 95 % band of a perfect model, a bootstrap "
-            "interval, and the number of samples.",
+            "Accuracy in each bin, the gap to the mean confidence hatched, the 95 % band of a perfectly calibrated model, a "
+            "bootstrap interval, and the number of samples.",
         )
     yield positive_class(scene)
     yield Figure(

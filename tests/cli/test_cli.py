@@ -346,7 +346,7 @@ def test_evaluate_by_group(folder):
 
 def test_power(folder):
     text = run("power", folder / "one.npz", "--excess", "0.05,0.1").stdout
-    assert "to detect it with 80 % power, with false alarms for 5 % of perfect models" in text
+    assert "to detect it with 80 % power, with false alarms for 5 % of calibrated models" in text
     assert "samples needed" in text
     document = json.loads(run("power", "--accuracy", "0.9", "--json").stdout)
     sizes = [line["n_samples"] for line in document["needed"]]

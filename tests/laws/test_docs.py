@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -124,3 +125,29 @@ def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, pag
             n_texts += 1
     assert n_texts == n_shown
     assert (tmp_path / "decided.npz").is_file() == (page == "decisions.md")
+
+
+def test_the_recipe_for_other_engines_runs():
+    """docs/scale.md has a program that runs as printed: its fit is that of all rows in memory."""
+    programs = re.findall(
+        r"^```python\n(.*?)^```", (DOCS / "scale.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (recipe,) = (program for program in programs if "rhocal.profile_block(" in program)
+    names = {}
+    exec(compile(recipe, "scale.md", "exec"), names)  # noqa: S102 - our own page
+    logits, labels = (np.concatenate(part) for part in zip(*names["blocks"], strict=True))
+    alone = rhocal.TemperatureScaling().fit(logits, labels)
+    assert names["calibrator"].temperature_ == pytest.approx(alone.temperature_, rel=1e-4)
+
+
+def test_libraries_are_compared_in_the_versions_that_are_installed():
+    text = (DOCS / "comparison.md").read_text(encoding="utf-8").replace("\n", " ")
+    pinned = dict(
+        re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    versions = {name.lower(): version for name, version in pinned.items()}
+    named = re.findall(r"(scikit-learn|probmetrics|netcal|torchmetrics|relplot|MAPIE) (\d[\d.]*\d)", text)
+    assert len(named) == 6
+    assert all(versions[name.lower()] == version for name, version in named), (
+        "look at the new version, then change the page"
+    )

@@ -1,4 +1,4 @@
-"""docs/integrations.md shows the programs that `make integrations` runs, and has a row for each."""
+"""The documentation shows the programs that `make integrations` runs, and docs/integrations.md has a row for each."""
 
 import sys
 
@@ -21,3 +21,7 @@ def test_the_page_shows_the_programs_that_run(integrations):
     for example in integrations.examples():
         assert f"| {example.head['title']} |" in page, "run `make integrations`"
         assert example.n_lines >= 1
+    for path in integrations.OTHER_PAGES:
+        other = path.read_text(encoding="utf-8")
+        assert "<!-- example: " in other
+        assert integrations.page_with_programs(other) == other, "run `make integrations`"
