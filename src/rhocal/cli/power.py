@@ -99,7 +99,9 @@ def power(
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
         table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
     tables.console().print(table)
-    typer.echo(f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of calibrated models")
+    typer.echo(
+        f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of calibrated models"
+    )
     if evaluation is not None:
         typer.echo(_verdict_text(evaluation))
 
