@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import rhocal
-from helpers import run, synthetic
+from helpers import quick, run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.options import declarations
 from rhocal.calibrators.policy import Certificate, Policy
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("artifacts")
     for name in CALIBRATORS:
         groups = {"groups": np.array(["a", "b", "c"])[np.arange(len(Y)) % 3]} if name == "multi-domain" else {}
-        rhocal.calibrator(name).fit(Z, Y, **groups).save(folder / f"{name}.safetensors")
+        quick(name).fit(Z, Y, **groups).save(folder / f"{name}.safetensors")
     return folder
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import ROOT, synthetic
+from helpers import ROOT, quick, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.map import Map, calibrate, chain_map, mean_map
 from rhocal.calibrators.scale.features import FEATURES
@@ -24,10 +24,9 @@ BINARY = [name for name in EXPORTED if hasattr(rhocal.calibrator(name), "scope")
 
 
 def fitted(name, logits, labels, **options):
-    quick = {"rho-norm-paper": {"n_steps": 50}, "auto": {"n_folds": 2}}.get(name, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        return rhocal.calibrator(name, **quick, **options).fit(logits, labels)
+        return quick(name, **options).fit(logits, labels)
 
 
 @pytest.mark.parametrize("name", EXPORTED)

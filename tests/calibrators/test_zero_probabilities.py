@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from helpers import quick
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import RhocalWarning
 
@@ -26,11 +27,10 @@ def nll(cal, probs, labels):
 def test_a_zero_is_below_the_smallest_share_that_can_be_counted(name):
     probs, labels = votes()
     test, test_labels = votes(seed=1)
-    quick = {"rho-norm-paper": {"n_steps": 50}, "auto": {"n_folds": 2}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        cal = rhocal.calibrator(name, **quick.get(name, {})).fit(probs, labels, kind="probs")
-        raised = rhocal.calibrator(name, **quick.get(name, {})).fit(np.log(np.maximum(probs, 1 / 40)), labels)
+        cal = quick(name).fit(probs, labels, kind="probs")
+        raised = quick(name).fit(np.log(np.maximum(probs, 1 / 40)), labels)
     assert np.isclose(cal.map_.smallest_prob, 1 / 40)
     np.testing.assert_allclose(
         cal.predict_proba(test), raised.predict_proba(np.log(np.maximum(test, 1 / 40))), atol=1e-9

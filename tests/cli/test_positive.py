@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import run
+from helpers import quick, run
 from rhocal import metrics
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.artifact import card_of
@@ -18,7 +18,12 @@ METHODS = [name for name in CALIBRATORS if name not in {"vector", "matrix"}]
 """Not vector and matrix scaling: they scale every column by itself, so that log-probabilities, which differ from margins by a
 number for each row, are other inputs to them. ``svs``, ``sms`` and ``dirichlet`` remove that number first."""
 
-QUICK = {"cascade": {"min_samples": 100}}
+OPTIONS = {"rho-norm-paper": {"grid": (1.5, 2.0), "n_steps": 4000}}
+"""Forms differ in the path of a descent by steps, and agree where it ends."""
+
+
+def unfitted(method):
+    return quick(method, **OPTIONS.get(method, {}))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def test_every_form_of_scores_gives_the_same_fit(binary, method):
     margin, labels = binary
     results = {}
     for form, (scores, kind) in forms(margin).items():
-        calibrator = rhocal.calibrator(method, **QUICK.get(method, {})).fit(scores, labels, kind=kind, positive="spam")
+        calibrator = unfitted(method).fit(scores, labels, kind=kind, positive="spam")
         assert calibrator.positive_ == "spam"
         assert calibrator.classes_.tolist() == ["ham", "spam"]
         results[form] = calibrator.predict_proba(scores)
@@ -58,8 +63,8 @@ def test_every_form_of_scores_gives_the_same_fit(binary, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_of_the_other_class_give_the_same_fit(binary, method):
     margin, labels = binary
-    spam = rhocal.calibrator(method, **QUICK.get(method, {})).fit(margin, labels, positive="spam")
-    ham = rhocal.calibrator(method, **QUICK.get(method, {})).fit(-margin, labels, positive="ham")
+    spam = unfitted(method).fit(margin, labels, positive="spam")
+    ham = unfitted(method).fit(-margin, labels, positive="ham")
     assert ham.classes_.tolist() == ["spam", "ham"]
     np.testing.assert_allclose(ham.predict_proba(-margin)[:, ::-1], spam.predict_proba(margin), atol=1e-6)
 

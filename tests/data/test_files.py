@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import rhocal
-from helpers import synthetic
+from helpers import quick, synthetic
 from rhocal.calibrators import CALIBRATORS, artifact
 from rhocal.data import files
 from rhocal.data.atomic import writing
@@ -185,8 +185,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
 @pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_round_trip_is_bit_exact(tmp_path, name):
-    options = {"n_steps": 50} if name == "rho-norm-paper" else {}
-    cal = rhocal.calibrator(name, **options).fit(Z, np.array(["x", "yy", "z"])[Y], classes=["x", "yy", "z"])
+    cal = quick(name).fit(Z, np.array(["x", "yy", "z"])[Y], classes=["x", "yy", "z"])
     path = tmp_path / "cal.safetensors"
     cal.save(path)
     again = rhocal.load(path)

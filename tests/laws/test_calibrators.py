@@ -15,27 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import rhocal
-from helpers import examples, synthetic
+from helpers import QUICK, examples, quick, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import BoundaryWarning, InputError, NotFittedError, RhocalError, RhocalWarning
 
-# Algorithm 1 draws samples; a few steps are enough for laws, which hold for every number of steps.
-QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}, "cascade": {"min_samples": 100}}
-QUICKER = {"rho-norm-paper": {"n_steps": 20}, "auto": {"methods": ("temperature", "field"), "n_folds": 2}}
 DRAWS = {"rho-norm-paper"}
 PUBLIC = {name: getattr(rhocal, name) for name in rhocal.__all__}
 FREE_BELOW_THE_TOP = {"cascade-top"}
 KEEPS_DECISION = [name for name in CALIBRATORS if rhocal.calibrator(name).keeps_decision]
 
 
-def make(name):
-    return rhocal.calibrator(name, **QUICK.get(name, {}))
-
-
 def fitted(name, logits, labels, weight=None, **said):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        return make(name).fit(logits, labels, weight, **said)
+        return quick(name).fit(logits, labels, weight, **said)
 
 
 DATA = synthetic(300, 4, seed=3)
@@ -225,7 +218,7 @@ def test_torch_tensors(name, data):
 @every
 def test_speaks_scikit_learn(name, data):
     logits, _ = data
-    cal = make(name)
+    cal = quick(name)
     copy = sklearn.base.clone(cal)
     assert type(copy) is type(cal)
     assert {k: str(v) for k, v in copy.get_params().items()} == {k: str(v) for k, v in cal.get_params().items()}
@@ -267,14 +260,14 @@ def test_wrong_number_of_classes_is_said(name):
 def test_warnings_point_at_the_line_that_called_fit(name, data):
     logits, _ = data
     with pytest.warns(BoundaryWarning) as caught:
-        make(name).fit(logits, logits.argmax(axis=1))
+        quick(name).fit(logits, logits.argmax(axis=1))
     assert {w.filename for w in caught} == {__file__}
 
 
 @every
 def test_missing_labels_are_said(name):
     with pytest.raises(InputError, match="labels are missing"):
-        make(name).fit(np.zeros((3, 2)), None)
+        quick(name).fit(np.zeros((3, 2)), None)
 
 
 near_ties = hnp.arrays(

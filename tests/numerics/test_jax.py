@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from helpers import quick
 from rhocal.calibrators.registry import CALIBRATORS, calibrator
 from rhocal.errors import InputError
 
@@ -23,17 +24,20 @@ def data():
 @pytest.mark.parametrize("name", EXPORTABLE)
 def test_jax_agrees_with_numpy_under_jit_vmap_and_grad(name, data):
     logits, labels = data
-    cal = calibrator(name).fit(logits, labels)
+    cal = quick(name).fit(logits, labels)
     with jax.enable_x64(True):
         apply, parameters = cal.apply_fn(xp=jax.numpy)
-        want = cal.predict_proba(logits)
-        for function in (jax.jit(apply), jax.jit(jax.vmap(apply, in_axes=(None, 0)))):
-            np.testing.assert_allclose(np.asarray(function(parameters, logits)), want, atol=1e-9, rtol=0)
+        mapped = jax.jit(jax.vmap(apply, in_axes=(None, 0)))(parameters, logits)
 
         def loss(parameters, logits):
-            return -jax.numpy.log(apply(parameters, logits)[np.arange(N), labels] + 1e-9).mean()
+            probs = apply(parameters, logits)
+            return -jax.numpy.log(probs[np.arange(N), labels] + 1e-9).mean(), probs
 
-        slope = np.asarray(jax.jit(jax.grad(loss, argnums=1))(parameters, logits))
+        gradient = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True))
+        (_, probs), slope = gradient(parameters, logits)
+    for values in (mapped, probs):
+        np.testing.assert_allclose(np.asarray(values), cal.predict_proba(logits), atol=1e-9, rtol=0)
+    slope = np.asarray(slope)
     assert np.isfinite(slope).all()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import reports
 import rhocal
-from helpers import run, synthetic
+from helpers import quick, run, synthetic
 from rhocal import metrics
 from rhocal.calibrators.registry import CALIBRATORS
 from rhocal.data.predictions import Predictions
@@ -143,7 +143,7 @@ def test_many_slices_are_put_together():
 @pytest.mark.parametrize("method", [name for name in CALIBRATORS if name != "multi-domain"])
 def test_the_fit_of_every_method_is_described(method):
     logits, labels = synthetic(200, 3)
-    found = describe_fit(rhocal.calibrator(method).fit(logits, labels))
+    found = describe_fit(quick(method).fit(logits, labels))
     assert found["method"] == method
     assert json.dumps(found["children"], default=str)
 

@@ -38,7 +38,11 @@ def import_package() -> None:
     from typer.testing import CliRunner
 
     from rhocal.cli import app
+    from rhocal.errors import MissingExtraError
+    from rhocal.reporting.page import _plotly
 
+    with contextlib.suppress(MissingExtraError):
+        _plotly()  # every page embeds the same bundle, compressed
     for arguments in WARM_UP:
         CliRunner().invoke(app, arguments)
     gc.freeze()  # forks need not look through what is imported
