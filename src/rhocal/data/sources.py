@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rhocal.data.arrays import check_tensor, is_dask, unpack_lists
+from rhocal.data.arrays import is_dask
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
 from rhocal.data.checksums import verify
 from rhocal.data.executors import Executor, LocalExecutor
@@ -280,8 +280,6 @@ def as_source(
     A ``Source`` (``rhocal.stream``) brings its own labels; Dask arrays have one block for each of their chunks.
     """
     spec = spec or InputSpec()
-    scores, labels = unpack_lists(scores, "logits"), check_tensor(labels, "labels")
-    weights, groups = check_tensor(weights, "sample_weight"), check_tensor(groups, "groups")
     if isinstance(scores, Source):
         source = scores
         if labels is not None or weights is not None:

@@ -48,15 +48,18 @@ class FixedNorm:
     def __init__(self, search: ScaleSearch, rho: float, norm: Vector, mean: float) -> None:
         self.search, self.rho, self.norm, self.mean = search, rho, norm, mean
         self.bounds = [search.bounds, share_bounds(search)]
+        self._relative: Vector | None = None
 
-    @cached_property
+    @property
     def relative(self) -> Vector:
         """The norm of every sample over their mean."""
-        return self.norm / self.mean
+        if self._relative is None:
+            self._relative = self.norm / self.mean
+        return self._relative
 
     def release(self) -> None:
         """Free the memory of ``relative``, which is computed again when it is read."""
-        self.__dict__.pop("relative", None)
+        self._relative = None
 
     def scales(self, x: Vector) -> tuple[Vector, Vector]:
         """The scale of every sample and its derivatives."""
