@@ -260,6 +260,8 @@ def _show(
     screen = tables.console()
     if line := _verdict(cal, method):
         screen.print(line)
+    if line := _debiased(cal):
+        screen.print(line)
     if hasattr(cal, "chosen_"):
         screen.print(f"{method} compares methods by their NLL on held-out samples, not by ECE")
     positive = {} if cal.positive_ is None else {"positive class": cal.positive_}
@@ -289,6 +291,23 @@ def _verdict(cal: Calibrator, method: str) -> str:
     if held_out is None:
         return line if line != method else ""
     return f"{line}: {held_out.summary}"
+
+
+def _debiased(cal: Calibrator) -> str:
+    """What ``debias`` did; empty without it."""
+    row = next(iter(cal.solution_.trials), {})
+    if "debias" not in row:
+        return ""
+    found = f"p = {row['p_value']:.3g}"
+    if row["offsets"] is None:
+        return f"no position bias is detected ({found}): positions have no offsets"
+    offsets = ", ".join(f"{offset:+.3f}" for offset in row["offsets"])
+    if not row["used"]:
+        return f"a position bias is detected ({found}), but offsets do not lower the held-out NLL: they are not used"
+    return (
+        f"a position bias is detected ({found}): the scores of positions 1 to {len(row['offsets'])} get {offsets}; held-out "
+        f"NLL {row['nll_above']:+.4f} ± {row['nll_error']:.4f}"
+    )
 
 
 def _chosen_method(cal: Calibrator, method: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from rhocal.calibrators.base import Calibrator, fit_validated
 from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
@@ -13,6 +13,7 @@ from rhocal.calibrators.cascade.fitting import in_data_order
 from rhocal.calibrators.cascade.kept import KeptCascade
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.compose.exchangeability import look_exchangeable
+from rhocal.calibrators.compose.position import PositionOffsets, held_out_shifted, shifted_predictions
 from rhocal.calibrators.compose.race import KnownOutputs, Race
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
@@ -80,6 +81,9 @@ class AutoCalibrator(Calibrator):
     time_budget
         Seconds after which no further fit of the cross-validation is begun: the methods are then compared on the folds that
         all of them have been through. The fit of the winner on all samples comes on top.
+    debias
+        ``"position"``, for options: where a test shows that a model prefers options by their position, each position gets an
+        offset, if that lowers the NLL on held-out samples. The first row of ``solution_.trials`` has the evidence.
 
     Attributes
     ----------
@@ -103,6 +107,7 @@ class AutoCalibrator(Calibrator):
     exchangeable: bool | None = None
     keep_decision: bool = False
     time_budget: float = option(60.0, above=0)
+    debias: Literal["position"] | None = None
 
     chosen_ = Fitted[Calibrator]("calibrator")
 
@@ -116,6 +121,37 @@ class AutoCalibrator(Calibrator):
         deadline = time.monotonic() + self.time_budget
         without_error = is_errorless(Profile.from_predictions(data))
         exchangeable = bool(self.exchangeable) if without_error else self._are_exchangeable(data)
+        if self.debias is not None and not exchangeable:
+            raise InputError("debias='position' is for options without a meaning of their own; state exchangeable=True")
+        if self.debias is not None and self.keep_decision:
+            raise InputError("debias='position' may change the predicted option; leave keep_decision out")
+        if self.debias is not None and not without_error:
+            return self._debiased(data, deadline)
+        map_, solution, _ = self._choose(data, deadline, exchangeable=exchangeable, without_error=without_error)
+        return map_, solution
+
+    def _debiased(self, data: Predictions, deadline: float) -> tuple[Map, Solution]:
+        """The choice with an offset of each position, where a test shows a bias and held-out samples that offsets help."""
+        position = PositionOffsets.from_predictions(data)
+        map_, solution, race = self._choose(data, deadline, exchangeable=True)
+        outputs = None if position.offsets is None else held_out_shifted(data)
+        if outputs is None:
+            return map_, replace(solution, trials=({**position.row, "used": False}, *solution.trials))
+        between = shifted_predictions(data, outputs)
+        with_offsets, inner, other = self._choose(between, deadline, exchangeable=True)
+        above, error = race.compare(other)
+        row = {**position.row, "nll_above": above, "nll_error": error, "used": above < -error}
+        if not row["used"]:
+            return map_, replace(solution, trials=(row, *solution.trials))
+        second = with_offsets.fitted["chosen"]
+        held_out = other.held_out_scores(self.name, other.best, data)
+        chain = Chain.from_fitted(position.shift(data), second, second)
+        return self._new_map(chosen=chain), replace(inner, trials=(row, *inner.trials), held_out=held_out)
+
+    def _choose(
+        self, data: Predictions, deadline: float, *, exchangeable: bool, without_error: bool = False
+    ) -> tuple[Map, Solution, Race]:
+        """The map of the method that is best, the evidence, and the comparison."""
         methods = {
             name: self._candidate(name, exchangeable=exchangeable)
             for name in self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
@@ -139,7 +175,7 @@ class AutoCalibrator(Calibrator):
         chosen = tried[best] if best in known else fit_validated(tried[best], data, kind="logits")
         inner = chosen.solution_
         reasons = tuple({"method": name, "skipped": why} for name, why in skipped.items() if why and name not in tried)
-        return self._new_map(chosen=chosen), Solution(
+        solution = Solution(
             f"held-out nll ({best}: {inner.objective})",
             inner.value,
             inner.converged,
@@ -148,6 +184,7 @@ class AutoCalibrator(Calibrator):
             (*trials, *reasons),
             race.held_out_scores(self.name, best),
         )
+        return self._new_map(chosen=chosen), solution, race
 
     def _fit_cascades(
         self, tried: Mapping[str, Calibrator], data: Predictions, skipped: dict[str, str]

@@ -72,7 +72,7 @@ class Race:
         self.data = data
         self.deadline = time.monotonic() + budget
         self.folds = Folds.from_profile(Profile.from_predictions(data), n_folds, by_label=False)
-        self.first = next(iter(methods))
+        self.first = self.best = next(iter(methods))
         self.methods = list(methods)
         self.chains = {name: stages for name, cal in methods.items() if name != self.first and (stages := _stages(cal))}
         self.known = known
@@ -112,14 +112,36 @@ class Race:
         if not scores:
             raise self._nothing_fitted()
         best, rows = choose_method(scores, preferred=next(iter(self.known), None))
+        self.best = best
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
 
-    def held_out_scores(self, name: str, best: str) -> HeldOutScores | None:
-        """The scores of the best method, under another name, beside those of the references; None if nothing was held out."""
+    def held_out_scores(self, name: str, best: str, data: Predictions | None = None) -> HeldOutScores | None:
+        """The scores of the best method, under another name, beside those of the references; None if nothing was held out.
+
+        ``data`` is what came, where the race was about what another map made of it.
+        """
         if not self.seen:
             return None
-        return score_rows(name, self.data, self.seen, outputs={name: self.outputs[best]})
+        return score_rows(name, data or self.data, self.seen, outputs={name: self.outputs[best]})
+
+    def compare(self, other: Race) -> tuple[float, float]:
+        """How far the NLL of another race's best method is above that of this one's on the same samples, and its error."""
+        for race in (self, other):
+            if not race.folds:
+                return 0.0, 0.0
+            if not race.seen:  # one method, which nothing was compared with
+                validation = race._cross_validation(race.data, race.folds, race.fitted_by)  # noqa: SLF001 - our own
+                if not all(race._advance(validation, race.best) for _ in race.folds):  # noqa: SLF001
+                    return 0.0, 0.0
+                race.seen = list(race.folds)
+        mine, others = (np.concatenate([fold.outside for fold in race.seen]) for race in (self, other))
+        rows = np.intersect1d(mine, others)
+        counts = _counts(self.data)[rows]
+        total = float(counts.sum())
+        clusters = None if self.data.clusters is None else self.data.clusters[rows]
+        first, second = (race.nll[race.best][rows] for race in (other, self))
+        return paired_over_samples(first, second, counts / total, total, clusters)
 
     def _run_methods(self) -> tuple[list[str], int]:
         """Methods that are no chains, and first stages of chains: those still running, and the folds they were scored on."""
