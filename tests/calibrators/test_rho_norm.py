@@ -1,5 +1,7 @@
 """ρ-Norm Scaling."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from helpers import examples, real, synthetic
-from rhocal import RhoNormScaling, TemperatureScaling, calibrator, confidence_bounds
+from rhocal import RhoNormScaling, TemperatureScaling, calibrator, confidence_bounds, demo_logits
 from rhocal.calibrators.scale.rho_norm import ALPHAS, GRID
-from rhocal.errors import InputError
+from rhocal.errors import ConvergenceWarning, InputError
 from rhocal.numerics.bins import BinSums
 from rhocal.numerics.special import rho_norm_slope, rho_norms, softmax
 
@@ -79,6 +81,16 @@ def test_sgd_reaches_the_optimum_with_the_papers_objective():
     assert exact <= drawn <= 1.01 * exact
 
 
+@pytest.mark.parametrize("make", [RhoNormScaling.paper, partial(RhoNormScaling, solver="sgd")])
+def test_a_descent_that_stops_early_says_so(make):
+    logits, labels = demo_logits("cal", "table")
+    with pytest.warns(ConvergenceWarning, match="stopped before"):
+        early = make(n_steps=5).fit(logits, labels)
+    assert not early.solution_.converged
+    assert make(n_steps=2000).fit(logits, labels).solution_.converged
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.ConvergenceWarning")
 def test_sgd_is_bit_reproducible_for_a_seed():
     logits, labels = synthetic(300, 4)
 

@@ -27,7 +27,7 @@ from rhocal.optimize.solution import (
     VectorFunction,
 )
 from rhocal.optimize.special_cases import isotonic, logistic, quadratic, studentized_range
-from rhocal.optimize.stochastic import adam, sgd
+from rhocal.optimize.stochastic import adam, has_converged, sgd
 
 __all__ = [
     "MAX_NEWTON_PARAMETERS",
@@ -53,6 +53,7 @@ __all__ = [
     "quadratic",
     "quasi_newton",
     "scan",
+    "has_converged",
     "sgd",
     "studentized_range",
 ]

@@ -25,6 +25,17 @@ ADAM_STEP = 0.05
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """Of the running means of slopes and of their squares, as Kingma and Ba recommend."""
 
+MAX_SHARE_LEFT, NEAR_ZERO = 0.02, 1e-5
+"""A descent has converged if exact steps lower the objective by no more than this share, or this much."""
+
+
+def has_converged(value: float, lower: float) -> bool:
+    """Whether a mini-batch descent ended near the minimum: ``lower`` is what exact steps from its end reach.
+
+    The steps of a descent become short by themselves, so that standing still proves nothing.
+    """
+    return bool(value - lower <= MAX_SHARE_LEFT * abs(value) + NEAR_ZERO)
+
 
 def sgd(
     gradient: Callable[[Vector, NDArray[np.intp]], Vector],

@@ -149,8 +149,8 @@ class Ridge:
         return np.hstack([matrix, np.full((n_classes, 1), self.intercept)])
 
 
-N_PROOF_STEPS, MAX_SHARE_LEFT, NEAR_ZERO = 5, 0.02, 1e-5
-"""A mini-batch descent has converged if so many exact steps lower the objective by no more than this share, or this much."""
+N_PROOF_STEPS = 5
+"""Exact steps from the end of a mini-batch descent, which show whether it has converged."""
 
 
 class LinearProblem:
@@ -207,8 +207,7 @@ class LinearProblem:
     def descend(self, start: Vector, *, learning_rate: float | None, **options: Any) -> optimize.Minimum:
         """Where mini-batch descent ends, on the objective of one drawn batch: ``optimize.sgd``, or ``adam`` without a rate.
 
-        It has converged if some exact steps from there lower the objective by a small share: the steps of a descent become
-        short by themselves, so that standing still proves nothing.
+        Some exact steps from there show whether it has converged.
         """
 
         def gradient(flat: Vector, rows: NDArray[np.intp]) -> Vector:
@@ -222,7 +221,7 @@ class LinearProblem:
         parameters = flat.reshape(start.shape)
         value = self(parameters)[0]
         lower = self.minimum(parameters, max_steps=N_PROOF_STEPS).value
-        converged = bool(value - lower <= MAX_SHARE_LEFT * abs(value) + NEAR_ZERO)
+        converged = optimize.has_converged(value, lower)
         return optimize.Minimum(parameters, value, converged, n_evaluations=options["n_steps"])
 
     def batch(self, rows: NDArray[np.intp]) -> LinearProblem:

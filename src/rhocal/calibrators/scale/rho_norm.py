@@ -151,8 +151,8 @@ class RhoNormScaling(ScaleCalibrator):
         searches: dict[float, NormSearch] = {}
         for alpha, target in objectives.items():
             prepared = fit.prepared(target)
-            minima = self._descend(norms, prepared) if self.solver == "sgd" else None
             searches[alpha] = NormSearch(prepared, fit)
+            minima = self._descend(norms, searches[alpha]) if self.solver == "sgd" else None
             trials += searches[alpha].trials(alpha, norms, self.n_bins, minima)
         best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
         scale, confidence = (
@@ -192,14 +192,15 @@ class RhoNormScaling(ScaleCalibrator):
             raise InputError("rho='learn' needs solver='expected'; Algorithm 1 searches rho on a grid")
         return [float(rho) for rho in (self.grid if isinstance(self.rho, str) else [self.rho])]
 
-    def _descend(self, tried: Sequence[Norm], target: Objective) -> list[optimize.Minimum]:
+    def _descend(self, tried: Sequence[Norm], search: NormSearch) -> list[optimize.Minimum]:
         """Algorithm 1 for every ρ: gradient descent on mini-batches with γ² and β² as parameters.
 
         They are counted in units in which the NLL-optimal temperature is 1 and the mean norm is 1, so that one learning
-        rate serves networks of every scale; γ² = β² = 1/2 is the start.
+        rate serves networks of every scale; γ² = β² = 1/2 is the start. Exact steps from the end show whether it converged.
         """
         norms = [norm for norm in tried if isinstance(norm, FixedNorm)]
-        fit, batch_target = norms[0].search, target.on_batch()
+        fit, target = norms[0].search, search.target
+        batch_target = target.on_batch()
         unit = np.exp(fit.log_scale)
         relative = np.stack([norm.relative for norm in norms])
         # What a mini-batch needs is read of all samples now, once: a table, and the statistics of the objective.
@@ -225,7 +226,8 @@ class RhoNormScaling(ScaleCalibrator):
         for norm, (g, b) in zip(norms, theta**2, strict=True):
             x = np.array([fit.log_scale - np.log(g + b), b / (g + b)])
             value, _ = fit.evaluate(target, norm.scales(x)[0])
-            minima.append(optimize.Minimum(x, value, converged=True, n_evaluations=self.n_steps))
+            converged = optimize.has_converged(value, search.lowest_near(norm, x))
+            minima.append(optimize.Minimum(x, value, converged, n_evaluations=self.n_steps))
         return minima
 
 

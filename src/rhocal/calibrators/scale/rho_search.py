@@ -344,6 +344,10 @@ class NormSearch:
         if isinstance(self.fast, Table):
             self.fast.rings.clear()
 
+    def lowest_near(self, norm: Norm, x: Vector) -> float:
+        """The value at the local minimum that exact steps reach from x."""
+        return self._descend(norm, x, None)[0].value
+
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
         if isinstance(norm, FixedNorm) and self.gaps is not None:
