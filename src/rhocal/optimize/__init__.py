@@ -44,6 +44,7 @@ __all__ = [
     "adam",
     "convex",
     "convex_newton",
+    "has_converged",
     "isotonic",
     "lbfgs",
     "logistic",
@@ -53,7 +54,6 @@ __all__ = [
     "quadratic",
     "quasi_newton",
     "scan",
-    "has_converged",
     "sgd",
     "studentized_range",
 ]
