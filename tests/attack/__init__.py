@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +50,8 @@ class Counts:
     crashes: int = 0
     """Processes that died or did not end."""
     examples: list[str] = field(default_factory=list)
+    cases: Counter[str] = field(default_factory=Counter)
+    """How many cases of each kind were tried: mutated files of a format, kills of a command."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -59,6 +62,7 @@ class Counts:
             self.nan + other.nan,
             self.crashes + other.crashes,
             [*self.examples, *other.examples][:MAX_EXAMPLES],
+            self.cases + other.cases,
         )
 
     @property

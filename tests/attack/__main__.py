@@ -14,6 +14,9 @@ from tests.attack import Counts, modules, send_counts
 GRACE_SECONDS = 300
 """How much longer than asked an attack may run before it counts as one that does not end."""
 
+TIME_SHARES = {"kills": 4.5, "files": 3.5, "serving": 3.0, "maps": 2.0, "races": 0.5}
+"""The share of the time of attacks that are counted by kind and take longer than others, or less long; 1 for all others."""
+
 COLUMNS = ("calls", "refused", "silent_wrong", "foreign", "nan", "crashes")
 
 
@@ -27,11 +30,18 @@ def main():
     options = parser.parse_args()
     names = [name for name in options.only.split(",") if name] or modules()
     seed = time.time_ns() % 1_000_000 if options.seed is None else options.seed
-    seconds = options.minutes * 60 * min(options.jobs, len(names)) / len(names)
-    print(f"seed {seed}, {seconds:.0f} s for each of {', '.join(names)}", flush=True)
+    shares = {name: TIME_SHARES.get(name, 1.0) for name in names}
+    total = options.minutes * 60 * min(options.jobs, len(names))
+    seconds = {name: total * share / sum(shares.values()) for name, share in shares.items()}
+    print(f"seed {seed}, {', '.join(f'{name} {seconds[name]:.0f} s' for name in names)}", flush=True)
+    longest_first = sorted(names, key=lambda name: -shares[name])
     with ThreadPoolExecutor(options.jobs) as pool:
-        counts = dict(zip(names, pool.map(lambda name: in_process(name, seed, seconds), names), strict=True))
+        results = pool.map(lambda name: in_process(name, seed, seconds[name]), longest_first)
+        counts = dict(sorted(zip(longest_first, results, strict=True)))
     print(table(counts))
+    for name, one in counts.items():
+        if one.cases:
+            print(f"{name}: {', '.join(f'{n:,} {case}' for case, n in sorted(one.cases.items()))}")
     for name, one in counts.items():
         for example in one.examples:
             print(f"{name}: {example}")

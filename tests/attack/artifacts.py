@@ -48,6 +48,7 @@ def attack_artifact(counts, rng, cal, original):
     is_damage = rng.random() < 0.5
     what = damage(rng, original, path) if is_damage else rewrite(rng, original, path)
     what = f"{cal.label}: {what}"
+    counts.cases["damaged artifacts" if is_damage else "rewritten artifacts"] += 1
     z = hostile_logits(rng, 8, len(cal.classes_), largest=8)
     loaded = counts.attempt(what, lambda: rhocal.load(path))
     if loaded is REFUSED:

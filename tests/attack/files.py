@@ -54,6 +54,7 @@ def attack_file(counts, rng, folder, form, n_mutations=N_MUTATIONS):
     for k in range(n_mutations):
         changed, what = (content, "unchanged") if k == 0 else mutate(rng, content, form)
         path.write_bytes(changed)
+        counts.cases[f"mutated {form}"] += k > 0
         compare(counts, path, form, f"{form}, {what}", is_unchanged=k == 0)
 
 

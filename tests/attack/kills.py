@@ -68,6 +68,7 @@ class Attack:
             time.sleep(float(rng.random() * 1.2 * self.seconds))
             kill(process)
             counts.calls += 1
+            counts.cases[f"kills of {self.name}"] += 1
             counts.check(f"{self.name}: a torn file after a kill", self.is_whole())
         code = wait(start(self.command(), command=self.program))
         counts.calls += 1

@@ -44,6 +44,7 @@ def race(counts, rng, folder, ending, expected):
         time.sleep(float(rng.choice([0.0, 0.002, 0.02]) * rng.random()))
     codes = [wait(process) for process in writers]
     counts.calls += 2
+    counts.cases[f"races for .{ending}"] += 1
     counts.refused += codes.count(2)
     counts.crashes += codes.count(None)
     counts.check(f"{ending}: exit codes {codes}", set(codes) <= {0, 2} and 0 in codes)

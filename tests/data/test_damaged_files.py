@@ -4,6 +4,7 @@ import json
 import struct
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from rhocal.errors import FileError, RhocalError
 from rhocal.evaluation.measure import measure
 
 Z, Y = synthetic(300, 4, dtype=np.float32)
+SAMPLES = Path(__file__).parent / "samples"
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,28 @@ def test_an_array_that_stands_there_twice(tmp_path):
         archive.writestr("logits.npy", archive.read("labels.npy"))
     with pytest.raises(FileError, match="more than once"):
         rhocal.stream(tmp_path / "x.npz")
+
+
+def test_a_length_in_the_directory_of_an_archive_hides_no_array(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, logits=Z, labels=Y, classes=np.array(["d", "c", "b", "a"]))
+    content = bytearray(path.read_bytes())
+    entry = content.rfind(b"PK\x01\x02", 0, content.rfind(b"PK\x01\x02"))  # of the labels
+    content[entry + 32] = len(content) - content.rfind(b"PK\x01\x02") - 22  # a comment as long as the next entry
+    path.write_bytes(content)
+    with zipfile.ZipFile(path) as archive:
+        assert "classes.npy" not in archive.namelist()
+    assert_refused(path, "states 3 members, and 2 are there")
+
+
+@pytest.mark.parametrize("name", [b"samples/q23_epoch", b"samples/q5_epoch"])
+def test_a_damaged_name_in_a_log_hides_no_sample(tmp_path, name):
+    path = tmp_path / "x.eval"
+    path.write_bytes((SAMPLES / "inspect_letters.eval").read_bytes())
+    assert len(rhocal.read_log(path).labels) == 24
+    changed(path, path.read_bytes().rfind(name), 1)
+    with pytest.raises(FileError, match="differs from the one in the directory"):
+        rhocal.read_log(path)
 
 
 def test_declared_and_present_bytes_of_npy(tmp_path):

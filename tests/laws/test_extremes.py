@@ -69,6 +69,12 @@ def test_weights(name, weights):
     check(name, 2 * NORMAL, labels, WEIGHTS[weights])
 
 
+@pytest.mark.parametrize("name", ["cascade-scale", "field", "rho-norm"])
+def test_equal_logits_whose_mean_is_rounded_up(name):
+    logits = np.full((120, 17), 1e30)
+    check(name, logits, RNG.integers(0, 17, 120), WEIGHTS["negligible"])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rho_norm_at_chance_with_ties(seed):
     rng = np.random.default_rng(seed)

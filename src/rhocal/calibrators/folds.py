@@ -228,10 +228,11 @@ def sort_keys(search: ScaleSearch) -> list[Vector]:
     """What samples are ordered by, the first key first: class, correctness, confidence, and what tells equal ones apart.
 
     Numbers are rounded, because their last bits may depend on the order of the columns. Where logits are no better than chance,
-    NLL has its minimum at scale 0; a scale that distinguishes samples is taken then.
+    NLL has its minimum at scale 0; a scale that distinguishes samples is taken then, if there is one.
     """
     profile = search.profile
-    scale = max(float(np.exp(search.log_scale)), 1 / max(profile.spread, 1e-300))
+    spread = profile.spread
+    scale = max(float(np.exp(search.log_scale)), 1 / max(spread, 1e-300)) if spread > 0 else 1.0
     confidence = np.round(search.confidence(np.full(profile.n_samples, scale)), 9)
     gaps = [np.round(scale * gap, 7) for gap in (profile.label_gap, profile.mean_gap)]
     rank = class_ranks(profile, confidence)

@@ -33,10 +33,10 @@ def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Ve
     scale = _scales(calibrator, data)
     best, rest = _scaled(data, scale)
     known = np.exp(best).sum(axis=1)
-    low, high = rest_bounds(data.log_probs[:, -1], data.rest, data.n_rest, scale)
-    shift = np.exp(-scale * data.log_probs[:, 0])
+    top = data.log_probs[:, 0]
+    low, high = rest_bounds(data.log_probs[:, -1] - top, data.rest - top, data.n_rest, scale)
     probs = np.exp(best) / (known + np.exp(rest))[:, None]
-    return probs, 1 / (known + high * shift), 1 / (known + low * shift)
+    return probs, 1 / (known + high), 1 / (known + low)
 
 
 def _scales(calibrator: ScaleCalibrator, data: TopK) -> Vector:
@@ -46,12 +46,20 @@ def _scales(calibrator: ScaleCalibrator, data: TopK) -> Vector:
 def _scaled(data: TopK, scale: Vector) -> tuple[Vector, Vector]:
     """Scaled log-probabilities of the k best and of the total of the rest, relative to the best."""
     values, counts = data.tail
-    tail = scale[:, None] * (values - data.log_probs[:, :1]) + np.log(counts)
+    tail = scale[:, None] * _gaps(values - data.log_probs[:, :1]) + np.log(counts)
     peak = tail.max(axis=1)
-    return scale[:, None] * (data.log_probs - data.log_probs[:, :1]), peak + np.log(
+    return scale[:, None] * _gaps(data.log_probs - data.log_probs[:, :1]), peak + np.log(
         np.exp(tail - peak[:, None]).sum(axis=1)
     )
 
+
+def _gaps(values: Vector) -> Vector:
+    """Differences of log-probabilities, 0 where they are rounding errors: the scale of equal logits may be huge."""
+    return np.where(np.abs(values) < ROUNDING, 0.0, values)
+
+
+ROUNDING = 1e-12
+"""A difference of log-probabilities that may come from the sums that they were computed with."""
 
 N_EXPECTATIONS = 3
 """Steps that find the temperature under which labels of the rest are expected."""
@@ -123,6 +131,6 @@ def rest_bounds(least: Vector, rest: Vector, n_rest: int, scale: Vector) -> tupl
     """
     times = np.exp(rest - least)  # the total in units of the k-th best, which may underflow
     full = np.minimum(np.floor(times), n_rest)
-    uneven = np.exp(scale * least) * (full + np.maximum(times - full, 0) ** scale)
-    even = np.exp(scale * rest + (1 - scale) * np.log(n_rest))
+    uneven = np.exp(scale * _gaps(least)) * (full + np.maximum(times - full, 0) ** scale)
+    even = np.exp(scale * _gaps(rest - np.log(n_rest)) + np.log(n_rest))
     return np.minimum(uneven, even), np.maximum(uneven, even)

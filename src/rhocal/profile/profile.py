@@ -206,7 +206,7 @@ class Profile:
     @cached_property
     def spread(self) -> float:
         """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched."""
-        return float(dot(self.weights, self.top - self.mean))
+        return max(float(dot(self.weights, self.top - self.mean)), 0.0)  # the mean of equal logits may be rounded up
 
     @property
     def mean(self) -> Vector:

@@ -55,6 +55,6 @@ class PriorShift(Calibrator):
 _UNCHANGED = Solution("none", 0.0, converged=True, n_evaluations=0)
 
 
-def shifted(_ops: Ops, parameters: Parameters, logits: Value) -> Value:
-    """Each logit plus the bias of its class."""
-    return logits + parameters["bias"]
+def shifted(ops: Ops, parameters: Parameters, logits: Value) -> Value:
+    """Each logit plus the bias of its class; relative to the largest, so that no bias is lost in large logits."""
+    return (logits - ops.max(logits)) + parameters["bias"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.formats.archives import check_directory
 from rhocal.data.formats.base import LogFacts
 from rhocal.data.formats.completions import (
     ANSWER_SCORES,
@@ -47,6 +48,9 @@ ZSTANDARD = 93
 LOCAL_HEADER = struct.Struct("<26xHH")
 """The lengths of name and extra field, which stand before the bytes of a member."""
 
+UTF_8 = 0x800
+"""The flag of members whose name is in UTF-8; other names are in code page 437."""
+
 LABELED = re.compile(r"\bconfidence(?: (?:level|score|rating))?[*_]*\s*[:=][*_]*([^\n]*)", re.IGNORECASE)
 """A line such as "Confidence: 85 %"."""
 
@@ -68,12 +72,25 @@ def open_eval(path: Path, names: Names) -> StoredFile:
     """Read a ``.eval`` archive."""
     content = path.read_bytes()
     lines = Lines(path, names.skip_bad, "sample")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+    with io.BytesIO(content) as file, zipfile.ZipFile(file) as archive:
+        check_directory(file, archive)
+        for info in archive.infolist():  # of other members too: with a damaged name a sample would be left out
+            _check_name(content, info)
         members = [info for info in archive.infolist() if info.filename.startswith("samples/")]
         check_expanded(path, sum(info.file_size for info in members))
         for number, info in enumerate(members, start=1):
             lines.add(number, partial(_sample, content, archive, info))
     return inspect_file(lines.checked(), names)
+
+
+def _check_name(content: bytes, info: zipfile.ZipInfo) -> None:
+    """Raise an error unless the directory of the archive and the member itself have the same name."""
+    start, n_name = info.header_offset, len(content)
+    if 0 <= start <= len(content) - LOCAL_HEADER.size:
+        n_name, _ = LOCAL_HEADER.unpack_from(content, start)
+    own = content[start + LOCAL_HEADER.size : start + LOCAL_HEADER.size + n_name]
+    if own != info.orig_filename.encode("utf-8" if info.flag_bits & UTF_8 else "cp437", "replace"):
+        raise FileError(f"damaged: the name of {info.filename!r} differs from the one in the directory of the archive")
 
 
 def _sample(content: bytes, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Row:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.checksums import Member
+from rhocal.data.formats.archives import check_directory
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
 from rhocal.data.formats.npy import check_size, npy_array, read_header, with_objects
 from rhocal.errors import FileError
@@ -29,6 +30,7 @@ def open_npz(path: Path, _names: Names) -> StoredFile:
         file.seek(0)
         if file.read(4) != b"PK\x03\x04":
             raise FileError("damaged, or not a .npz file: it does not begin with an array")
+        check_directory(file, archive)
         for info in archive.infolist():  # of other members too: a name may be damaged
             with archive.open(info):  # compares the header of the member with that of the archive
                 pass
