@@ -15,7 +15,7 @@ GRACE_SECONDS = 300
 """How much longer than asked an attack may run before it counts as one that does not end."""
 
 TIME_SHARES = {"kills": 4.5, "files": 3.5, "serving": 3.0, "maps": 2.0, "races": 0.5}
-"""The share of the time of attacks that are counted by kind and take longer than others, or less long; 1 for all others."""
+"""Shares of the time, 1 for all others: slow cases that are counted by kind need more, and so do requests, which are quick."""
 
 COLUMNS = ("calls", "refused", "silent_wrong", "foreign", "nan", "crashes")
 

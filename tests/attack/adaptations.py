@@ -1,7 +1,7 @@
 """Calibrators for another mix of the classes, models of correctness, and scores of answers, against their formulas.
 
-Probabilities of an adapted calibrator are p·(new / old), normalized; there and back again is the calibrator itself; its decisions
-and bits survive a file. A correctness model gives the logistic function of what it states, and weights count as copies.
+Probabilities of an adapted calibrator are p·(new / old), normalized; there and back again is the calibrator itself; its bits
+survive a file. A correctness model gives the logistic function of the numbers that it states, in any order of the answers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ N_MIXES = 10
 def run(rng_seed, seconds, methods=ADAPTED):
     """Attack until the seconds are over."""
     counts = Counts()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), np.errstate(all="ignore"):
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             cal = fitted(str(rng.choice(methods)), int(rng.choice([2, 3, 4])))
             for _ in range(N_MIXES):

@@ -23,8 +23,9 @@ N_QUESTIONS = 6
 def run(rng_seed, seconds):
     """Attack until the seconds are over."""
     counts = Counts()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             z, y, w = draw(rng)
             for _ in range(N_QUESTIONS):
@@ -49,7 +50,8 @@ def draw(rng):
 def ask(counts, rng, what, question, z, y, w):
     """The answer, after comparing it with those for other forms of the same samples."""
     found = counts.attempt(what, lambda: question(z, y, sample_weight=w))
-    forms = {"another order": (lambda o: (z[o], y[o], None if w is None else w[o]))(rng.permutation(len(y)))}
+    order = rng.permutation(len(y))
+    forms = {"another order": (z[order], y[order], None if w is None else w[order])}
     if w is not None:
         rows = np.repeat(np.arange(len(y)), w.astype(int))
         forms["copies"] = z[rows], y[rows], None

@@ -28,8 +28,9 @@ EXPRESSIBLE = tuple(name for name in METHODS if name not in NOT_EXPRESSIBLE)
 def run(rng_seed, seconds, methods=EXPRESSIBLE):
     """Attack until the seconds are over."""
     counts = Counts()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             method, m = str(rng.choice(methods)), int(rng.choice([2, 3, 5]))
             programs = counts.attempt(f"export {method}", lambda method=method, m=m: prepared(method, m))

@@ -1,8 +1,8 @@
 """Logs of language models with changed lines: every reader of a log, strict and with ``skip_bad``.
 
-What is read strictly is read with ``skip_bad`` too, with the same bits. Lines that ``skip_bad`` leaves out could be missing: the
-file without them is the same, strictly. Compressed, with carriage returns, or in another order a log is the same log. A damaged
-archive is refused, or read with the same bits.
+What is read strictly is read with ``skip_bad`` too, with the same bits. Of a log with bad lines ``skip_bad`` gives what the
+file without these lines gives. Compressed, with carriage returns, or in another order a log is the same log. A damaged archive
+is refused, or read with the same bits.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ N_BATCHES = 60
 def run(rng_seed, seconds, methods=APPLIED):
     """Attack until the seconds are over."""
     counts = Counts()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             cal = copy(fitted(str(rng.choice(methods)), int(rng.choice([2, 3, 6, 20]))))
             cal.policy_ = random_policy(rng, len(cal.classes_))

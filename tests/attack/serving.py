@@ -21,8 +21,9 @@ N_BATCHES = 100
 def run(rng_seed, seconds, methods=SERVED):
     """Attack until the seconds are over."""
     counts = Counts()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             names = SCALES if rng.random() < 0.8 else methods  # those that have a short way
             cal = fitted(str(rng.choice(names)), int(rng.choice([2, 3, 6, 20])))

@@ -22,8 +22,9 @@ N_BATCHES = 20
 def run(rng_seed, seconds, methods=SCALES):
     """Attack until the seconds are over."""
     counts = Counts()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
             m = int(rng.choice([3, 6, 20]))
             cal = fitted(str(rng.choice(methods)), m)

@@ -204,3 +204,14 @@ def test_commands_on_the_k_best(tmp_path):
     assert again["uncalibrated"]["values"]["nll"]["value"] == pytest.approx(nll[1], rel=0.01)
     np.savez(path, top_log_probs=values, top_indices=indices, labels=labels)
     assert "has top_log_probs without n_classes" in run("fit", path, "-o", target, code=2).stderr
+
+
+@pytest.mark.parametrize("k", [1, 2, 13])
+def test_equal_probabilities_stay_equal(k):
+    """ρ-Norm Scaling gives equal logits a huge scale, which must not multiply rounding errors."""
+    calibrator = rhocal.RhoNormScaling().fit(*synthetic(400, 20, seed=1))
+    data = TopK.from_arrays(np.full((1, k), np.log(1 / 20)), [np.arange(k)], [np.log(1 - k / 20)], n_classes=20)
+    probs, low, high = calibrate_top_k(calibrator, data)
+    np.testing.assert_allclose(probs, 1 / 20, atol=1e-12)
+    assert low[0] - 1e-12 <= 1 / 20 <= high[0] + 1e-12
+    np.testing.assert_allclose(calibrator.predict_proba(data), 1 / 20, atol=1e-12)

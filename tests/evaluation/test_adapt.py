@@ -85,6 +85,13 @@ def test_artifact_and_second_adaptation(tmp_path, method, kind):
     assert two.predict_proba(scores(NEW[:500])) == pytest.approx(direct, abs=1e-12)
 
 
+def test_large_logits_keep_the_new_mix(cal):
+    rare = rhocal.adapt(cal, prevalence=0.02).calibrator
+    want = rare.predict_proba([[0.0, 0.0]])
+    for size in (1e9, -1e9, 1e30, -1e30):
+        np.testing.assert_allclose(rare.predict_proba([[size, size]]), want, rtol=0, atol=1e-12)
+
+
 def test_exports(cal, tmp_path):
     torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
     adapted = rhocal.adapt(cal, prevalence=0.02).calibrator

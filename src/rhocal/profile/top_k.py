@@ -129,7 +129,7 @@ class TopKPasses:
         a = size / unit[:, None]
         logs = np.log(np.maximum(a, 1e-300))
         powers = a**rho
-        total = powers @ self.times
+        total = np.maximum(powers @ self.times, 1e-300)  # 0 where all logits are equal
         norm = unit * total ** (1 / rho)
         return norm, norm * (((powers * logs) @ self.times) / total / rho - np.log(total) / rho**2)
 
