@@ -100,7 +100,7 @@ MINUTES ?= 30
 attack: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.attack --minutes $(MINUTES) $(ATTACK)
 
-# Linux with gcc. SECONDS of mutated artifacts and of metrics follow the tests of the kernels.
+# Linux with gcc, one build for each generation of processors. SECONDS of each attack follow the tests of the kernels.
 SECONDS ?= 60
 sanitize: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=1 tests/support/sanitize.sh $(BIN)/python $(SECONDS)

@@ -65,6 +65,7 @@ def in_process(name, seed, seconds):
         process.kill()
         counts = Counts(crashes=1, examples=[f"the process {state}"])
     process.join()
+    print(f"{name}: {counts.calls:,} calls, {'clean' if counts.is_clean else '; '.join(counts.examples)}", flush=True)
     return counts
 
 
