@@ -21,9 +21,6 @@ from rhocal.errors import RhocalError
 
 COMMAND = typer.main.get_command(app)
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108, PTH112
-"""A folder in memory, if there is one: a kill does not lose what was written, and a thousand files are quick."""
-
 TIMEOUT = 120.0
 """Seconds after which a command counts as one that does not end."""
 

@@ -1,7 +1,8 @@
 """Calibrators for another mix of the classes, models of correctness, and scores of answers, against their formulas.
 
 Probabilities of an adapted calibrator are p·(new / old), normalized; there and back again is the calibrator itself; its bits
-survive a file. A correctness model gives the logistic function of the numbers that it states, in any order of the answers.
+survive a file. A correctness model gives the logistic function of the numbers that it states, in any order of the answers, and
+weights count as copies; its damaged file is refused, or gives the same bits.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from tests.attack import REFUSED, Counts, rounds
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 from tests.attack._calibrators import METHODS, fitted, hostile_logits
+from tests.attack.artifacts import damage
 
 import rhocal
 
 ADAPTED = tuple(name for name in METHODS if name != "multi-domain")
 N_MIXES = 10
+N_MUTATIONS = 8
 
 
 def run(rng_seed, seconds, methods=ADAPTED):
     """Attack until the seconds are over."""
     counts = Counts()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)  # of NumPy
         for rng in rounds(rng_seed, seconds):
@@ -31,7 +34,7 @@ def run(rng_seed, seconds, methods=ADAPTED):
             for _ in range(N_MIXES):
                 attack_mix(counts, rng, cal, Path(folder))
                 attack_tokens(counts, rng)
-            attack_correctness(counts, rng)
+            attack_correctness(counts, rng, Path(folder))
     return counts
 
 
@@ -98,7 +101,7 @@ def attack_tokens(counts, rng):
     counts.check(f"tokens, {how}", is_same)
 
 
-def attack_correctness(counts, rng):
+def attack_correctness(counts, rng, folder):
     """A model of correctness with features and subjects."""
     n = int(rng.choice([5, 60, 200]))
     score = rng.normal(size=n) * 10.0 ** rng.uniform(-1, 1.5)
@@ -115,20 +118,40 @@ def attack_correctness(counts, rng):
     if probs is REFUSED or not counts.check_finite(what, probs):
         return
     counts.check(f"{what}: range", (probs >= 0).all() and np.abs(probs.sum(1) - 1).max() < 1e-12)
-    mean, deviation = np.average(x, weights=weights), x.std()
+    mean = np.average(x, weights=weights)
+    deviation = np.sqrt(np.average((x - mean) ** 2, weights=weights))
     offsets = 0.0 if subjects is None else np.array([model.offsets_[name] for name in subjects])
     plain = model.intercept_ + model.slope_ * score + model.weights_["x"] * (x - mean) / deviation + offsets
     counts.check(f"{what}: not the formula", np.abs(1 / (1 + np.exp(-plain)) - probs[:, 1]).max() < 1e-7)
-    order = rng.permutation(n)
+    rows = rng.permutation(n) if rng.random() < 0.5 else np.repeat(np.arange(n), weights)
+    again_weights = weights[rows] if len(rows) == n else None
     moved = counts.attempt(
         what,
         lambda: rhocal.CorrectnessModel().fit(
-            score[order],
-            right[order],
-            features={"x": x[order]},
-            subjects=None if subjects is None else subjects[order],
-            sample_weight=weights[order],
+            score[rows],
+            right[rows],
+            features={"x": x[rows]},
+            subjects=None if subjects is None else subjects[rows],
+            sample_weight=again_weights,
         ),
     )
     again = REFUSED if moved is REFUSED else counts.attempt(what, lambda: moved.predict_proba(score, **about))
-    counts.check(f"{what}: another order", again is not REFUSED and np.abs(again - probs).max() < 1e-5)
+    form = "copies" if again_weights is None else "another order"
+    counts.check(f"{what}: {form}", again is not REFUSED and np.abs(again - probs).max() < 1e-5)
+    path = folder / "answers.safetensors"
+    model.save(path)
+    attack_model_file(counts, rng, path, lambda loaded: loaded.predict_proba(score, **about), probs)
+
+
+def attack_model_file(counts, rng, path, predict, want):
+    """The file of a model of correctness, as it is and with changed bytes."""
+    mutated = path.with_name("mutated.safetensors")
+    for k in range(N_MUTATIONS):
+        what = damage(rng, path, mutated) if k else "the same bytes"
+        found = counts.attempt(what, lambda: rhocal.CorrectnessModel.load(mutated if k else path))  # noqa: B023 - at once
+        counts.cases["damaged models of correctness"] += k > 0
+        if found is REFUSED:
+            counts.check("a model of correctness: refused", k > 0)
+            continue
+        got = counts.attempt(what, lambda: predict(found))  # noqa: B023 - at once
+        counts.check(f"a model of correctness: {what}", got is not REFUSED and np.array_equal(got, want))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from tests.attack import REFUSED, Counts, rounds
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 from tests.attack._calibrators import METHODS, SPECIAL, fitted, hostile_logits, random_policy
 
 import rhocal
@@ -30,7 +30,7 @@ N_MUTATIONS = 60
 def run(rng_seed, seconds, methods=METHODS):
     """Attack until the seconds are over."""
     counts = Counts()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for rng in rounds(rng_seed, seconds):
             cal = copy(fitted(str(rng.choice(methods)), int(rng.choice([2, 3, 6]))))

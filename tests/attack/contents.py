@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from tests.attack import REFUSED, Counts, rounds
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 
 from rhocal.data.formats import base, write_arrays
 from rhocal.data.formats.base import Names
@@ -55,7 +55,7 @@ def run(rng_seed, seconds):
     counts = Counts()
     entries, base.BLOCK_ENTRIES = base.BLOCK_ENTRIES, BLOCK_ENTRIES
     try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for rng in rounds(rng_seed, seconds):
                 attack_content(counts, rng, Path(folder))

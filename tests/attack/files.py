@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from tests.attack import REFUSED, Counts, rounds
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 
 from rhocal.data.formats import base
 from rhocal.data.formats.base import Names
@@ -37,7 +37,7 @@ def run(rng_seed, seconds, formats=FORMATS):
     counts = Counts()
     entries, base.BLOCK_ENTRIES = base.BLOCK_ENTRIES, BLOCK_ENTRIES
     try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for rng in rounds(rng_seed, seconds):
                 for form in formats:

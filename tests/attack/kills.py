@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import typer
-from tests.attack import Counts, rounds
-from tests.attack._processes import COMMAND, MEMORY, kill, start, wait
+from tests.attack import MEMORY, Counts, rounds
+from tests.attack._processes import COMMAND, kill, start, wait
 from tests.attack._processes import run as run_command
 
 import rhocal

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from tests.attack import REFUSED, Counts, rounds
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 from tests.attack.artifacts import change_card
 from tests.attack.files import MUTATIONS
 
@@ -31,7 +31,7 @@ N_MUTATIONS = 10
 def run(rng_seed, seconds):
     """Attack until the seconds are over."""
     counts = Counts()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for rng in rounds(rng_seed, seconds):
             for name in LINES:

@@ -14,8 +14,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from tests.attack import REFUSED, Counts, rounds
-from tests.attack._processes import MEMORY
+from tests.attack import MEMORY, REFUSED, Counts, rounds
 from typer.testing import CliRunner
 
 from rhocal.cli import app

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tests.attack import Counts, rounds
-from tests.attack._processes import MEMORY, start, wait
+from tests.attack import MEMORY, Counts, rounds
 from tests.attack._processes import run as run_command
+from tests.attack._processes import start, wait
 from tests.attack.kills import scores, write_parquet
 
 import rhocal
