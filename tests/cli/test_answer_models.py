@@ -153,3 +153,21 @@ def test_features_that_do_not_help_are_a_warning():
     assert model.held_out_["above"] > model.held_out_["standard_error"]
     with pytest.raises(InputError, match="clusters"):
         rhocal.CorrectnessModel().fit(score, correct, clusters=[1, 2])
+
+
+def test_a_comparison_does_not_average_over_outcomes(folder):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        with (folder / f"{name}.jsonl").open("w") as file:
+            for k in range(80):
+                scores, label = rng.normal(size=4).tolist(), int(rng.integers(4))
+                file.write(json.dumps({"question_id": f"{name}{k}", "logprobs": scores, "answer": label}) + "\n")
+    files = [folder / name for name in ("a.jsonl", "b.jsonl", "new.jsonl")]
+    document = json.loads(invoke("compare", *files, "--methods", "identity", "--seeds", "1", "--json"))
+    rows = {row["network"]: row["nll"] for row in document["rows"]}
+    nll = {name: part["summary"][0]["nll"] for name, part in document["by_outcome"].items()}
+    assert nll == pytest.approx(
+        {"options and classes": (rows["a"] + rows["b"]) / 2, "answers that are right or wrong": rows["new"]}
+    )
+    alone = json.loads(invoke("compare", *files[:2], "--methods", "identity", "--seeds", "1", "--json"))
+    assert alone["summary"][0]["nll"] == pytest.approx(nll["options and classes"])

@@ -26,6 +26,8 @@ from rhocal.cli.report import ReportOption, check_report, headline, origin, writ
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rhocal.data.formats.base import StoredFile
     from rhocal.evaluation.compare import CalibrationSplit
     from rhocal.evaluation.models import ModelComparison
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 NO_DIFFERENCES = (
     "ties with the best are not tested: rows of an earlier run, or of too many networks, have no samples to compare on"
 )
+
+
+ANSWERS, OTHERS = "answers that are right or wrong", "options and classes"
 
 
 @grouped
@@ -108,7 +113,7 @@ def compare(
     ]
     if methods is None:
         n_classes = 2 if all(file.n_classes == 2 for file in files) else 0
-        names = default_methods(n_classes, holds_options=all(file.holds_options for file in files))
+        names = default_methods(n_classes, holds_options=any(file.holds_options for file in files))
     else:
         names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
     if keep_decision:
@@ -134,7 +139,7 @@ def compare(
                 ledger.keep(list(task.rows()))
             ledger.write()
     beside = show_models(side_by_side, as_json=as_json)
-    show_comparison(ledger.ordered, output=output, per_network=per_network, as_json=as_json, **beside)
+    show_comparison(ledger.ordered, outcomes(files), output=output, per_network=per_network, as_json=as_json, **beside)
     if report is not None:
         split = split_by_seed(*files[0].open(), seeds - 1)
         write_report(report, paths[0], split, ledger.ordered, files[0].stored, quiet=as_json)
@@ -238,26 +243,68 @@ def write_report(
     write(document, target, quiet=quiet)
 
 
-def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, as_json: bool, **beside: Any) -> None:
-    """Write the rows, and print their summary; ``beside`` are further entries of the JSON."""
-    from rhocal.evaluation.best import differences_to_best
-    from rhocal.evaluation.rows import averaged, summary, write_rows
-    from rhocal.evaluation.ties import ties
+def outcomes(files: list[LogitsFile]) -> dict[str, str]:
+    """What the probabilities of each file are of; means over different outcomes have no meaning."""
+    return {file.network: ANSWERS if file.holds_answers else OTHERS for file in files}
+
+
+def show_comparison(
+    rows: list[Row],
+    outcome_of: Mapping[str, str] | None = None,
+    *,
+    output: Path | None,
+    per_network: bool,
+    as_json: bool,
+    **beside: Any,
+) -> None:
+    """Write the rows, and print their summary; ``beside`` are further entries of the JSON.
+
+    Options and answers that are right or wrong have tables of their own: their NLL and Brier scores are of other outcomes.
+    """
+    from rhocal.evaluation.rows import write_rows
     from rhocal.reporting import tables
 
     if output is not None:
         write_rows(output, [row.flat() for row in rows])
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault((outcome_of or {}).get(row.network, OTHERS), []).append(row)
+    if as_json:
+        documents = {name: _document(part) for name, part in parts.items()}
+        first = next(iter(documents.values()), {}) if len(documents) < 2 else {"by_outcome": documents}
+        print_json({**first, "rows": [row.flat() for row in rows], **beside})
+        return
+    for name, part in parts.items():
+        _show_part(part, f"{name}: " if len(parts) > 1 else "", per_network=per_network)
+    if output is not None:
+        tables.console().print(f"one row per network, split and method: {output}")
+
+
+def _document(rows: list[Row]) -> dict[str, Any]:
+    """The summary of rows, and the differences to the best, as JSON."""
+    from rhocal.evaluation.best import differences_to_best
+    from rhocal.evaluation.rows import averaged, summary
+
     lines, shared = summary(rows), averaged(rows)
     to_best = differences_to_best(rows, lines, shared)
-    if as_json:
-        by_method = {
-            line["method"]: {
-                metric: found[line["method"]].to_dict() for metric, found in to_best.items() if line["method"] in found
-            }
-            for line in lines
+    by_method = {
+        line["method"]: {
+            metric: found[line["method"]].to_dict() for metric, found in to_best.items() if line["method"] in found
         }
-        print_json({"summary": lines, "to_best": by_method, "rows": [row.flat() for row in rows], **beside})
-        return
+        for line in lines
+    }
+    return {"summary": lines, "to_best": by_method}
+
+
+def _show_part(rows: list[Row], prefix: str, *, per_network: bool) -> None:
+    """Print the summary of rows whose outcomes can be averaged."""
+    from rhocal.evaluation.best import differences_to_best
+    from rhocal.evaluation.rows import averaged, summary
+    from rhocal.evaluation.ties import ties
+    from rhocal.reporting import tables
+
+    lines, shared = summary(rows), averaged(rows)
+    to_best = differences_to_best(rows, lines, shared)
     screen = tables.console()
     networks = list(dict.fromkeys(row.network for row in rows))
     if per_network and len(networks) > 1:
@@ -268,7 +315,7 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
     what = networks[0] if len(networks) == 1 else f"mean over {len(shared)} networks"
     n_splits = len({(row.network, row.split) for row in rows})
     marks = "* best, = tied with it" if to_best else "* best"
-    title = f"{what}, {n_splits} split{'s' if n_splits > 1 else ''} ({marks}, ± sd of splits)"
+    title = f"{prefix}{what}, {n_splits} split{'s' if n_splits > 1 else ''} ({marks}, ± sd of splits)"
     screen.print(tables.comparison(lines, title, to_best))
     for sentence in ties(to_best, lines):
         screen.print(sentence)
@@ -280,8 +327,6 @@ def show_comparison(rows: list[Row], *, output: Path | None, per_network: bool, 
         )
     for note in dict.fromkeys(_note(row) for row in rows if row.note):
         screen.print(f"note: {note}")
-    if output is not None:
-        screen.print(f"one row per network, split and method: {output}")
 
 
 def _note(row: Row) -> str:

@@ -75,6 +75,12 @@ class LogitsFile:
         return self.stored.holds_options
 
     @property
+    def holds_answers(self) -> bool:
+        """Whether its samples are answers that are right or wrong."""
+        log = self.stored.log
+        return log is not None and not log.holds_options
+
+    @property
     def answers(self) -> ModelAnswers | None:
         """The samples of a file in memory, to be compared with those of another model."""
         from rhocal.evaluation.models import ModelAnswers
