@@ -38,7 +38,7 @@ help:
 	@echo "make quality   our methods beside probmetrics' on real networks"
 	@echo "make keep      the decision-keeping cascades beside field and the free cascade"
 	@echo "make tabular   our methods beside scikit-learn's and probmetrics' on classifiers of tables"
-	@echo "make adapt     shares of classes under label shift: errors, coverage of intervals"
+	@echo "make adapt     label shift (shares of classes, coverage of intervals), covariate shift (weights) and online updates"
 	@echo "make bench     our speed beside the peers'"
 	@echo "make history   speed and quality of this version beside the versions before, appended to benchmarks/history"
 	@echo "make serving   latency of one row beside SciPy's softmax"
@@ -133,6 +133,7 @@ coverage: $(VENV)/.installed-dev
 
 adapt: $(VENV)/.installed-dev
 	$(BIN)/python experiments/adapt/label_shift.py
+	$(BIN)/python experiments/adapt/covariate_shift.py
 
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py

@@ -40,6 +40,7 @@ PUBLIC = {
     "rhocal.evaluation.adapt": ("adapt",),
     "rhocal.evaluation.comparison": ("Comparison", "compare"),
     "rhocal.evaluation.costs": ("minimize_cost",),
+    "rhocal.evaluation.covariate_shift": ("estimate_weights", "reweight"),
     "rhocal.evaluation.decide": ("decide",),
     "rhocal.evaluation.decision": ("Decision",),
     "rhocal.evaluation.set_decision": ("SetDecision",),

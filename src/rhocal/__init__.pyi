@@ -63,6 +63,8 @@ from rhocal.evaluation.adapt import adapt as adapt
 from rhocal.evaluation.comparison import Comparison as Comparison
 from rhocal.evaluation.comparison import compare as compare
 from rhocal.evaluation.costs import minimize_cost as minimize_cost
+from rhocal.evaluation.covariate_shift import estimate_weights as estimate_weights
+from rhocal.evaluation.covariate_shift import reweight as reweight
 from rhocal.evaluation.decide import decide as decide
 from rhocal.evaluation.decision import Decision as Decision
 from rhocal.evaluation.evaluate import evaluate as evaluate
@@ -154,6 +156,7 @@ __all__ = [
     "decide_sets",
     "demo_logits",
     "errors",
+    "estimate_weights",
     "evaluate",
     "load",
     "load_profile",
@@ -169,6 +172,7 @@ __all__ = [
     "read_lm_eval",
     "read_log",
     "report",
+    "reweight",
     "save_profile",
     "stream",
     "verbal_confidence",

@@ -1,12 +1,17 @@
 """`rhocal adapt`: what it prints, writes and refuses."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+import rhocal
 from helpers import run
+from rhocal.cli import app
+from rhocal.errors import RhocalError
 
 
 def table(path, n, share, seed, columns=("no", "yes")):
@@ -65,3 +70,84 @@ def test_another_mix_does_not_explain_other_samples(folder, tmp_path):
     )
     assert "does not explain them" in " ".join(text.stdout.split())
     assert out.exists()
+
+
+def shifted(n, shift, seed):
+    """Scores whose true scale falls with age, and a category beside it."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(size=n) + shift
+    z = 2 * rng.normal(size=(n, 2))
+    y = (z[:, 1] - z[:, 0]) * np.exp(-age / 2) > rng.logistic(size=n)
+    return {"logits": z, "labels": y.astype(int), "age": age, "site": np.where(rng.random(n) < 0.5 + shift / 5, "a", "b")}
+
+
+def as_table(path, data):
+    z = data["logits"]
+    pd.DataFrame({"no": z[:, 0], "yes": z[:, 1], "labels": np.array(["no", "yes"])[data["labels"]]}).assign(
+        age=data["age"], site=data["site"]
+    ).to_csv(path, index=False)
+
+
+def invoke(*arguments, code=0):
+    """A command in this process: what it printed, or its error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == (1 if code else 0), done.output
+    assert not code or isinstance(done.exception, RhocalError)
+    return str(done.exception) if code else done.output
+
+
+def test_other_features(tmp_path):
+    cal, new = shifted(2000, 0, 0), shifted(3000, 1, 1)
+    np.savez(tmp_path / "cal.npz", **cal)
+    np.savez(tmp_path / "new.npz", **new)
+    np.savez(tmp_path / "split.npz", **{f"{k}_val": v for k, v in cal.items()}, **{f"{k}_test": v for k, v in new.items()})
+    as_table(tmp_path / "cal.csv", cal)
+    as_table(tmp_path / "new.csv", new)
+    np.save(tmp_path / "ages.npy", cal["age"])
+    np.save(tmp_path / "new_ages.npy", new["age"])
+    old, out = tmp_path / "old.safetensors", tmp_path / "out.safetensors"
+    invoke("fit", tmp_path / "cal.npz", "-m", "temperature", "-o", old)
+    how = ("--features", "age,site", "-o", out)
+    text = " ".join(invoke("adapt", old, tmp_path / "new.npz", "--labeled", tmp_path / "cal.npz", *how).split())
+    assert "the features differ (p < 1e-9" in text
+    assert "effective samples of 2,000; held-out NLL for the target" in text
+    before, after = (rhocal.metrics.nll(rhocal.load(one).predict_proba(new["logits"]), new["labels"]) for one in (old, out))
+    assert after < before
+    assert "estimated importance weights" in invoke("card", out)
+    split = tmp_path / "split.npz"
+    found = json.loads(invoke("adapt", old, split, "--labeled", split, *how, "--json"))
+    assert [row["feature"] for row in found["weights"]["features"]] == ["age", "site = a", "site = b"]
+    assert found["weights"]["n_target"] == 3000
+    invoke("fit", tmp_path / "cal.csv", "-m", "temperature", "--columns", "no,yes", "-o", tmp_path / "csv.safetensors")
+    table = json.loads(
+        invoke("adapt", tmp_path / "csv.safetensors", tmp_path / "new.csv", "--labeled", tmp_path / "cal.csv", *how, "--json")
+    )
+    assert table["effective_size"] == pytest.approx(found["effective_size"])
+    ages = ("--features", tmp_path / "ages.npy", "--target-features", tmp_path / "new_ages.npy", "--labeled")
+    alone = json.loads(invoke("adapt", old, *ages, tmp_path / "cal.npz", "-o", out, "--json"))
+    assert 500 < alone["effective_size"] < 1000
+    np.savez(tmp_path / "weighted.npz", **cal, w=np.exp(cal["age"]))
+    given = invoke("adapt", old, "--labeled", tmp_path / "weighted.npz", "--weights", "w", "-o", out)
+    assert "temperature fitted with" in given
+
+
+def test_other_features_refused(tmp_path):
+    data = shifted(300, 0, 0)
+    np.savez(tmp_path / "cal.npz", **data, w=np.r_[np.ones(5), np.full(295, 1e-9)])
+    np.save(tmp_path / "few.npy", data["age"][:100])
+    old, out = tmp_path / "old.safetensors", tmp_path / "out.safetensors"
+    invoke("fit", tmp_path / "cal.npz", "-m", "temperature", "-o", old)
+    cal = ("--labeled", tmp_path / "cal.npz", "-o", out)
+    assert "name a file with the same features" in invoke("adapt", old, *cal, "--features", "age", code=2)
+    assert "name their file with --labeled" in invoke("adapt", old, "-o", out, "--features", "age", code=2)
+    text = invoke("adapt", old, tmp_path / "cal.npz", *cal, "--features", "age", "--prevalence", 0.1, code=2)
+    assert "--prevalence is about the mix of the classes" in text
+    text = invoke("adapt", old, tmp_path / "cal.npz", *cal, "--features", "height", code=2)
+    assert "'height'" in text
+    few = ("--features", tmp_path / "few.npy", "--target-features", tmp_path / "few.npy")
+    assert "100 rows of features and 300 samples" in " ".join(invoke("adapt", old, *cal, *few, code=2).split())
+    text = " ".join(invoke("adapt", old, *cal, "--weights", "w", code=2).split())
+    assert "5 effective samples of 300, too few to fit on" in text
+    assert not out.exists()

@@ -181,8 +181,8 @@ def test_plots_take_arrays_and_models(data, probs):
 
 
 VERBS = (
-    "adapt", "compare", "decide", "demo_logits", "evaluate", "load", "measure", "minimize_cost", "plot", "report",
-    "stream",
+    "adapt", "compare", "decide", "demo_logits", "estimate_weights", "evaluate", "load", "measure", "minimize_cost", "plot",
+    "report", "reweight", "stream",
 )  # fmt: skip
 
 

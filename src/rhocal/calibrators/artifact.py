@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
+from rhocal.calibrators.base import Weighting
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
 from rhocal.calibrators.policy import build_policy, describe_policy
@@ -51,6 +52,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
         **({} if calibrator.label_shares_ is None else {"label_shares": calibrator.label_shares_.tolist()}),
         **({} if calibrator.n_samples_ is None else {"n_samples": calibrator.n_samples_}),
+        **({} if calibrator.weighting_ is None else {"weighting": asdict(calibrator.weighting_)}),
         **_describe(calibrator, "", tensors),
     }
     if calibrator.policy_ is not None:
@@ -117,6 +119,7 @@ def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     calibrator.columns_ = _columns(card.get("columns"))
     calibrator.label_shares_ = _label_shares(card.get("label_shares"), len(classes))
     calibrator.n_samples_ = _n_samples(card.get("n_samples"))
+    calibrator.weighting_ = _weighting(card.get("weighting"))
     return calibrator
 
 
@@ -142,6 +145,18 @@ def _n_samples(n: Any) -> int | None:
     if n is not None and (type(n) is not int or n < 1):
         raise FileError(f"damaged, its number of samples is {n!r}")
     return n
+
+
+def _weighting(about: Any) -> Weighting | None:
+    """The importance weights of the fit."""
+    if about is None:
+        return None
+    weighting = Weighting(**about)
+    n, size = weighting.n_samples, weighting.effective_size
+    are_numbers = type(about["n_samples"]) is int and type(about["effective_size"]) is float and 0 < size <= n + 1e-6
+    if not are_numbers or weighting.origin not in {"estimated", "given"}:
+        raise FileError(f"damaged, its weights are {about!r}")
+    return weighting
 
 
 def _columns(names: Any) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -43,6 +43,24 @@ if TYPE_CHECKING:
     from rhocal.calibrators.serving import CompiledCalibrator
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """That a calibrator was fitted with importance weights, for another population than that of its calibration set."""
+
+    origin: str
+    """``estimated`` or ``given``."""
+    n_samples: int
+    effective_size: float
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        return (
+            f"{self.origin} importance weights, {self.effective_size:,.0f} effective samples of {self.n_samples:,}: for "
+            "another population than that of the calibration set"
+        )
 
 
 C = TypeVar("C", bound="Calibrator")
@@ -94,6 +112,8 @@ class Calibrator(ABC):
     """The mix of classes that its probabilities are for: that of the calibration set, or what ``rhocal.adapt`` set."""
     n_samples_: int | None = None
     """Size of the calibration set; with weights its effective size."""
+    weighting_: Weighting | None = None
+    """The importance weights of the fit, if it had any (``rhocal.reweight``)."""
     policy_ = PolicyAttribute()
     """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
@@ -450,6 +470,7 @@ def fit_validated(
     if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
         data = Profile.from_predictions(data)
     vars(calibrator).pop("policy_", None)  # it was certified for another map
+    vars(calibrator).pop("weighting_", None)
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rhocal.cli.adapt_features import Covariates, reweight_file
 from rhocal.cli.execution import ExecutionOptions
 from rhocal.cli.options import Arrays, Json, SpecOptions, grouped, print_json
 from rhocal.errors import InputError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rhocal.evaluation.adapt import Adaptation
 
 KNOWN = "What is known"
+COVARIATES = "If features changed, not the mix of the classes"
 
 
 @grouped
@@ -59,22 +61,54 @@ def adapt(
             show_default=False,
         ),
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            "--features",
+            help="What changed, if it is not the mix of the classes: arrays or columns of --labeled and of FILE, separated by "
+            "commas, or a file with a row for each sample of --labeled.",
+            rich_help_panel=COVARIATES,
+            show_default=False,
+        ),
+    ] = None,
+    target_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--target-features",
+            help="A file of --features of the new population, instead of FILE; scores and labels are not needed.",
+            rich_help_panel=COVARIATES,
+            show_default=False,
+        ),
+    ] = None,
     arrays: Arrays,
     spec: SpecOptions,
     execution: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
-    """Adapt a calibrator to another mix of the classes: known shares, a known sampling rate, or unlabeled samples.
+    """Adapt a calibrator to another mix of the classes, or to other features.
+
+    The mix is stated (known shares, a known sampling rate) or estimated from unlabeled samples.
 
     `rhocal adapt cal.safetensors --prevalence 0.02 -o rare.safetensors` corrects a model that was trained and calibrated on
     balanced classes. `rhocal adapt cal.safetensors new.npz --labeled cal.npz -o new.safetensors` estimates the shares from
     unlabeled samples, with intervals. It is assumed that samples of each class are the same as before. Exit code 1: another mix
     does not explain the samples (the calibrator is written all the same).
+
+    `rhocal adapt cal.safetensors new.csv --labeled cal.csv --features age,site -o new.safetensors` fits the method again on the
+    labeled samples with importance weights, so that their features are distributed as in FILE (covariate shift). It is assumed
+    that labels depend on features as before. With --weights and --labeled, without FILE, the weights are given.
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.atomic import check_output
     from rhocal.evaluation.adapt import adapt_to_shares, adapt_to_source
 
+    if features is not None or target_features is not None or (arrays.weights is not None and labeled is not None):
+        stated_mix = {"--prevalence": prevalence, "--priors": priors, "--sampling-rates": sampling_rates}
+        reweight_file(
+            artifact, labeled, path, output, Covariates(features, target_features, stated_mix), arrays, spec, execution,
+            as_json=as_json,
+        )  # fmt: skip
+        return
     given = {"FILE": path, "--prevalence": prevalence, "--priors": priors, "--sampling-rates": sampling_rates}
     inputs = [name for name, value in given.items() if value is not None]
     if len(inputs) != 1:

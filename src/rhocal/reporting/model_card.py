@@ -34,6 +34,7 @@ def model_card(
         "parameters": plain(parameters(cal)) or "none",
         "objective": f"{plain(solution.objective)}{'' if solution.converged else ' (did not converge)'}",
         "evidence": plain(solution.held_out.summary) if solution.held_out is not None else "",
+        "weights": "" if cal.weighting_ is None else plain(cal.weighting_.sentence),
         "classes": f"{len(cal.classes_):,}",
         "positive class": "" if cal.positive_ is None else plain(str(cal.positive_)),
         "takes": cal.kind_,

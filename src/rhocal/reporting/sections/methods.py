@@ -146,6 +146,7 @@ def describe_fit(cal: Calibrator) -> dict[str, Any]:
         "n_evaluations": solution.n_evaluations,
         "at_bound": solution.at_bound,
         "held_out": None if solution.held_out is None else solution.held_out.summary,
+        "weights": None if cal.weighting_ is None else cal.weighting_.sentence,
         "trials": [dict(row) for row in solution.trials],
     }
 
