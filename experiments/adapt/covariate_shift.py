@@ -45,7 +45,6 @@ class Cell:
 CELLS = (
     *(Cell(method, 1000, shift) for method in ("temperature", "svs") for shift in (0.0, 0.5, 1.0)),
     Cell("beta", 1000, 1.0),
-    Cell("auto", 1000, 1.0),
     Cell("temperature", 300, 1.0),
     Cell("temperature", 10_000, 1.5),
     Cell("temperature", 1000, 1.0, n_classes=5),
@@ -63,7 +62,7 @@ def draw(rng: np.random.Generator, n: int, cell: Cell, *, is_target: bool) -> tu
         features = rng.normal(size=(n, 3)) + labels[:, None] * [1.0, 0.5, 0.0]
         score = 1.5 * (features @ [1.0, 0.5, 0.0] - 0.625)  # over-confident by half
         return features, np.stack([-score / 2, score / 2], axis=1), labels
-    features = rng.normal(size=(n, 3)) + [cell.shift * is_target, 0, 0]
+    features = rng.normal(size=(n, 3)) + np.array([cell.shift * is_target, 0, 0])
     logits = 2 * rng.normal(size=(n, cell.n_classes))
     p = np.exp(logits * np.exp(-cell.strength * features[:, :1]))
     return features, logits, (p.cumsum(1) / p.sum(1, keepdims=True) > rng.random((n, 1))).argmax(1)

@@ -78,7 +78,12 @@ def shifted(n, shift, seed):
     age = rng.normal(size=n) + shift
     z = 2 * rng.normal(size=(n, 2))
     y = (z[:, 1] - z[:, 0]) * np.exp(-age / 2) > rng.logistic(size=n)
-    return {"logits": z, "labels": y.astype(int), "age": age, "site": np.where(rng.random(n) < 0.5 + shift / 5, "a", "b")}
+    return {
+        "logits": z,
+        "labels": y.astype(int),
+        "age": age,
+        "site": np.where(rng.random(n) < 0.5 + shift / 5, "a", "b"),
+    }
 
 
 def as_table(path, data):
@@ -102,7 +107,9 @@ def test_other_features(tmp_path):
     cal, new = shifted(2000, 0, 0), shifted(3000, 1, 1)
     np.savez(tmp_path / "cal.npz", **cal)
     np.savez(tmp_path / "new.npz", **new)
-    np.savez(tmp_path / "split.npz", **{f"{k}_val": v for k, v in cal.items()}, **{f"{k}_test": v for k, v in new.items()})
+    np.savez(
+        tmp_path / "split.npz", **{f"{k}_val": v for k, v in cal.items()}, **{f"{k}_test": v for k, v in new.items()}
+    )
     as_table(tmp_path / "cal.csv", cal)
     as_table(tmp_path / "new.csv", new)
     np.save(tmp_path / "ages.npy", cal["age"])
@@ -113,7 +120,9 @@ def test_other_features(tmp_path):
     text = " ".join(invoke("adapt", old, tmp_path / "new.npz", "--labeled", tmp_path / "cal.npz", *how).split())
     assert "the features differ (p < 1e-9" in text
     assert "effective samples of 2,000; held-out NLL for the target" in text
-    before, after = (rhocal.metrics.nll(rhocal.load(one).predict_proba(new["logits"]), new["labels"]) for one in (old, out))
+    before, after = (
+        rhocal.metrics.nll(rhocal.load(one).predict_proba(new["logits"]), new["labels"]) for one in (old, out)
+    )
     assert after < before
     assert "estimated importance weights" in invoke("card", out)
     split = tmp_path / "split.npz"
@@ -122,7 +131,15 @@ def test_other_features(tmp_path):
     assert found["weights"]["n_target"] == 3000
     invoke("fit", tmp_path / "cal.csv", "-m", "temperature", "--columns", "no,yes", "-o", tmp_path / "csv.safetensors")
     table = json.loads(
-        invoke("adapt", tmp_path / "csv.safetensors", tmp_path / "new.csv", "--labeled", tmp_path / "cal.csv", *how, "--json")
+        invoke(
+            "adapt",
+            tmp_path / "csv.safetensors",
+            tmp_path / "new.csv",
+            "--labeled",
+            tmp_path / "cal.csv",
+            *how,
+            "--json",
+        )
     )
     assert table["effective_size"] == pytest.approx(found["effective_size"])
     ages = ("--features", tmp_path / "ages.npy", "--target-features", tmp_path / "new_ages.npy", "--labeled")

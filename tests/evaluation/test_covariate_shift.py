@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.GuardWarning")
 def draw(n, shift, seed, classes=2):
     """The true scale of the logits falls with the first feature, so that no single temperature fits both populations."""
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, 2)) + [shift, 0]
+    x = rng.normal(size=(n, 2)) + np.array([shift, 0])
     z = 2 * rng.normal(size=(n, classes))
     q = np.exp(z * np.exp(-x[:, :1] / 2))
     return x, z, (q.cumsum(1) / q.sum(1, keepdims=True) > rng.random((n, 1))).argmax(1)
@@ -137,7 +137,7 @@ def test_classes_by_name_artifact_exports_and_card(weights, tmp_path):
     assert loaded.fit(frame, NAMED[Y]).weighting_ is None
 
 
-def test_damaged_artifact(weights, cal, tmp_path, monkeypatch):
+def test_damaged_artifact(weights, cal, tmp_path):
     found = rhocal.reweight(cal, Z, Y, weights).calibrator
     object.__setattr__(found.weighting_, "effective_size", -1.0)
     found.save(tmp_path / "x.safetensors")
@@ -179,7 +179,9 @@ def test_another_classifier():
     ring = rng.normal(size=(1500, 2))
     new = rng.normal(size=(3000, 2))
     new = new[np.sin(4 * new[:, 0]) > 0]  # no quadratic form tells these apart
-    stripes = rhocal.estimate_weights(ring, new, classifier=ensemble.RandomForestClassifier(10, max_depth=6, random_state=0))
+    stripes = rhocal.estimate_weights(
+        ring, new, classifier=ensemble.RandomForestClassifier(10, max_depth=6, random_state=0)
+    )
     inside = np.sin(4 * ring[:, 0]) > 0
     assert stripes.weights[inside].mean() > 4 * stripes.weights[~inside].mean()
     with pytest.raises(InputError, match="classifier has fit and predict_proba; got str"):
@@ -190,7 +192,9 @@ def test_populations_that_hardly_overlap(cal):
     with pytest.warns(ShiftWarning, match="lie where there are hardly any source samples"):
         apart = rhocal.estimate_weights(X, X_NEW + 5)
     assert apart.outside > 0.5
-    with pytest.raises(InputError, match="effective samples of 2,000, too few to fit on .*Label samples of the new population"):
+    with pytest.raises(
+        InputError, match=r"effective samples of 2,000, too few to fit on .*Label samples of the new population"
+    ):
         rhocal.reweight(cal, Z, Y, np.r_[np.ones(10), np.full(1990, 1e-9)])
     with pytest.warns(FewSamplesWarning, match="100 effective samples of 2,000"):
         rhocal.reweight(cal, Z, Y, np.r_[np.ones(100), np.full(1900, 1e-9)])

@@ -17,7 +17,7 @@ import numpy as np
 
 from rhocal.calibrators.base import Calibrator, Weighting
 from rhocal.calibrators.compose.chain import Chain
-from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
+from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
 from rhocal.calibrators.fitting import fit
@@ -50,6 +50,8 @@ MAX_OUTSIDE = 0.05
 MAX_DISTANCE = 0.1
 """Distance of weighted means from those of the target, in standard deviations, that is no warning."""
 SMALLEST_ODDS = 1e-6
+N_FOLDS = 5
+"""Of the comparison with a fit without weights: ten more fits."""
 Z95 = 1.96
 
 
