@@ -341,7 +341,7 @@ def _held_out(
     rows: list[NDArray[np.intp]] = []
     with_weights: list[Vector] = []
     without: list[Vector] = []
-    for fold in scored_folds(folds):
+    for fold in scored_folds(folds, data.clusters):
         outside, inside = data.take(fold.outside), data.take(fold.inside)
         rows.append(fold.outside)
         for losses, part in ((with_weights, inside), (without, replace(inside, weights=None))):
