@@ -6,13 +6,22 @@ options (``{"options": {"A": -1.2, "B": -0.4}}``, or a list of objects). Questio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
-from rhocal.data.formats.questions import LABELS, NO_OPTION, as_score, filled, first_key, log_file, option_column
+from rhocal.data.formats.questions import (
+    LABELS,
+    MAX_DIGITS,
+    NO_OPTION,
+    as_score,
+    filled,
+    first_key,
+    log_file,
+    option_column,
+)
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
@@ -55,6 +64,54 @@ class Question:
     """What the line calls the scores."""
     kind: Kind | None
     label: int | None
+    number: Number | None = None
+    """The correct answer, where it is a number."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A correct answer that is a number: the place of an option from 0, the text of an option ("2"), or either."""
+
+    place: int | None
+    text_place: int | None
+    """The place of the option that has this number as its text."""
+    is_text: bool
+
+    @classmethod
+    def from_target(cls, target: Any, names: list[str], n_options: int) -> Number | None:
+        """None if the answer is no number."""
+        target = target[0] if isinstance(target, list) and len(target) == 1 else target
+        target = int(target) if isinstance(target, float) and target.is_integer() else target
+        text = str(target).strip()
+        if isinstance(target, bool) or not text.isdecimal() or len(text) > MAX_DIGITS:
+            return None
+        place = int(text) if int(text) < n_options else None
+        return cls(place, names.index(text) if text in names else None, isinstance(target, str))
+
+
+def settle_numbers(lines: Lines, questions: list[Question]) -> list[Question]:
+    """Questions whose answer may be the place of one option and the text of another, as other lines of the file have it.
+
+    If these do not tell, a text is a text, and a number is an error.
+    """
+    numbers = [question.number for question in questions if question.number is not None]
+    are_places = any(number.text_place is None and number.place is not None for number in numbers)
+    are_texts = any(number.place is None and number.text_place is not None for number in numbers)
+    settled = []
+    for question, line in zip(questions, lines.numbers, strict=True):
+        number = question.number
+        if number is None or number.place is None or number.text_place in {None, number.place}:
+            settled.append(question)
+        elif are_places and not are_texts:
+            settled.append(replace(question, label=number.place))
+        elif are_texts or number.is_text:
+            settled.append(replace(question, label=number.text_place))
+        else:
+            raise FileError(
+                f"{lines.path}: line {line}: the correct answer {number.place} is the number (from 0) of one option and the "
+                "text of another; write its letter, or its text in quotes"
+            )
+    return settled
 
 
 def is_question(row: Mapping[str, Any]) -> bool:
@@ -75,6 +132,7 @@ def options_file(lines: Lines, names: Names) -> StoredFile:
     label_keys = (names.labels, *LABELS)
     has_labels = any(first_key(row, label_keys) is not None for row in lines.rows)
     questions = lines.read(lambda row: read_question(row, names, label_keys if has_labels else None))
+    questions = settle_numbers(lines, questions)
     first = questions[0]
     for question in questions:
         if (question.key, question.kind) != (first.key, first.kind):
@@ -115,7 +173,8 @@ def read_question(row: Mapping[str, Any], names: Names, label_keys: tuple[str, .
     label_key = first_key(row, label_keys)
     if label_key is None:
         raise FileError(f"has no correct answer; need one of the keys {', '.join(dict.fromkeys(label_keys))}")
-    return Question(scores, texts, key, kind, option_column(row[label_key], len(scores), texts))
+    label = option_column(row[label_key], len(scores), texts)
+    return Question(scores, texts, key, kind, label, Number.from_target(row[label_key], texts, len(scores)))
 
 
 def _option_scores(row: Mapping[str, Any], names: Names) -> tuple[list[float], list[str], str, Kind | None]:
