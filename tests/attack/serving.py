@@ -15,7 +15,7 @@ from tests.attack.top_k import SCALES
 
 SERVED = tuple(name for name in METHODS if name != "multi-domain")
 N_ROWS = 50
-N_BATCHES = 100
+N_BATCHES = 20
 
 
 def run(rng_seed, seconds, methods=SERVED):
