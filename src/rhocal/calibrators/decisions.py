@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -69,27 +70,62 @@ def count_changes(calibrator: Calibrator, data: Predictions) -> DecisionChange:
     before, after = row_argmax(part.logits), calibrator.map_.predicted(part)
     right_before, right_after = (predicted == data.labels[rows] for predicted in (before, after))
     n_changed = int((before != after).sum())
-    return DecisionChange(len(rows), n_changed, *accuracies(right_before, right_after, counts[rows]))
+    clusters = None if data.clusters is None else data.clusters[rows]
+    return DecisionChange(len(rows), n_changed, *accuracies(right_before, right_after, counts[rows], clusters))
 
 
 def accuracies(
-    before: NDArray[np.bool_], after: NDArray[np.bool_], counts: Vector
+    before: NDArray[np.bool_], after: NDArray[np.bool_], counts: Vector, clusters: NDArray[np.intp] | None = None
 ) -> tuple[float, float, float, float]:
-    """Accuracy before and after, and the 95 % interval of the difference.
+    """Accuracy before and after, and the 95 % interval of the difference for samples of the same kind.
 
-    Samples that are right once decide on it: Wilson's interval of the share among them that is right afterwards, times their
-    share. Weights count as repetitions.
+    Whole weights count as repetitions. Others, and clusters, count with their effective number of samples.
     """
+    shares = counts / counts.sum()
+    n = effective_number(after.astype(float) - before, counts, clusters)
+    interval = paired_interval(n * float(shares @ (after & ~before)), n * float(shares @ (before & ~after)), n)
+    return float(shares @ before), float(shares @ after), *interval
+
+
+def effective_number(differences: Vector, counts: Vector, clusters: NDArray[np.intp] | None) -> float:
+    """Independent samples whose mean difference varies as much; without a difference, as many as would if all were alike."""
     total = float(counts.sum())
-    gained, lost = float(counts @ (after & ~before)), float(counts @ (before & ~after))
-    n = gained + lost
-    low = high = 0.0
-    if n:
-        share, square = gained / n, Z_95**2
-        center = (share + square / (2 * n)) / (1 + square / n)
-        half = Z_95 * np.sqrt(share * (1 - share) / n + square / (4 * n**2)) / (1 + square / n)
-        low, high = ((2 * (center + sign * half) - 1) * n / total for sign in (-1, 1))
-    return float(counts @ before) / total, float(counts @ after) / total, float(low), float(high)
+    number = total if (counts == np.round(counts)).all() else total**2 / float(counts @ counts)
+    if clusters is None:
+        return number
+    centered = differences - float(counts @ differences) / total
+    variance = float(counts @ centered**2) / total
+    values = centered if variance > 0 else np.ones(len(counts))
+    sums = np.bincount(clusters, counts * values)
+    n_clusters = len(np.unique(clusters))
+    square = float(sums @ sums) * (n_clusters / (n_clusters - 1) if n_clusters > 1 else 1.0)
+    return min(number, total**2 * (variance or 1.0) / square) if square > 0 else number
+
+
+def paired_interval(gained: float, lost: float, n: float) -> tuple[float, float]:
+    """The 95 % score interval of a difference of two shares of the same n samples (Tango 1998).
+
+    ``gained`` and ``lost`` are the samples that are right only after and only before. Neither their number nor its variance is
+    taken as known: a difference is kept if the samples do not reject it with the variance that it implies.
+    """
+
+    def score(difference: float) -> float:
+        linear = (2 * n - gained + lost) * difference - gained - lost
+        root = math.sqrt(max(linear**2 + 8 * n * lost * difference * (1 - difference), 0.0))
+        variance = n * (max(root - linear, 0.0) / (2 * n) + difference * (1 - difference))
+        distance = gained - lost - n * difference
+        if variance > 0:
+            return distance / math.sqrt(variance)
+        return math.copysign(math.inf, distance) if distance else 0.0
+
+    def crossing(level: float) -> float:
+        low, high = -1.0, 1.0
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if score(middle) > level else (low, middle)
+        return (low + high) / 2
+
+    return crossing(Z_95), crossing(-Z_95)
 
 
 def with_decision_kept(calibrator: Calibrator) -> Calibrator:

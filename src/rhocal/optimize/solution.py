@@ -71,7 +71,7 @@ class DecisionChange:
     accuracy_before: float = 0.0
     accuracy_after: float = 0.0
     low: float = 0.0
-    """The 95 % interval of the difference of both accuracies."""
+    """The 95 % interval of the difference of both accuracies on other samples, if the map were not fitted to these."""
     high: float = 0.0
 
     @property
@@ -83,7 +83,7 @@ class DecisionChange:
         return (
             f"changes {self.n_changed:,} of {self.n_samples:,} predictions on the calibration set; accuracy there goes from "
             f"{self.accuracy_before:.4f} to {self.accuracy_after:.4f} ({difference:+.4f}, 95 % interval {self.low:+.4f} to "
-            f"{self.high:+.4f})"
+            f"{self.high:+.4f}; the fit has seen these samples, new ones may gain less)"
         )
 
 
