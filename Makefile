@@ -134,6 +134,7 @@ coverage: $(VENV)/.installed-dev
 adapt: $(VENV)/.installed-dev
 	$(BIN)/python experiments/adapt/label_shift.py
 	$(BIN)/python experiments/adapt/covariate_shift.py
+	$(BIN)/python experiments/adapt/online.py
 
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py

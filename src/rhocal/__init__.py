@@ -25,6 +25,7 @@ PUBLIC = {
     "rhocal.calibrators": ("calibrator",),
     "rhocal.calibrators.artifact": ("load",),
     "rhocal.calibrators.correctness": ("CorrectnessModel",),
+    "rhocal.calibrators.online": ("OnlineCalibration",),
     "rhocal.calibrators.policy": ("Policy",),
     "rhocal.calibrators.replicates": ("bootstrap",),
     "rhocal.calibrators.fitting": ("plan_for", "profile_block", "profile_logits"),

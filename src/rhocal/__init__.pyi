@@ -38,6 +38,7 @@ from rhocal.calibrators.fitting import profile_logits as profile_logits
 from rhocal.calibrators.linear.matrix import MatrixScaling as MatrixScaling
 from rhocal.calibrators.linear.structured import StructuredScaling as StructuredScaling
 from rhocal.calibrators.linear.vector import VectorScaling as VectorScaling
+from rhocal.calibrators.online import OnlineCalibration as OnlineCalibration
 from rhocal.calibrators.order.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
 from rhocal.calibrators.order.iop import IntraOrderPreserving as IntraOrderPreserving
 from rhocal.calibrators.order.polynomial import PolynomialScaling as PolynomialScaling
@@ -126,6 +127,7 @@ __all__ = [
     "MatrixScaling",
     "Monitor",
     "MultiDomainTemperatureScaling",
+    "OnlineCalibration",
     "ParameterizedTemperatureScaling",
     "PlattScaling",
     "Policy",

@@ -39,13 +39,19 @@ MAX_DEPTH = 20
 
 def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     """Write a fitted calibrator. The target appears whole or not at all."""
+    card, tensors = describe(calibrator)
+    write_tensors(path, FORMAT, SCHEMA, card, tensors)
+
+
+def describe(calibrator: Calibrator) -> tuple[dict[str, Any], Tensors]:
+    """The card and the tensors of a fitted calibrator, from which ``build`` makes it again."""
     calibrator._fitted()  # noqa: SLF001
     try:
         validate_fitted(calibrator, calibrator.map_.fitted)
     except InputError as error:
         raise InputError(f"this {type(calibrator).__name__} cannot be saved: {error}") from error
     tensors: Tensors = {}
-    card = {
+    card: dict[str, Any] = {
         "classes": class_list(calibrator.classes_),
         "kind": calibrator.kind_,
         **({} if calibrator.positive_ is None else {"positive": calibrator.positive_}),
@@ -63,7 +69,7 @@ def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
         card["policy"] = describe_policy(calibrator.policy_, tensors)
     # A file without tensors is allowed by the format but not by every reader.
     tensors["n_classes"] = np.array(len(calibrator.classes_))
-    write_tensors(path, FORMAT, SCHEMA, card, tensors)
+    return card, tensors
 
 
 def load(path: str | PathLike[str]) -> Calibrator:
@@ -92,7 +98,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
     path = as_path(path)
     card, tensors = _read(path)
     try:
-        calibrator = _calibrator(card, tensors)
+        calibrator = build(card, tensors)
     except (FileError, InputError) as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
@@ -101,7 +107,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
     return calibrator
 
 
-def _calibrator(card: dict[str, Any], tensors: Tensors) -> Calibrator:
+def build(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     """The calibrator of a card and its tensors, all of which are used."""
     classes = class_array(card["classes"])
     if card["kind"] not in KINDS:

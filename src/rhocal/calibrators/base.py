@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators.fitted_values import Constraint
     from rhocal.calibrators.folds import Folds
+    from rhocal.calibrators.online import OnlineCalibration
+    from rhocal.calibrators.online_evidence import Update
     from rhocal.calibrators.policy import Decisions, Policy
     from rhocal.calibrators.serving import CompiledCalibrator
     from rhocal.numerics.special import Floats
@@ -114,6 +116,8 @@ class Calibrator(ABC):
     """Size of the calibration set; with weights its effective size."""
     weighting_: Weighting | None = None
     """The importance weights of the fit, if it had any (``rhocal.reweight``)."""
+    online_: OnlineCalibration | None = None
+    """What ``update`` remembers; not part of the artifact."""
     policy_ = PolicyAttribute()
     """What is decided from its probabilities; ``rhocal.decide`` makes one. A fit removes it."""
 
@@ -241,6 +245,24 @@ class Calibrator(ABC):
             )
         policy.check(len(self.classes_))
         return policy
+
+    def update(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, half_life: float | None = None, **spec: Any
+    ) -> Update:
+        """Learn from a new batch of labeled samples: the map changes only if one that did not see the batch is better on it.
+
+        Use ``update.calibrator`` from now on, and call its ``update`` with the next batch: ``cal`` itself stays as it is. See
+        ``rhocal.OnlineCalibration``, which also saves what is remembered. ``half_life`` counts samples (10,000), and can be
+        stated with the first batch; ``spec`` is ``kind``, ``ignore_index`` and ``class_axis``.
+        """
+        from rhocal.calibrators.online import OnlineCalibration  # noqa: PLC0415 - it imports this module
+
+        online = self._fitted().online_ or OnlineCalibration.begin(
+            self, **({} if half_life is None else {"half_life": half_life})
+        )
+        if half_life not in {None, online.half_life}:
+            raise InputError(f"half_life: updates began with {online.half_life:g}; this cannot change later")
+        return online.update(logits, labels, sample_weight, **spec)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
@@ -471,6 +493,7 @@ def fit_validated(
         data = Profile.from_predictions(data)
     vars(calibrator).pop("policy_", None)  # it was certified for another map
     vars(calibrator).pop("weighting_", None)
+    vars(calibrator).pop("online_", None)
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap

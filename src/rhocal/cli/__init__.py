@@ -30,6 +30,7 @@ from rhocal.cli.profile import profile
 from rhocal.cli.report import report
 from rhocal.cli.shift import shift
 from rhocal.cli.split import split
+from rhocal.cli.update import update
 
 app = typer.Typer(
     name="rhocal",
@@ -71,6 +72,7 @@ app.command()(adapt)
 app.command("methods")(methods_)
 app.command("metrics")(metrics_)
 app.command()(monitor)
+app.command()(update)
 app.command()(demo)
 
 

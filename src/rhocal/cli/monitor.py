@@ -150,6 +150,12 @@ def monitor(
             service.close()
         watched.save(state)
         _show(watched, as_json=as_json)
+        if watched.open_alarms and artifact is not None and not as_json:
+            typer.echo(
+                f"to learn from labeled samples: rhocal update {artifact} FILE -s online.safetensors -o NEW.safetensors, and "
+                "--reset this monitor if the calibrator changes",
+                err=True,
+            )
         if watched.open_alarms:
             raise typer.Exit(1)
 

@@ -1,0 +1,234 @@
+"""Calibration that follows labeled samples as they come, and is never much worse than the calibrator it began with.
+
+A correction behind the first calibrator (a temperature, or ``svs`` where predictions may change) is fitted on a memory of
+samples whose weights decay. A batch first judges, then teaches: the corrections that were fitted before it came, the map in use
+and the first calibrator are compared by their NLL on it. So no map is judged on samples that it was fitted on.
+
+A correction is adopted when its evidence against the map in use is 1/α. The evidence is a ratio of likelihoods,
+Π p_correction(y) / p_in_use(y), shared out over the batches at which a drift may begin (the recursion of
+``evaluation/bets.py``). If the map in use is right, its mean is at most 1 at every moment, so that by Ville's inequality it
+ever reaches 20 with a chance of at most 5 %, however many batches come.
+
+After an adoption the NLL of the map in use minus that of the first calibrator is summed up, from its lowest point on. When the
+sum exceeds log(1/α) = 3.0 nats, the first calibrator is used again. So from an adoption to its end, whatever the data is, the
+summed NLL is at most 3.0 nats, and what the last batch adds, above that of the first calibrator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.cross_validation import paired_over_samples
+from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
+from rhocal.calibrators.guard import SampleScores, fit_without_warnings
+from rhocal.calibrators.memory import Memory
+from rhocal.calibrators.online_evidence import Evidence, Update
+from rhocal.data.arguments import check_finite, check_level
+from rhocal.data.predictions import Predictions
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.data.spec import Kind
+    from rhocal.numerics.special import Floats, Vector
+
+HALF_LIFE = 10_000.0
+ALPHA = 0.05
+MEMORY_SHARES = (1.0, 0.1)
+"""Half-lives of the corrections, as shares of the one that was stated: one is precise, one is quick."""
+MIN_MEMORY = 100
+"""Samples in memory before corrections are fitted."""
+MAX_NLL = 30.0
+"""Of a sample; a single impossible label decides nothing."""
+MAX_DIGESTS = 1000
+"""Batches whose content is remembered, so that none counts twice."""
+Z95 = 1.96
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineCalibration:
+    """A calibrator that follows labeled batches: what it began with, what is used now, and a memory of bounded size.
+
+    ``OnlineCalibration.begin(calibrator)`` begins one, ``update`` takes a batch, ``save`` and ``load`` keep it in a file. A
+    value does not change; ``update`` returns the next one.
+
+    Examples
+    --------
+    >>> import rhocal
+    >>> logits, labels = rhocal.demo_logits("cal", "cifar10")
+    >>> cal = rhocal.TemperatureScaling().fit(logits[:1000], labels[:1000])
+    >>> cal.update(logits[1000:1500], labels[1000:1500]).action
+    'began'
+    """
+
+    first: Calibrator
+    correction: Calibrator | None
+    """Behind the first calibrator; None while that is used alone."""
+    memory: Memory
+    half_life: float = HALF_LIFE
+    alpha: float = ALPHA
+    evidence: Evidence = field(default_factory=Evidence)
+    n_batches: int = 0
+    n_updates: int = 0
+    digests: tuple[str, ...] = ()
+
+    @classmethod
+    def begin(cls, calibrator: Calibrator, *, half_life: float = HALF_LIFE, alpha: float = ALPHA) -> OnlineCalibration:
+        """Begin with a fitted calibrator.
+
+        Parameters
+        ----------
+        calibrator
+            It stays in use until a correction is shown to be better, and again if that fails.
+        half_life
+            Samples after which a sample counts half. The memory also holds no more than 20,000 samples.
+        alpha
+            Chance that a correction is ever adopted if the calibrator is right.
+        """
+        check_calibrator(calibrator, None, "update")
+        check_finite(half_life, "half_life", "a number of samples of at least 1")
+        check_level(alpha, "alpha", "0.05 for 5 %")
+        if half_life < 1:
+            raise InputError(f"half_life must be a number of samples of at least 1; got {half_life:g}")
+        if calibrator.takes_groups:
+            raise InputError(
+                f"{calibrator.label} reads groups, which updates do not know; update a calibrator of each group"
+            )
+        first = copy(calibrator)
+        vars(first).pop("online_", None)
+        return cls(first, None, Memory.empty(len(first.classes_)), float(half_life), float(alpha))
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """What is used now."""
+        used = copy(self.first) if self.correction is None else Chain.from_fitted(self.first, self.correction)
+        used.online_ = self
+        return used
+
+    def update(
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        kind: Kind | None = None,
+        ignore_index: int | None = None,
+        class_axis: int = -1,
+    ) -> Update:
+        """Compare corrections with the map in use on a batch, and remember the batch.
+
+        Arguments are those of ``fit``; kind and classes are those of the first calibrator. A weight of k counts as k samples.
+        """
+        check_calibrator(self.first, logits, "update")
+        spec = spec_of_fit(self.first, kind=kind, ignore_index=ignore_index, class_axis=class_axis)
+        source = as_source(in_columns_of_fit(self.first, logits), labels, sample_weight, spec=spec)
+        if not source.resident:
+            raise InputError("logits: update takes a batch in memory; pass arrays")
+        return self.update_data(source.predictions)
+
+    def update_data(self, data: Predictions) -> Update:
+        """The same for validated samples."""
+        assert data.labels is not None
+        data, _ = data.in_order_of(self.first.classes_)
+        assert data.labels is not None
+        outputs = self.first.map_.logits(data)
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        digest = _digest(outputs, data.labels, weights)
+        if digest in self.digests:
+            return Update(self, "skipped")
+        batch = self._samples(outputs, data.labels, weights)
+        total, share = float(weights.sum()), weights / weights.sum()
+        first = _nll(outputs, batch)
+        in_use = first if self.correction is None else _nll(self.correction.map_.logits(batch), batch)
+        online = replace(
+            self,
+            memory=self.memory.add(outputs, data.labels, weights, self.half_life),
+            n_batches=self.n_batches + 1,
+            digests=(*self.digests, digest)[-MAX_DIGESTS:],
+        )
+        step = Update(online, "kept", data.n_samples, float(share @ in_use), float(share @ first))
+        corrections = self._corrections()
+        if not corrections:
+            return step if self.n_batches else replace(step, action="began")
+        losses = [_nll(one.map_.logits(batch), batch) for one in corrections]
+        evidence = self.evidence.advance(
+            [float(weights @ (in_use - loss)) for loss in losses], float(weights @ (in_use - first))
+        )
+        best = int(np.argmax(evidence.log_wealth))
+        value, error = paired_over_samples(losses[best], in_use, share, total)
+        step = replace(
+            step,
+            nll_candidate=float(share @ losses[best]),
+            difference=(value, value - Z95 * error, value + Z95 * error),
+            evidence=evidence.total,
+        )
+        if self.correction is not None and evidence.excess > math.log(1 / self.alpha):
+            online = replace(online, correction=None, evidence=Evidence())
+            return replace(step, online=online, action="rolled back")
+        if evidence.total >= 1 / self.alpha and value <= 0:
+            online = replace(online, correction=corrections[best], n_updates=self.n_updates + 1, evidence=Evidence())
+            return replace(step, online=online, action="updated")
+        return replace(step, online=replace(online, evidence=evidence))
+
+    def _samples(self, outputs: Floats, labels: Any, weights: Vector | None) -> Predictions:
+        """Outputs of the first calibrator as the input of a correction."""
+        spec = InputSpec("logits", self.first.classes_)
+        return replace(Predictions.from_arrays(outputs, weights=weights, spec=spec), labels=np.asarray(labels, np.intp))
+
+    def _corrections(self) -> list[Calibrator]:
+        """Corrections fitted on the memory, one for each half-life; none while there are too few samples."""
+        if self.memory.n_samples < MIN_MEMORY:
+            return []
+        method = "temperature" if self.first.map_.keeps_decision else "svs"
+        found = []
+        for share in MEMORY_SHARES:
+            weights = self.memory.weights(share * self.half_life)
+            try:
+                found.append(
+                    fit_without_warnings(method, self._samples(self.memory.outputs, self.memory.labels, weights))
+                )
+            except InputError:  # no sample of a class, or all scores are equal
+                found.append(
+                    fit_without_warnings("identity", self._samples(self.memory.outputs, self.memory.labels, None))
+                )
+        return found
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one ``.safetensors`` file, whole or not at all: the next process goes on from there.
+
+        It holds outputs and labels of the samples in memory.
+        """
+        from rhocal.calibrators.online_state import save_online  # noqa: PLC0415 - it imports this module
+
+        save_online(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> OnlineCalibration:
+        """Read what ``save`` wrote."""
+        from rhocal.calibrators.online_state import load_online  # noqa: PLC0415 - it imports this module
+
+        return load_online(path)
+
+
+def _nll(logits: Floats, data: Predictions) -> Vector:
+    assert data.labels is not None
+    return np.minimum(SampleScores.from_logits(logits, data.labels).nll, MAX_NLL)
+
+
+def _digest(outputs: Floats, labels: Any, weights: Vector) -> str:
+    """The content of a batch."""
+    text = hashlib.sha256(np.ascontiguousarray(outputs).tobytes())
+    for array in (labels, weights):
+        text.update(np.ascontiguousarray(array).tobytes())
+    return text.hexdigest()[:32]

@@ -1,0 +1,136 @@
+"""`rhocal update`: a calibrator learns from new labeled samples, and goes back if that was a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rhocal.cli.execution import IN_MEMORY
+from rhocal.cli.options import Arrays, Json, SpecOptions, grouped, print_json
+from rhocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rhocal.calibrators import Calibrator
+    from rhocal.calibrators.online import OnlineCalibration
+    from rhocal.calibrators.online_evidence import Update
+
+
+@grouped
+def update(
+    artifact: Annotated[
+        Path, typer.Argument(help="The fitted calibrator that updates begin with.", show_default=False)
+    ],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="New labeled samples; each file is a batch.", show_default=False),
+    ],
+    *,
+    state: Annotated[
+        Path,
+        typer.Option(
+            "-s",
+            "--state",
+            help="The .safetensors file that keeps the memory; it is created if absent.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Where the calibrator to use goes.", show_default=False)
+    ],
+    half_life: Annotated[
+        float | None, typer.Option(help="Samples after which one counts half; 10,000 unless given.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="Chance that anything ever changes if the calibrator is right; 0.05 unless given."),
+    ] = None,
+    arrays: Arrays,
+    spec: SpecOptions,
+    as_json: Json = False,
+) -> None:
+    """Update a calibrator with new labeled samples; a correction is adopted only if it is shown to be better.
+
+    A batch first compares the map in use with corrections that were fitted before it came, and is remembered then. Old
+    samples count less and less. A correction that turns out worse than the calibrator of the beginning is dropped. `rhocal
+    monitor` says when updates are due. The calibrator is written first and the state last: a run that was stopped can be
+    repeated, and a batch that was counted is skipped.
+    """
+    from rhocal.calibrators.artifact import load
+    from rhocal.calibrators.online import OnlineCalibration
+    from rhocal.data.atomic import check_output
+
+    for option, path in (("-s", state), ("-o", output)):
+        if path.suffix != ".safetensors":
+            raise InputError(f"{option}: {path} must end in .safetensors")
+    if state.resolve() == output.resolve():
+        raise InputError("-s and -o are the same file; the state and the calibrator are two")
+    check_output(output, [artifact, *paths])
+    check_output(state, [artifact, *paths])
+    cal = load(artifact)
+    given = {name: value for name, value in (("half_life", half_life), ("alpha", alpha)) if value is not None}
+    if state.exists():
+        online = OnlineCalibration.load(state)
+        _check_state(online, cal, given, state, artifact)
+    else:
+        online = OnlineCalibration.begin(cal, **given)
+    stated = spec.spec([online.first])
+    steps = []
+    for path in paths:
+        data = IN_MEMORY.open(path, arrays.of_calibrator(cal, path), stated, "test").predictions
+        steps.append((path, online.update_data(data)))
+        online = steps[-1][1].online
+    online.calibrator.save(output)
+    online.save(state)
+    _show(steps, online, cal, output, as_json=as_json)
+
+
+def _check_state(
+    online: OnlineCalibration, cal: Calibrator, given: dict[str, float], state: Path, artifact: Path
+) -> None:
+    """Raise an error for a state that began with another calibrator or with other options."""
+    if not any(_is_same(cal, known) for known in (online.first, online.calibrator)):
+        raise InputError(f"-s: {state} began with another calibrator than {artifact}; name that one, or another state")
+    for name, value in given.items():
+        if getattr(online, name) != value:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option}: {state} was begun with {getattr(online, name):g}; this cannot change later")
+
+
+def _is_same(one: Calibrator, other: Calibrator) -> bool:
+    """Whether two calibrators are the same map; the policy does not matter."""
+    import numpy as np
+
+    from rhocal.calibrators.artifact import describe
+
+    (card, tensors), (other_card, other_tensors) = describe(one), describe(other)
+    if any(card[key] != other_card[key] for key in ("classes", "kind", "method")):
+        return False
+    names = {name for name in (*tensors, *other_tensors) if not name.startswith("policy")}
+    return all(
+        name in tensors and name in other_tensors and np.array_equal(tensors[name], other_tensors[name])
+        for name in names
+    )
+
+
+def _show(
+    steps: list[tuple[Path, Update]], online: OnlineCalibration, cal: Calibrator, output: Path, *, as_json: bool
+) -> None:
+    from rhocal.reporting import tables
+
+    has_lost_policy = cal.policy_ is not None and online.correction is not None
+    if as_json:
+        document: dict[str, Any] = {
+            "batches": [{"file": str(path), **step.to_dict()} for path, step in steps],
+            "method": online.calibrator.label,
+            "output": str(output),
+        }
+        print_json(document | ({"policy": "removed"} if has_lost_policy else {}))
+        return
+    screen = tables.console()
+    for path, step in steps:
+        screen.print(f"{path.name}: {step.verdict}")
+    if has_lost_policy:
+        screen.print("the policy was removed: it was certified for another map; run rhocal decide on labeled samples")
+    screen.print(f"saved {output} ({online.calibrator.label}); the memory is in the state")

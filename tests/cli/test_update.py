@@ -1,0 +1,77 @@
+"""`rhocal update`: what it prints, writes and refuses."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhocal
+from helpers import as_parquet
+from rhocal.cli import app
+from rhocal.errors import RhocalError
+
+
+def invoke(*arguments, code=0):
+    """A command in this process: what it printed, or its error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == (1 if code else 0), done.output
+    assert not code or isinstance(done.exception, RhocalError), done.exception
+    return str(done.exception) if code else " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("update")
+    for k in range(6):
+        rng = np.random.default_rng(k)
+        truth = 1.5 * rng.normal(size=(600, 3))
+        labels = (truth + rng.gumbel(size=truth.shape)).argmax(1)
+        np.savez(folder / f"{k}.npz", logits=(1.5 if k < 2 else 3) * truth, labels=labels)
+    invoke("fit", folder / "0.npz", "-m", "temperature", "-o", folder / "cal.safetensors")
+    return folder
+
+
+def test_batches_in_one_run_and_one_by_one(folder, tmp_path):
+    cal, batches = folder / "cal.safetensors", [folder / f"{k}.npz" for k in range(1, 6)]
+    one, two = ((tmp_path / f"{name}.safetensors", tmp_path / f"{name}-state.safetensors") for name in ("one", "two"))
+    text = invoke("update", cal, *batches, "-o", one[0], "-s", one[1])
+    assert "1.npz: kept: 600 samples are the first in memory" in text
+    assert "3.npz: updated: the correction is used from now on; NLL on 600 samples" in text
+    assert f"saved {one[0]} (temperature:temperature)" in text.replace("- ", "-")
+    begin = cal
+    for k, batch in enumerate(batches):  # with the first calibrator, or with the one in use
+        out = tmp_path / f"out{k}.safetensors"
+        found = json.loads(invoke("update", begin, batch, "-o", out, "-s", two[1], "--json"))
+        begin = out
+    assert found["method"] == "temperature:temperature"
+    z = np.load(batches[0])["logits"]
+    assert rhocal.load(out).predict_proba(z) == pytest.approx(rhocal.load(one[0]).predict_proba(z), abs=1e-12)
+    assert "5.npz: skipped: this batch was counted before" in invoke(
+        "update", cal, batches[-1], "-o", two[0], "-s", two[1]
+    )
+
+
+def test_refused(folder, tmp_path):
+    cal, batch = folder / "cal.safetensors", folder / "1.npz"
+    out, state = tmp_path / "out.safetensors", tmp_path / "state.safetensors"
+    assert "must end in .safetensors" in invoke("update", cal, batch, "-o", out, "-s", tmp_path / "state.json", code=2)
+    assert "the same file" in invoke("update", cal, batch, "-o", out, "-s", out, code=2)
+    invoke("update", cal, batch, "-o", out, "-s", state, "--half-life", 500)
+    assert "begun with 500" in invoke("update", cal, batch, "-o", out, "-s", state, "--half-life", 600, code=2)
+    invoke("fit", folder / "3.npz", "-m", "temperature", "-o", tmp_path / "other.safetensors")
+    text = invoke("update", tmp_path / "other.safetensors", batch, "-o", out, "-s", state, code=2)
+    assert "began with another calibrator" in text
+
+
+def test_a_monitor_suggests_updates(folder, tmp_path):
+    data = np.load(folder / "4.npz")
+    (tmp_path / "stream").mkdir()
+    as_parquet(tmp_path / "stream" / "0.parquet", 3 * data["logits"], data["labels"])
+    command = ["monitor", tmp_path / "stream", "-s", tmp_path / "m.json", "-c", folder / "cal.safetensors"]
+    done = CliRunner().invoke(app, list(map(str, command)))
+    assert done.exit_code == 1
+    assert "rhocal update" in done.output
