@@ -127,7 +127,8 @@ def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
     them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so that the order in
     which they come changes nothing.
     """
-    return rank_codes(sort_keys(search), search.profile, n_folds)
+    keys = sort_keys(search)
+    return rank_codes(keys, score_keys(keys), search.profile, n_folds)
 
 
 def confidence_codes(search: ScaleSearch, n_folds: int, *, shuffle_ties: bool = False) -> NDArray[np.intp]:
@@ -137,26 +138,26 @@ def confidence_codes(search: ScaleSearch, n_folds: int, *, shuffle_ties: bool = 
     samples per class a map of single classes would fit its noise, and held-out samples would confirm it. So it is with the
     share of a class among samples with equal scores; with ``shuffle_ties`` these are in random order.
     """
-    label, correct, confidence, label_gap, mean_gap, predicted = sort_keys(search)
-    scores, outcomes = [confidence, mean_gap, predicted], [label_gap, label, correct]
-    return rank_codes([*scores, *outcomes], search.profile, n_folds, scores if shuffle_ties else None)
+    keys = sort_keys(search)
+    label, correct, _, label_gap, *_ = keys
+    scores = score_keys(keys)
+    return rank_codes([*scores, label_gap, label, correct], scores, search.profile, n_folds, shuffle_ties=shuffle_ties)
 
 
 def rank_codes(
-    keys: list[Vector], profile: Profile, n_folds: int, shuffled_by: list[Vector] | None = None
+    keys: list[Vector], scores: list[Vector], profile: Profile, n_folds: int, *, shuffle_ties: bool = False
 ) -> NDArray[np.intp]:
     """The fold of every sample: its rank by some keys, the first key first, counted round.
 
-    Samples that are equal in ``shuffled_by``, the first of the keys, are shuffled with a fixed seed. Samples of a cluster are
-    in one fold: the rank of a cluster is that of its middle sample.
+    With ``shuffle_ties`` samples that are equal in ``scores``, the first of the keys, are shuffled with a fixed seed. Samples of
+    a cluster are in one fold: the rank of a cluster is that of its middle sample.
     """
     weights = profile.weights
     if profile.clusters is not None:
         codes, middle, cluster_weights = middle_samples(keys, weights, profile.clusters)
-        keys = [key[middle] for key in keys]
-        shuffled = None if shuffled_by is None else keys[: len(shuffled_by)]
-        return unit_codes(keys, cluster_weights, n_folds, shuffled)[codes]
-    return unit_codes(keys, weights, n_folds, shuffled_by)
+        keys, scores = ([key[middle] for key in columns] for columns in (keys, scores))
+        return unit_codes(keys, scores, cluster_weights, n_folds, shuffle_ties=shuffle_ties)[codes]
+    return unit_codes(keys, scores, weights, n_folds, shuffle_ties=shuffle_ties)
 
 
 def middle_samples(
@@ -172,11 +173,13 @@ def middle_samples(
     return codes, order[np.clip(places, np.append(0, ends[:-1]), ends - 1)], cluster_weights
 
 
-def unit_codes(keys: list[Vector], weights: Vector, n_folds: int, shuffled_by: list[Vector] | None) -> NDArray[np.intp]:
+def unit_codes(
+    keys: list[Vector], scores: list[Vector], weights: Vector, n_folds: int, *, shuffle_ties: bool
+) -> NDArray[np.intp]:
     """The fold of every sample, or cluster: its rank, counted round."""
-    order, ranks = ordered_ranks(keys, weights)
-    if shuffled_by is not None and len(order):
-        ranks = _shuffle_ties(ranks, is_first_of_equals(shuffled_by, order))
+    order, ranks = ordered_ranks(keys, scores, weights)
+    if shuffle_ties and len(order):
+        ranks = _shuffle_ties(ranks, is_first_of_equals(scores, order))
     codes = np.zeros(len(weights), np.intp)
     codes[order] = ranks % n_folds
     return codes
@@ -191,8 +194,14 @@ def _shuffle_ties(ranks: NDArray[np.intp], is_first: NDArray[np.bool_]) -> NDArr
     return shuffled[ranks]
 
 
-def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Samples with weight in the order of some keys, and their ranks; equal ones share a rank while they are few."""
+def ordered_ranks(
+    keys: list[Vector], scores: list[Vector], weights: Vector
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Samples with weight in the order of some keys, and their ranks; copies share a rank while they are few.
+
+    Equal samples are copies unless others have the same ``scores`` and another outcome: then the classifier gives one answer
+    to different samples, as trees do, and together they would be a lump of one outcome.
+    """
     order = np.lexsort(keys[::-1])
     order = order[weights[order] > 0]
     if not len(order):
@@ -201,8 +210,18 @@ def ordered_ranks(keys: list[Vector], weights: Vector) -> tuple[NDArray[np.intp]
     group = np.cumsum(is_first) - 1
     n_copies, weight = np.bincount(group), np.bincount(group, weights[order])
     are_many = (n_copies > MAX_COPIES_TOGETHER) | (weight > MAX_SHARE_TOGETHER * weight.sum())
+    are_many |= _share_scores(scores, order[is_first])
     takes_rank = is_first | np.repeat(are_many, n_copies)
     return order, np.cumsum(takes_rank) - 1
+
+
+def _share_scores(scores: list[Vector], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which of these rows, no two of them equal, have the same scores as another."""
+    order = np.lexsort([key[rows] for key in scores])
+    group = np.cumsum(is_first_of_equals(scores, rows[order])) - 1
+    is_shared = np.empty(len(rows), np.bool_)
+    is_shared[order] = np.bincount(group)[group] > 1
+    return is_shared
 
 
 def is_first_of_equals(keys: list[Vector], order: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -218,7 +237,8 @@ def effective_weight(search: ScaleSearch) -> float:
     of at most ``MAX_COPIES_TOGETHER`` counts as so many samples.
     """
     profile = search.profile
-    order, ranks = ordered_ranks(sort_keys(search), profile.weights)
+    keys = sort_keys(search)
+    order, ranks = ordered_ranks(keys, score_keys(keys), profile.weights)
     counts = np.bincount(ranks, profile.total_weight * profile.weights[order], minlength=1)
     squares = np.where(counts <= MAX_COPIES_TOGETHER, counts, counts**2)
     return float(counts.sum() ** 2 / max(float(squares.sum()), 1e-300))
@@ -237,6 +257,12 @@ def sort_keys(search: ScaleSearch) -> list[Vector]:
     gaps = [np.round(scale * gap, 7) for gap in (profile.label_gap, profile.mean_gap)]
     rank = class_ranks(profile, confidence)
     return [rank[profile.labels], profile.correct, confidence, *gaps, rank[profile.predicted]]
+
+
+def score_keys(keys: list[Vector]) -> list[Vector]:
+    """Those of the keys that follow from the scores alone: confidence, mean gap and predicted class."""
+    _, _, confidence, _, mean_gap, predicted = keys
+    return [confidence, mean_gap, predicted]
 
 
 def class_ranks(profile: Profile, confidence: Vector) -> Vector:
