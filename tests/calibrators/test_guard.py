@@ -53,22 +53,27 @@ def missing(rng, n):
     return 2 * truth, drawn(rng, truth)
 
 
-def few(rng, m):
-    """So few samples that a class has ten in the calibration half."""
-    truth = rng.normal(size=(20 * m, m)) * 2
+def few(rng, n, m):
+    """Many classes."""
+    truth = rng.normal(size=(n, m)) * 2
     return 2 * truth, drawn(rng, truth)
 
 
 CASES = {
-    "2 rows": lambda rng, share: tied(rng, 5000 // share, 2, 2),
-    "5 rows": lambda rng, share: tied(rng, 5000 // share, 5, 2),
-    "20 rows": lambda rng, share: tied(rng, 5000 // share, 20, 5),
-    "saturated": lambda rng, share: saturated(rng, 4000 // share, 2),
-    "saturated, 10 classes": lambda rng, share: saturated(rng, 4000 // share, 10),
-    "1 % positives": lambda rng, share: rare(rng, 8000 // share),
-    "a class is missing": lambda rng, share: missing(rng, 4000 // share),
-    "10 samples a class": lambda rng, share: few(rng, 30 if share == 1 else 12),
+    "2 rows": (2500, lambda rng, n: tied(rng, n, 2, 2)),
+    "5 rows": (2500, lambda rng, n: tied(rng, n, 5, 2)),
+    "20 rows": (2500, lambda rng, n: tied(rng, n, 20, 5)),
+    "saturated": (2000, lambda rng, n: saturated(rng, n, 2)),
+    "saturated, 10 classes": (2000, lambda rng, n: saturated(rng, n, 10)),
+    "1 % positives": (4000, rare),
+    "a class is missing": (2000, missing),
+    "10 samples a class": (300, lambda rng, n: few(rng, n, (n - N_OTHERS) // 10)),
 }
+"""Samples to calibrate on, and what draws them together with others."""
+
+N_OTHERS = 20_000
+"""Samples to measure on: so many that chance moves a ratio of two methods by less than a percent."""
+
 SLOW = {"rho-norm-paper": {"n_steps": 200}, "auto": {}, "pts": {}, "matrix": {}, "dirichlet": {}, "cross-fitted": {}}
 """Thousands of steps, or fits by the dozen: a fifth of the samples, and options that make them quicker."""
 
@@ -77,9 +82,11 @@ SLOW = {"rho-norm-paper": {"n_steps": 200}, "auto": {}, "pts": {}, "matrix": {},
 @pytest.mark.parametrize("name", [name for name in rhocal.CALIBRATORS if name != "identity"])
 def test_no_method_collapses_in_silence(name, case):
     """NLL on other samples at most 1.05 times the better of identity and temperature scaling; else a warning says so."""
-    logits, labels = CASES[case](np.random.default_rng(7), 5 if name in SLOW else 1)
-    half, classes = len(labels) // 2, np.arange(logits.shape[1])
-    tune, test = (logits[:half], labels[:half]), (logits[half:], labels[half:])
+    n, draw = CASES[case]
+    n = max(n // 5, 120) if name in SLOW else n
+    logits, labels = draw(np.random.default_rng(7), n + N_OTHERS)
+    classes = np.arange(logits.shape[1])
+    tune, test = (logits[:n], labels[:n]), (logits[n:], labels[n:])
 
     def nll(cal):
         return metrics.nll(cal.predict_proba(test[0]), test[1])
@@ -92,6 +99,28 @@ def test_no_method_collapses_in_silence(name, case):
     )
     warned = any(isinstance(one.message, GuardWarning | rhocal.errors.FewSamplesWarning) for one in caught)
     assert found <= 1.05 * reference or warned
+
+
+def test_samples_of_tied_scores_are_spread():
+    """A tree has few different scores, each with both outcomes: folds have their part of every outcome, few as they are."""
+    score = np.repeat([0.0, 0.05, 1.0], [300, 700, 12])
+    labels = np.concatenate([np.arange(300) < 5, np.arange(700) < 50, np.arange(12) < 6]).astype(int)
+    logits = np.log(np.stack([1 - score, score], axis=1).clip(1e-4, 1))
+    profile = Profile.from_predictions(Predictions.from_arrays(logits, labels))
+    for by_label in (True, False):
+        folds = Folds.from_profile(profile, 5, by_label=by_label)
+        for value, label in ((0.0, 1), (1.0, 0), (1.0, 1)):
+            counts = np.bincount(folds.codes[(score == value) & (labels == label)], minlength=5)
+            assert counts.max() <= 2
+    assert rhocal.calibrator("auto").fit(logits, labels).solution_.held_out.fell_back_to == ""
+
+
+def test_copies_share_a_fold():
+    """Where no other outcome has the same scores, equal samples are copies of one: repeating a sample is giving it weight."""
+    logits, labels = synthetic(200, 4)
+    copied, of = np.repeat(logits, 3, axis=0), np.repeat(np.arange(200), 3)
+    codes = Folds.from_profile(Profile.from_predictions(Predictions.from_arrays(copied, labels[of])), 5).codes
+    assert all(len(set(codes[of == row])) == 1 for row in range(200))
 
 
 def test_folds_of_tied_samples_are_alike():
@@ -149,7 +178,7 @@ def test_held_out_scores_are_those_of_other_samples():
     """With ten samples a class a map of single classes is worse on other samples; in folds by label it would look better."""
     found, expected = [], []
     for seed in range(104, 108):
-        logits, labels = few(np.random.default_rng(seed), 12)
+        logits, labels = few(np.random.default_rng(seed), 240, 12)
         rng = np.random.default_rng(seed + 1000)
         truth = rng.normal(size=(10_000, 12)) * 2
         others = drawn(rng, truth)
@@ -215,7 +244,7 @@ def test_a_method_that_is_worse_warns_with_the_numbers():
 @pytest.mark.parametrize("name", ["histogram-binning:temperature", "field"])
 def test_a_guarded_method_falls_back(name, monkeypatch):
     """With a guard that finds every fit worse, the map is that of the better reference."""
-    monkeypatch.setattr("rhocal.calibrators.guard.is_worse", lambda _: True)
+    monkeypatch.setattr("rhocal.calibrators.guard.is_worse", lambda *_: True)
     logits, labels = synthetic(600, 4)
     with pytest.warns(GuardWarning, match="which is used instead"):
         cal = rhocal.calibrator(name).fit(logits, labels)

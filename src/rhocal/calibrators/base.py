@@ -140,6 +140,11 @@ class Calibrator(ABC):
         return False
 
     @property
+    def errors_before_fallback(self) -> float:
+        """The standard errors by which a guarded method must be above a reference before it falls back."""
+        return 1.0
+
+    @property
     def fits_on(self) -> Literal["rows", "profile"]:
         """What a fit reads: rows of logits, or a profile of them."""
         return "rows"

@@ -122,10 +122,10 @@ class Fold:
 def stratified_codes(search: ScaleSearch, n_folds: int) -> NDArray[np.intp]:
     """The fold of every sample: its rank by class, correctness and confidence, counted round.
 
-    So folds are alike in size, in classes and in confidence. Samples that are equal in everything share a rank while they are
-    few (repeating a sample is then the same as its weight); many are spread over the folds, because a fold that holds all of
-    them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so that the order in
-    which they come changes nothing.
+    So folds are alike in size, in classes and in confidence. Copies of a sample share a rank while they are few (repeating a
+    sample is then the same as its weight); many, and samples whose scores are tied, are spread over the folds, because a fold
+    that holds all of them would lack them elsewhere. Samples with the same confidence are ordered by their other numbers, so
+    that the order in which they come changes nothing.
     """
     keys = sort_keys(search)
     return rank_codes(keys, score_keys(keys), search.profile, n_folds)
@@ -149,8 +149,8 @@ def rank_codes(
 ) -> NDArray[np.intp]:
     """The fold of every sample: its rank by some keys, the first key first, counted round.
 
-    With ``shuffle_ties`` samples that are equal in ``scores``, the first of the keys, are shuffled with a fixed seed. Samples of
-    a cluster are in one fold: the rank of a cluster is that of its middle sample.
+    With ``shuffle_ties`` samples that are equal in ``scores``, the first of the keys, are shuffled with a fixed seed. Samples
+    of a cluster are in one fold: the rank of a cluster is that of its middle sample.
     """
     weights = profile.weights
     if profile.clusters is not None:

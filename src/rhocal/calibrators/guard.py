@@ -117,10 +117,10 @@ def is_doubtful(scores: HeldOutScores) -> bool:
     )
 
 
-def is_worse(scores: HeldOutScores) -> bool:
-    """Whether a fit is above its reference in NLL or Brier score by more than a standard error and ``GUARD``; so is NaN."""
+def is_worse(scores: HeldOutScores, n_errors: float = 1.0) -> bool:
+    """Whether a fit is above its reference in NLL or Brier score by more than standard errors and ``GUARD``; so is NaN."""
     return any(
-        not scores.above[key] <= max(scores.above[f"{key}_error"], GUARD * abs(values[scores.reference]))
+        not scores.above[key] <= max(n_errors * scores.above[f"{key}_error"], GUARD * abs(values[scores.reference]))
         for key, values in (("nll", scores.nll), ("brier", scores.brier))
     )
 
@@ -218,7 +218,7 @@ def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
     if scores is None:
         return
     name = scores.method
-    if calibrator.is_guarded and is_worse(scores):
+    if calibrator.is_guarded and is_worse(scores, calibrator.errors_before_fallback):
         reference = fit_without_warnings(scores.reference, data)
         vars(calibrator)["map_"] = calibrator._fallback_map(reference, data)  # noqa: SLF001 - our own
         scores = replace(scores, fell_back_to=scores.reference)

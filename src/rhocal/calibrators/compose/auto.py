@@ -17,6 +17,7 @@ from rhocal.calibrators.compose.position import PositionOffsets, held_out_shifte
 from rhocal.calibrators.compose.race import KnownOutputs, Race
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.guard import TEMPERATURE
 from rhocal.calibrators.linear.linear import MAX_SEARCHED_CLASSES
 from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
 
 BINARY = (
-    "temperature", "field", "svs", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field", "cascade",
+    "svs", "temperature", "field", "quadratic", "beta", "centered-isotonic", "venn-abers", "svs:field", "cascade",
 )  # fmt: skip
-"""What is tried with two classes, the simple ones first."""
+"""What is tried with two classes, the simple ones first. ``svs`` has one number more than temperature scaling, a bias, which
+most binary problems need, and shrinks it by evidence, so that it is nearly as safe."""
 
 MULTICLASS = ("temperature", "rho-norm", "field", "ets", "svs", "beta", "sms", "svs:field", "sms:field", "cascade")
 """What is tried with more classes."""
@@ -58,12 +60,12 @@ KEPT = "cascade-top"
 class AutoCalibrator(Calibrator):
     """The method that cross-validation finds best.
 
-    The criterion is held-out NLL plus Brier score, each relative to that of the first method, temperature scaling. Methods
-    whose NLL may be more than 0.6 % above the first are left out (with one standard error of the paired difference). Of
-    those within one standard error of the lowest the cascade wins if it is among them, else the simplest, the first in the
-    list. The winner is fitted on all samples. The cascade is fitted once and brings its own held-out outputs; methods that
-    fall behind the best are dropped after each fold, so that only close ones are fitted on all of them. Of a chain the second
-    stage is cross-validated on the held-out outputs of the first, which took part itself.
+    The criterion is held-out NLL plus Brier score, each relative to that of the first method: ``svs`` with two classes, else
+    temperature scaling. Methods whose NLL may be more than 0.6 % above the first are left out (with one standard error of the
+    paired difference). Of those within one standard error of the lowest the cascade wins if it is among them, else the
+    simplest, the first in the list. The winner is fitted on all samples. The cascade is fitted once and brings its own held-out
+    outputs; methods that fall behind the best are dropped after each fold, so that only close ones are fitted on all of them.
+    Of a chain the second stage is cross-validated on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out, and adds ``cascade-top``.
 
     Parameters
@@ -165,7 +167,7 @@ class AutoCalibrator(Calibrator):
             )
         tried = tried or methods
         if without_error:
-            first = next(iter(tried))
+            first = TEMPERATURE if TEMPERATURE in tried else next(iter(tried))
             skipped |= dict.fromkeys((name for name in tried if name != first), NO_ERRORS)
             tried = {first: tried[first]}
         known = {} if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
@@ -249,6 +251,10 @@ class AutoCalibrator(Calibrator):
     @property
     def is_guarded(self) -> bool:
         return True
+
+    @property
+    def errors_before_fallback(self) -> float:
+        return 2.0  # the method was compared once already: at one error each, chance would decide too often
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         return self._new_map(chosen=reference)
