@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal.metrics.inference.joint_null import PRIOR_VARIANCE
 from rhocal.numerics.bins import bins_by_mass, equal_width
+from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,20 +131,26 @@ class Cells:
         grid = d @ spread / self.total
         even = np.concatenate([grid, grid[:, -2:0:-1]], axis=1)
         even[:, [0, n]] *= 2
-        waves = np.fft.rfft(even, axis=1)
-        k = np.arange(waves.shape[1])
+        # Transforms of all rows at once take 2.5 times as long: they leave the cache.
+        return np.concatenate([_smooth_integral(even[rows]) for rows in row_blocks(*even.shape)])
 
-        def integral(sigma: Vector) -> Vector:
-            r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * sigma[:, None] * k) ** 2), axis=1)[:, : n + 1])
-            return np.asarray(r.sum(axis=1) - (r[:, 0] + r[:, -1]) / 2)
 
-        low, high = np.full(len(d), LEAST_LOG_BANDWIDTH), np.zeros(len(d))
-        for _ in range(SMOOTH_STEPS):
-            middle = (low + high) / 2
-            above = integral(2.0**middle) > 2.0**middle
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        sigma = 2.0 ** ((low + high) / 2)
-        return np.sqrt(sigma * integral(sigma))  # both are near the fixed point, on either side of it
+def _smooth_integral(even: Vector) -> Vector:
+    """∫|r_σ| of every row of periodic even sequences, smoothed with the bandwidth σ that equals it."""
+    waves = np.fft.rfft(even, axis=1)
+    k = np.arange(waves.shape[1])
+
+    def integral(sigma: Vector) -> Vector:
+        r = np.abs(np.fft.irfft(waves * np.exp(-0.5 * (np.pi * sigma[:, None] * k) ** 2), axis=1)[:, : len(k)])
+        return np.asarray(r.sum(axis=1) - (r[:, 0] + r[:, -1]) / 2)
+
+    low, high = np.full(len(even), LEAST_LOG_BANDWIDTH), np.zeros(len(even))
+    for _ in range(SMOOTH_STEPS):
+        middle = (low + high) / 2
+        above = integral(2.0**middle) > 2.0**middle
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    sigma = 2.0 ** ((low + high) / 2)
+    return np.sqrt(sigma * integral(sigma))  # both are near the fixed point, on either side of it
 
 
 def _starts(bins: NDArray[np.intp]) -> NDArray[np.intp]:
