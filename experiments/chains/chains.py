@@ -22,8 +22,8 @@ import numpy as np
 
 from rhocal import FieldScaling, TemperatureScaling
 from rhocal.calibrators import calibrator
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.files import read, write_text
 from rhocal.data.predictions import Predictions
 from rhocal.evaluation.compare import CalibrationSplit, file_sources, splits

@@ -8,7 +8,6 @@ import pytest
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.cascade.candidates import MAX_KERNEL_CLASSES, MAX_MATRIX_CLASSES
 from rhocal.calibrators.cascade.cascade import MIN_SAMPLES
 from rhocal.calibrators.cascade.evidence import SharedProblem
@@ -16,6 +15,7 @@ from rhocal.calibrators.cascade.samples import Samples
 from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED, SimplerMethod
 from rhocal.calibrators.folds import effective_weight
 from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, RhocalWarning
 from rhocal.profile.profile import Profile

@@ -8,9 +8,9 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal import metrics
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import is_doubtful
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.predictions import Predictions
 from rhocal.errors import GuardWarning
 from rhocal.optimize import HeldOutScores

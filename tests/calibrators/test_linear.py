@@ -11,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 import rhocal
 from helpers import real, synthetic
 from rhocal import NLL, MatrixScaling, StructuredScaling
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
 from rhocal.calibrators.folds import Folds
-from rhocal.calibrators.linear.linear import LinearProblem, Ridge
+from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, search_coordinate
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
 from rhocal.numerics.special import log_softmax, softmax
@@ -104,7 +104,7 @@ def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
 def test_newton_and_lbfgs_agree(monkeypatch):
     logits, labels = synthetic(500, 5)
     newton = StructuredScaling().fit(logits, labels)
-    monkeypatch.setattr("rhocal.calibrators.linear.linear.FEW_PARAMETERS", 0)
+    monkeypatch.setattr("rhocal.calibrators.linear.linear_problem.FEW_PARAMETERS", 0)
     lbfgs = StructuredScaling().fit(logits, labels)
     assert newton.solution_.n_evaluations < 15 < lbfgs.solution_.n_evaluations
     np.testing.assert_allclose(newton.predict_proba(logits), lbfgs.predict_proba(logits), atol=2e-6)

@@ -22,7 +22,7 @@ from rhocal import (
     calibrator,
     objective,
 )
-from rhocal.calibrators.linear.linear import LinearProblem, Ridge
+from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.scale.rho_search import LearnedNorm, fixed_norms
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions

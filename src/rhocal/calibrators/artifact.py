@@ -11,11 +11,11 @@ import numpy as np
 
 from rhocal import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
-from rhocal.calibrators.base import Weighting
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
 from rhocal.calibrators.policy import build_policy, describe_policy
 from rhocal.calibrators.registry import PRIOR_SHIFT
+from rhocal.calibrators.weighting import Weighting
 from rhocal.data.atomic import as_path
 from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
 from rhocal.data.spec import KINDS, Kind

@@ -6,68 +6,44 @@ They follow scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from rhocal.calibrators import estimator
-from rhocal.calibrators.map import Map, calibrate
-from rhocal.calibrators.options import fitted_attributes, validate_options
+from rhocal.calibrators.exporting import exported_map, pure_function
+from rhocal.calibrators.options import fitted_attributes
 from rhocal.calibrators.policy import PolicyAttribute
-from rhocal.calibrators.top_k import apply_top_k, fit_top_k
-from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
-from rhocal.data.columns import check_frame, frame_columns, shown
-from rhocal.data.labels import positive_column
+from rhocal.calibrators.scoring import apply_map, validated_scores
+from rhocal.calibrators.top_k import fit_top_k
+from rhocal.data.arrays import is_dask, is_tensor
+from rhocal.data.columns import frame_columns
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
-from rhocal.data.scores import is_single_column
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError, not_fitted
-from rhocal.numerics.numpy_ops import ArrayOps
-from rhocal.numerics.ops import Parameters
-from rhocal.numerics.special import Floats
-from rhocal.profile.profile import Profile
 from rhocal.profile.top_k import profile_top_k
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.exporting import ApplyFn, Output
     from rhocal.calibrators.fitted_values import Constraint
     from rhocal.calibrators.folds import Folds
+    from rhocal.calibrators.map import Map
     from rhocal.calibrators.online import OnlineCalibration
     from rhocal.calibrators.online_evidence import Update
     from rhocal.calibrators.policy import Decisions, Policy
     from rhocal.calibrators.serving import CompiledCalibrator
+    from rhocal.calibrators.weighting import Weighting
     from rhocal.numerics.special import Floats
     from rhocal.optimize import Solution
-
-
-@dataclass(frozen=True)
-class Weighting:
-    """That a calibrator was fitted with importance weights, for another population than that of its calibration set."""
-
-    origin: str
-    """``estimated`` or ``given``."""
-    n_samples: int
-    effective_size: float
-
-    @property
-    def sentence(self) -> str:
-        """The same in words."""
-        return (
-            f"{self.origin} importance weights, {self.effective_size:,.0f} effective samples of {self.n_samples:,}: for "
-            "another population than that of the calibration set"
-        )
-
-
-C = TypeVar("C", bound="Calibrator")
-Output = Literal["probs", "logits"]
-ApplyFn = Callable[[Parameters, Any], Any]
+    from rhocal.profile.profile import Profile
 
 
 class Calibrator(ABC):
@@ -194,7 +170,7 @@ class Calibrator(ABC):
 
         Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one; of a ``TopK`` a calibrated one.
         """
-        out = self._apply(logits, "logits", kind, class_axis, groups)
+        out = apply_map(self, logits, "logits", kind, class_axis, groups)
         if self._container is None or is_tensor(logits) or is_dask(logits):
             return out
         from rhocal.sklearn import framed  # noqa: PLC0415 - scikit-learn's set_output was called
@@ -213,17 +189,17 @@ class Calibrator(ABC):
 
         Of a torch tensor a torch tensor, computed on its device; of a Dask array a lazy one; of a ``TopK`` those of the k best.
         """
-        return self._apply(logits, "probs", kind, class_axis, groups)
+        return apply_map(self, logits, "probs", kind, class_axis, groups)
 
     def predict(
         self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
     ) -> NDArray[Any]:
         """The predicted class of every sample, as a value of ``classes_``; of a Dask array a lazy one."""
         if is_dask(logits):
-            return self._apply(logits, "predicted", kind, class_axis, groups)
+            return apply_map(self, logits, "predicted", kind, class_axis, groups)
         if isinstance(logits, TopK):
             return self._fitted().classes_[logits.indices[:, 0]]
-        data = self._border(logits, kind, class_axis, groups)
+        data = validated_scores(self, logits, kind, class_axis, groups)
         predicted = self.classes_[self.map_.predicted(data)]
         shape = np.shape(logits)
         if len(shape) > 2:
@@ -239,7 +215,7 @@ class Calibrator(ABC):
         policy = self._policy()
         if isinstance(logits, TopK):
             raise InputError("logits: decide needs the scores of every class; rhocal.TopK holds those of the k best")
-        probs = self.map_.probs(self._border(logits, kind, class_axis, groups))
+        probs = self.map_.probs(validated_scores(self, logits, kind, class_axis, groups))
         return policy.decide(probs, self.classes_)
 
     def _policy(self) -> Policy:
@@ -290,28 +266,7 @@ class Calibrator(ABC):
         more; beside their number nothing is validated, and a row with NaN gives NaN. Single precision stays single precision,
         except for maps of a class's probability (isotonic and the like), which distinguish 1 − 1e−9 from 1.
         """
-        map_, probs = exported_map(self), wants_probs(output)
-        if map_.is_wide and ArrayOps(xp).dtype != np.float64:
-            raise InputError(
-                f"{self.label} is computed in double precision, and {getattr(xp, '__name__', xp)} has single precision only; "
-                "with JAX: jax.config.update('jax_enable_x64', True)",
-                argument="xp",
-            )
-
-        def apply(parameters: Parameters, logits: Any) -> Any:
-            came = xp.asarray(logits)
-            if came.ndim == 0 or came.shape[-1] != map_.n_classes:
-                raise InputError(
-                    f"logits of shape {tuple(came.shape)} have the classes on the last axis, and the calibrator was fitted "
-                    f"with {map_.n_classes} of them"
-                )
-            double = map_.is_wide or "float32" not in str(came.dtype)
-            ops = ArrayOps(xp, np.float64 if double else np.float32)
-            held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
-            out = calibrate(ops, map_, held, ops.constant(came), probs=probs)
-            return xp.asarray(out, dtype=came.dtype)
-
-        return apply, map_.arrays
+        return pure_function(self, output, xp)
 
     def compiled(self) -> CompiledCalibrator:
         """``predict_proba`` prepared for requests of one or a few rows: a function of logits, fast for scale methods."""
@@ -427,124 +382,6 @@ class Calibrator(ABC):
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} does not use groups; leave them out, or use multi-domain")
 
-    def _apply(self, scores: Any, output: Any, kind: Kind | None, class_axis: int, groups: Any) -> Any:
-        """Calibrated logits or probabilities in the shape of the scores; a tensor on its device, a lazy Dask array."""
-        if isinstance(scores, TopK):
-            refuse_for_top_k(kind=kind in {"logits", "probs"}, class_axis=class_axis != -1, groups=groups is not None)
-            calibrated = apply_top_k(self._fitted(), scores)
-            return np.exp(calibrated.log_probs) if output == "probs" else calibrated
-        if is_dask(scores):
-            from rhocal.dask.applying import apply_lazily  # noqa: PLC0415 - Dask is there if its arrays are
-
-            return apply_lazily(self._fitted(), scores, output, kind, class_axis, groups)
-        if is_tensor(scores):
-            scores = check_tensor(scores, "logits")
-            from rhocal.torch.device import calibrated_tensor  # noqa: PLC0415 - torch is imported if its tensors are
-
-            self.check_groups(groups)
-            return calibrated_tensor(self._fitted(), scores, output, kind or self.kind_, class_axis, groups)
-        data = self._border(scores, kind, class_axis, groups)
-        out = self.map_.probs(data) if output == "probs" else self.map_.logits(data)
-        return restore_shape(out, scores, class_axis)
-
-    def _border(self, logits: Any, kind: Kind | None, class_axis: int, groups: Any = None) -> Predictions:
-        self.check_groups(groups)
-        logits = unpack_lists(logits, "logits")
-        classes = self._fitted().classes_
-        n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
-        if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:
-            raise InputError(
-                f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(self).__name__} was fitted "
-                f"with {len(classes)}; a single sample has shape (1, {len(classes)})"
-            )
-        spec = InputSpec(kind or self.kind_, class_axis=class_axis)
-        columns = frame_columns(logits)
-        if columns is not None and self.columns_ is not None and set(columns) == set(self.columns_):
-            logits = np.asarray(logits)[:, [columns.index(name) for name in self.columns_]]
-            columns = self.columns_
-        elif columns is not None:
-            check_frame(columns, classes, self.columns_)
-        if columns is not None:
-            spec = replace(spec, classes=classes, columns=columns)
-        if self.positive_ is not None and is_single_column(logits, class_axis):
-            spec = replace(spec, classes=classes, positive=self.positive_)
-        return Predictions.from_arrays(logits, groups=groups, spec=spec).in_order_of(classes)[0]
-
-
-def calibrated_logits(calibrator: Calibrator, data: Predictions) -> Floats:
-    """Calibrated logits of validated data, whose classes may stand in another order than those of the fit."""
-    ordered, order = data.in_order_of(calibrator.classes_)
-    if order is None:
-        return calibrator.map_.logits(data)
-    if data.positive is not None and calibrator.positive_ not in {None, data.positive}:
-        raise InputError(
-            f"positive={data.positive!r} is stated, but the calibrator was fitted on {shown(calibrator.classes_.tolist())} "
-            f"with {calibrator.positive_!r} as the positive class; state that of the fit"
-        )
-    return calibrator.map_.logits(ordered)[:, np.argsort(order)]
-
-
-def fit_validated(
-    calibrator: C, data: Predictions | Profile, *, kind: Kind | None = None, start: Map | None = None
-) -> C:
-    """Fit on validated data. ``kind`` is what will go in afterwards (the default: what the data is).
-
-    With ``start``, the map of a fit on similar samples, the result is the same, sooner.
-    """
-    validate_options(calibrator)
-    if isinstance(data, Predictions):
-        data = data.prepared()
-    if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
-        data = Profile.from_predictions(data)
-    vars(calibrator).pop("policy_", None)  # it was certified for another map
-    vars(calibrator).pop("weighting_", None)
-    vars(calibrator).pop("online_", None)
-    vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
-    calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
-    calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
-    calibrator.smallest_prob_ = data.smallest_prob
-    calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
-    map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
-    vars(calibrator)["map_"] = map_
-    return calibrator
-
-
-def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:
-    """The share of each class among the labels, by weight."""
-    assert data.labels is not None
-    counts = np.bincount(np.asarray(data.labels), data.weights, minlength=len(data.classes))
-    return np.asarray(counts / counts.sum(), np.float64)
-
-
-def effective_size(data: Predictions | Profile) -> int:
-    """The number of samples; with weights (Σw)²/Σw², the number of equal weights with the same variance of a mean."""
-    assert data.labels is not None
-    if data.weights is None:
-        return len(data.labels)
-    weights = np.asarray(data.weights, np.float64)
-    weights = weights / weights.max()  # the square of a large weight is no number
-    return max(1, round(float(weights.sum() ** 2 / (weights @ weights))))
-
-
-def exported_map(calibrator: Calibrator) -> Map:
-    """The fitted map of a calibrator; an error if torch, ONNX and ``apply_fn`` cannot carry it out."""
-    map_ = calibrator.map_
-    if not calibrator.is_portable:
-        from rhocal.calibrators import CALIBRATORS  # noqa: PLC0415 - the registry imports this module
-
-        able = ", ".join(name for name, method in CALIBRATORS.items() if method.family.is_portable)
-        with_so_many = f" with {map_.n_classes:,} classes" if type(calibrator).is_portable else ""
-        raise InputError(
-            f"{calibrator.label}{with_so_many} cannot be exported to torch, ONNX or a plain function; these can: {able}"
-        )
-    return replace(map_, single_column=single_column(calibrator))
-
-
-def single_column(calibrator: Calibrator) -> int:
-    """The column of the class that a single score belongs to: the positive class, if one was stated, else the second."""
-    positive = calibrator.positive_
-    return 1 if positive is None else positive_column(positive, calibrator.classes_)
-
 
 class ScaleCalibrator(Calibrator):
     """Multiplies the logits of a sample by a positive number, its scale.
@@ -565,6 +402,7 @@ class ScaleCalibrator(Calibrator):
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         from rhocal.calibrators.guard import check  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.validated_fit import fit_validated  # noqa: PLC0415 - it imports this module
 
         fit_validated(self, profile)
         check(self, profile)
@@ -580,11 +418,4 @@ class ScaleCalibrator(Calibrator):
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
         if isinstance(logits, TopK):
             return self.map_.scales(profile_top_k(logits, logits.indices[:, 0]))  # labels do not matter
-        return self.map_.scales(self._border(logits, kind, class_axis, groups))
-
-
-def wants_probs(output: str) -> bool:
-    """Whether probabilities are asked for."""
-    if output not in {"probs", "logits"}:
-        raise InputError(f"output is probs or logits; got {output!r}")
-    return output == "probs"
+        return self.map_.scales(validated_scores(self, logits, kind, class_axis, groups))

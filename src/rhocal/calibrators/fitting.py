@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators import Calibrator, ScaleCalibrator
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.decisions import record_changes
 from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB, Predictions
 from rhocal.data.sampling import sampling_threshold

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator, fit_validated
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples, passes_guard
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import BoundaryWarning, GuardWarning, InputError, RhocalWarning, warn
 from rhocal.numerics.special import dot, log_softmax
 from rhocal.optimize import HeldOutScores

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator, effective_size
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
 from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
 from rhocal.calibrators.cascade.cascade import Cascade
@@ -35,6 +35,8 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.scoring import validated_scores
+from rhocal.calibrators.validated_fit import effective_size
 from rhocal.data.arguments import check_level, check_whole
 from rhocal.data.arrays import restore_shape
 from rhocal.data.sources import as_source
@@ -92,7 +94,7 @@ class Replicates:
         """
         check_level(level, "level", "0.95 for 95 %")
         check_calibrator(self.calibrator, logits, "predict_interval")
-        data = self.calibrator._border(logits, kind, class_axis, groups)  # noqa: SLF001 - our own
+        data = validated_scores(self.calibrator, logits, kind, class_axis, groups)
         low, high = self.bounds(data, level)
         return ProbabilityInterval(*(restore_shape(side, logits, class_axis) for side in (low, high)))
 

@@ -78,8 +78,8 @@ def fit_top_k(
     Where labels are classes of the rest, their ranks are not observed: expectation and maximization alternate, with one
     temperature for all samples.
     """
-    from rhocal.calibrators.base import fit_validated  # noqa: PLC0415 - it imports this module
     from rhocal.calibrators.scale.temperature import TemperatureScaling  # noqa: PLC0415 - it imports this module
+    from rhocal.calibrators.validated_fit import fit_validated  # noqa: PLC0415 - it imports this module
 
     method, scale = as_scale(calibrator), 1.0
     labeled = labeled_top_k(data, labels, sample_weight, classes, ignore_index)

@@ -224,7 +224,7 @@ def write_report(
 ) -> None:
     """Write the report on the last split; the calibrators that could be fitted are fitted again."""
     from rhocal.calibrators import calibrator
-    from rhocal.calibrators.base import fit_validated
+    from rhocal.calibrators.validated_fit import fit_validated
     from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document
 

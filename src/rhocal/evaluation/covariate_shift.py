@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, Weighting
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.estimator import unfitted
@@ -24,6 +23,7 @@ from rhocal.calibrators.fitting import fit
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings, scored_folds
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.weighting import Weighting
 from rhocal.data.features import feature_matrices
 from rhocal.data.sources import Source, as_source
 from rhocal.errors import FewSamplesWarning, InputError, ShiftWarning, warn
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector

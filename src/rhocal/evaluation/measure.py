@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.base import calibrated_logits
+from rhocal.calibrators.scoring import calibrated_logits
 from rhocal.calibrators.summary import SLICE_ENTRIES
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec

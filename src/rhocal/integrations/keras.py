@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.artifact import load
-from rhocal.calibrators.base import exported_map, wants_probs
+from rhocal.calibrators.exporting import exported_map, wants_probs
 from rhocal.calibrators.map import calibrate
 from rhocal.errors import InputError, MissingExtraError
 from rhocal.numerics.numpy_ops import ArrayOps

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from rhocal import __version__
-from rhocal.calibrators.base import exported_map
+from rhocal.calibrators.exporting import exported_map
 from rhocal.errors import InputError, one_line
 from rhocal.onnx.classifiers import (
     Label,

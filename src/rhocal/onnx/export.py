@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from rhocal.calibrators.base import exported_map, single_column, wants_probs
+from rhocal.calibrators.exporting import exported_map, single_column, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
 from rhocal.onnx import proof

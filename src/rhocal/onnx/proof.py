@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from rhocal.calibrators.base import single_column
+from rhocal.calibrators.exporting import single_column
 from rhocal.errors import RhocalError
 
 if TYPE_CHECKING:

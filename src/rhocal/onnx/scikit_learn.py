@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from rhocal.calibrators.base import exported_map
+from rhocal.calibrators.exporting import exported_map
 from rhocal.errors import InputError, MissingExtraError, one_line
 from rhocal.onnx.export import write_model
 from rhocal.onnx.graph import OPSET, GraphSpec, emit

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhocal.calibrators.base import wants_probs
+from rhocal.calibrators.exporting import wants_probs
 from rhocal.calibrators.policy import decide_rows
 from rhocal.torch.module import CalibratorModule, ExactBuffers
 from rhocal.torch.ops import TorchOps

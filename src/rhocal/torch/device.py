@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhocal.calibrators.base import exported_map
+from rhocal.calibrators.exporting import exported_map
+from rhocal.calibrators.scoring import apply_map
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.errors import InputError
 from rhocal.numerics.kernels import Scan
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-    from rhocal.calibrators.base import Output
+    from rhocal.calibrators.exporting import Output
     from rhocal.data.predictions import Kind
     from rhocal.numerics.special import Vector
 
@@ -101,7 +102,7 @@ def calibrated_tensor(
     values = scores.detach()
     if values.device.type == "cpu" or not cal.is_portable:
         array = values.cpu().float() if values.dtype == torch.bfloat16 else values.cpu()
-        out = cal._apply(array.numpy(), output, kind, class_axis, groups)  # noqa: SLF001 - our own
+        out = apply_map(cal, array.numpy(), output, kind, class_axis, groups)
         return torch.from_numpy(np.ascontiguousarray(out)).to(values.device)
     return on_device(cal, values, output, kind, class_axis)
 

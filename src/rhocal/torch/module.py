@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhocal.calibrators.base import wants_probs
+from rhocal.calibrators.exporting import wants_probs
 from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.errors import InputError
 from rhocal.torch.eager import EagerRows

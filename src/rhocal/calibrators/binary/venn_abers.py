@@ -11,6 +11,7 @@ from rhocal.calibrators.binary.binary_map import FINEST, ORDERED_BOUNDS, BinaryM
 from rhocal.calibrators.binary.formulas import class_scores, one_sided, top_score
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SCOPES, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted
+from rhocal.calibrators.scoring import validated_scores
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.special import Vector, expit
 from rhocal.numerics.tables import padded, row_starts
@@ -128,7 +129,7 @@ class VennAbers(BinaryCalibrator):
         set has no interval: both are its probability.
         """
         parameters, of_top = self.map_.parameters, SCOPES[self.scope_] != ONE_VS_REST
-        z = self._border(logits, kind, class_axis).logits.astype(np.float64)
+        z = validated_scores(self, logits, kind, class_axis).logits.astype(np.float64)
         score = (top_score if of_top else class_scores)(NUMPY, parameters, z)
         is_mirrored = not of_top and len(self.one_sided_) == 1
         score = score[:, 1:] if is_mirrored else score

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, fit_validated
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.cascade.cascade import (
     MIN_SAMPLES,
     Cascade,
@@ -26,6 +26,7 @@ from rhocal.calibrators.guard import SampleScores, is_worse
 from rhocal.calibrators.map import Map, map_probs, part, without_numbers
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import DecisionWarning, warn
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.ops import MAX_HULL_CLASSES

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from rhocal.calibrators.base import Calibrator, fit_validated
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
 from rhocal.calibrators.cascade.fitting import in_data_order
 from rhocal.calibrators.cascade.kept import KeptCascade
@@ -23,6 +23,7 @@ from rhocal.calibrators.linear.matrix import MatrixScaling
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale_search import is_errorless
 from rhocal.calibrators.solutions import MIN_SAMPLES_PER_CLASS
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import FewSamplesWarning, InputError, SuspiciousInputWarning, warn
 from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile

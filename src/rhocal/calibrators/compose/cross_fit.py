@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import fit_validated
 from rhocal.calibrators.cross_validation import CrossValidation
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import RhocalWarning
 from rhocal.profile.profile import Profile
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, fit_validated
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.cross_validation import N_FOLDS
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.map import Map, mean_map
 from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:

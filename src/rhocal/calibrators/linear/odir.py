@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut
 from rhocal.calibrators.folds import Fold, Folds
-from rhocal.calibrators.linear.linear import LinearProblem, Ridge
+from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import numpy as np
 
 from rhocal.calibrators.fitted_values import POSITIVE, SMALLEST_POSITIVE
 from rhocal.calibrators.linear import linear
-from rhocal.calibrators.linear.linear import LinearCalibrator, LinearProblem, Ridge
+from rhocal.calibrators.linear.linear import LinearCalibrator
+from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at
 from rhocal.objectives import Objective, objective

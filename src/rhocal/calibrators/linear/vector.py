@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rhocal.calibrators.linear.linear import (
-    LinearCalibrator,
-    LinearProblem,
-    Ridge,
-    centered,
-    class_logits,
-    linear_map,
-    nll_scale,
-)
+from rhocal.calibrators.linear.linear import LinearCalibrator, centered, class_logits, linear_map, nll_scale
+from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.map import unchanged
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at, warn_if_few

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.base import exported_map
+from rhocal.calibrators.exporting import exported_map
 from rhocal.calibrators.map import calibrate, two_columns
 from rhocal.errors import InputError
 from rhocal.numerics.ops import Ops, Parameters

@@ -1,0 +1,62 @@
+"""A fit on data that is already validated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.options import validate_options
+from rhocal.data.predictions import Kind, Predictions
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.calibrators.map import Map
+
+
+C = TypeVar("C", bound="Calibrator")
+
+
+def fit_validated(
+    calibrator: C, data: Predictions | Profile, *, kind: Kind | None = None, start: Map | None = None
+) -> C:
+    """Fit on validated data. ``kind`` is what will go in afterwards (the default: what the data is).
+
+    With ``start``, the map of a fit on similar samples, the result is the same, sooner.
+    """
+    validate_options(calibrator)
+    if isinstance(data, Predictions):
+        data = data.prepared()
+    if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
+        data = Profile.from_predictions(data)
+    vars(calibrator).pop("policy_", None)  # it was certified for another map
+    vars(calibrator).pop("weighting_", None)
+    vars(calibrator).pop("online_", None)
+    vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
+    calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
+    calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
+    calibrator.smallest_prob_ = data.smallest_prob
+    calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
+    map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
+    vars(calibrator)["map_"] = map_
+    return calibrator
+
+
+def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:
+    """The share of each class among the labels, by weight."""
+    assert data.labels is not None
+    counts = np.bincount(np.asarray(data.labels), data.weights, minlength=len(data.classes))
+    return np.asarray(counts / counts.sum(), np.float64)
+
+
+def effective_size(data: Predictions | Profile) -> int:
+    """The number of samples; with weights (Σw)²/Σw², the number of equal weights with the same variance of a mean."""
+    assert data.labels is not None
+    if data.weights is None:
+        return len(data.labels)
+    weights = np.asarray(data.weights, np.float64)
+    weights = weights / weights.max()  # the square of a large weight is no number
+    return max(1, round(float(weights.sum() ** 2 / (weights @ weights))))
