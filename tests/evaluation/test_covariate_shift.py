@@ -173,6 +173,29 @@ def test_frames_categories_and_gaps():
     assert left.shape == right.shape == (2, 5)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_a_feature_of_two_values(share):
+    rng = np.random.default_rng(11)
+    x, new = rng.random(1500) < 0.3, rng.random(1500) < share
+    found = rhocal.estimate_weights(x, new)
+    assert found.is_shifted is (share != 0.3)
+    assert len(np.unique(found.weights)) == (1 if share == 0.3 else 2)
+    if share != 0.3:
+        assert found.auc == pytest.approx(0.65, abs=0.03)  # (1 + 0.6 − 0.3)/2
+        assert found.weights[x].mean() == pytest.approx(2, rel=0.1)
+        assert np.average(x, weights=found.weights) == pytest.approx(new.mean(), abs=0.01)
+
+
+def test_features_that_only_name_the_population(cal):
+    with pytest.warns(ShiftWarning, match="100 % of the target samples"):
+        found = rhocal.estimate_weights(np.array(["a"] * 2000), np.array(["b"] * 300))
+    assert found.before.max() < 1000
+    with pytest.raises(InputError, match="100 % of the new samples lie where there are hardly any labeled ones"):
+        rhocal.reweight(cal, Z, Y, found)
+    with pytest.raises(InputError, match="age, size is in one of them only"):
+        rhocal.estimate_weights(pd.DataFrame({"age": X[:, 0]}), pd.DataFrame({"size": X[:, 0]}))
+
+
 def test_another_classifier():
     ensemble = pytest.importorskip("sklearn.ensemble")
     rng = np.random.default_rng(8)

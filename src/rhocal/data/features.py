@@ -89,6 +89,9 @@ def _columns(features: Any, name: str) -> Columns:
         is_arrow = not hasattr(features, "__getitem__") or type(features).__module__.partition(".")[0] == "pyarrow"
         given = features.schema.names if is_arrow else list(features.columns)
         return {text: np.asarray(features[key]) for text, key in zip(names, given, strict=True)}
+    single = list(getattr(features, "columns", ()))
+    if len(single) == 1 and isinstance(single[0], str):  # of an Arrow table they are the data
+        return {single[0]: np.asarray(features).reshape(len(features), -1)[:, 0]}
     table = np.asarray(features)
     if table.ndim == 1:
         table = table[:, None]

@@ -48,6 +48,8 @@ FEW_EFFECTIVE = 200
 """Effective samples below which there is a warning."""
 MAX_OUTSIDE = 0.05
 """Share of target samples without a counterpart above which there is a warning."""
+MOST_OUTSIDE = 0.5
+"""The share above which a fit is refused."""
 MAX_DISTANCE = 0.1
 """Distance of weighted means from those of the target, in standard deviations, that is no warning."""
 SMALLEST_ODDS = 1e-6
@@ -66,7 +68,7 @@ class ImportanceWeights:
     auc: float
     """How well a classifier tells the populations apart on samples it has not seen; 0.5: not at all."""
     p_value: float
-    """Of the test whether both are one population."""
+    """Of the test whether both are one population. It combines tests of folds and is accurate where it is small."""
     outside: float
     """Share of the target samples that lie where there are no, or hardly any, source samples."""
     features: tuple[str, ...]
@@ -310,6 +312,12 @@ def reweight_data(calibrator: Calibrator, data: Predictions, estimated: Importan
         raise InputError(
             f"{text}, too few to fit on (at least {MIN_EFFECTIVE}): both populations hardly overlap. Label samples of the new "
             "population and fit on those, or use fewer features"
+        )
+    if estimated is not None and estimated.outside > MOST_OUTSIDE:
+        raise InputError(
+            f"{100 * estimated.outside:.0f} % of the new samples lie where there are hardly any labeled ones, so that weights "
+            "cannot stand for them. Label samples of the new population and fit on those, or leave out features that only name "
+            "the population"
         )
     if size < FEW_EFFECTIVE:
         warn(f"{text}; the fit is uncertain. Labels of the new population would help more", FewSamplesWarning)

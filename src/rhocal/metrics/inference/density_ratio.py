@@ -52,24 +52,20 @@ class DensityRatio:
     p_value: float
     """Of the test whether both are one population."""
     before: Vector
-    """Of each feature, the distance of the means in standard deviations of the target."""
+    """Of each feature, the distance of the means in standard deviations."""
     after: Vector
     """The same with weights."""
 
 
 def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] | None = None) -> DensityRatio:
     """Estimate the ratio. ``classifiers`` are candidates; the default is ridge logistic regression with quadratic terms."""
-    (fold, equal), (target_fold, target_equal) = content_folds(source), content_folds(target)
-    folds = fold, target_fold
+    folds = content_folds(source)[0], content_folds(target, seed=1)[0]
     candidates = classifiers or [_ridge(ridge) for ridge in RIDGES]
-    odds = [
-        (_mean_of_equals(own, equal), _mean_of_equals(other, target_equal))
-        for own, other in (_out_of_fold(source, target, folds, candidate) for candidate in candidates)
-    ]
+    odds = [_out_of_fold(source, target, folds, candidate) for candidate in candidates]
     losses = [(softplus(own), softplus(-other)) for own, other in odds]
     best = int(np.argmin([own.mean() + other.mean() for own, other in losses]))
     auc, p_value = _fold_test(*odds[best], *folds)[0], _fold_test(*odds[0], *folds)[1]  # a choice would raise the level
-    log_ratio = _recalibrated(*odds[best])
+    log_ratio = _recalibrated(*_mean_of_equals(source, target, *odds[best]))
     # A ratio that predicts no better than 1, give or take a standard error, is noise.
     gains = [np.log(2) - softplus(own) for own in (log_ratio[0], -log_ratio[1])]
     gain = float(gains[0].mean() + gains[1].mean())
@@ -84,7 +80,7 @@ def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] 
     return DensityRatio(weights, float(raw.mean()), outside, auc, p_value, before, after)
 
 
-def content_folds(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def content_folds(rows: Floats, seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The fold of every row by its content, so that neither the order of rows nor that of columns matters; and equal rows.
 
     Many equal rows are spread over the folds: a classifier that has seen none of them knows nothing about them.
@@ -96,13 +92,19 @@ def content_folds(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     _, equal, counts = np.unique(keys ^ (keys >> np.uint64(31)), return_inverse=True, return_counts=True)
     order = np.argsort(equal, kind="stable")
     ranks = np.empty(len(rows), np.intp)
-    ranks[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)  # among equal rows
-    return np.where(counts[equal] > MAX_COPIES_TOGETHER, equal + ranks, equal) % N_FOLDS, equal
+    # At random: in folds that all have the same share of a value, every fold would confirm what the others show.
+    ranks[order] = np.random.default_rng(seed).integers(N_FOLDS, size=len(rows))
+    return np.where(counts[equal] > MAX_COPIES_TOGETHER, ranks, equal % N_FOLDS), equal
 
 
-def _mean_of_equals(values: Vector, equal: NDArray[np.intp]) -> Vector:
-    """Equal rows have equal odds, whichever fold they are in."""
-    return np.asarray((np.bincount(equal, values) / np.bincount(equal))[equal])
+def _mean_of_equals(source: Floats, target: Floats, own: Vector, other: Vector) -> tuple[Vector, Vector]:
+    """Equal rows of both have equal odds, whichever fold they are in.
+
+    Otherwise a value that many rows share would be told apart by the fold: without a sample its own population is rarer there.
+    """
+    equal = content_folds(np.concatenate([source, target]))[1]
+    means = (np.bincount(equal, np.concatenate([own, other])) / np.bincount(equal))[equal]
+    return means[: len(own)], means[len(own) :]
 
 
 def _out_of_fold(
@@ -207,6 +209,8 @@ def _fold_test(
 
 
 def _distances(source: Floats, target: Floats, weights: Vector) -> Vector:
-    """How far the weighted mean of each feature is from that of the target, in standard deviations of the target."""
-    spread = np.maximum(target.std(axis=0), 1e-9)
+    """How far the weighted mean of each feature is from that of the target, in standard deviations of both."""
+    spread = np.maximum(
+        np.sqrt((source.var(axis=0) + target.var(axis=0)) / 2), 1e-2
+    )  # a feature that only tells them apart
     return np.asarray(np.abs(weights @ source / weights.sum() - target.mean(axis=0)) / spread)
