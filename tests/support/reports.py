@@ -1,5 +1,7 @@
 """What the tests of the report share: one document with quiet names, one with hostile ones."""
 
+from functools import cache
+
 import numpy as np
 
 import rhocal
@@ -21,6 +23,7 @@ HOSTILE = [
 ]
 
 
+@cache
 def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
     """An over-confident model whose calibration can be repaired: the document, and what went in."""
     drawn = [synthetic(10_000, 10, scale=1.5, seed=seed, dtype=np.float32) for seed in (1, 2)]
@@ -31,6 +34,7 @@ def quiet(methods=("rho-norm", "histogram-binning", "temperature"), step=3):
     return build_document(data, cals, source, calibration=Predictions.from_arrays(*tune)), data, cals
 
 
+@cache
 def hostile():
     """Every name that reaches the page is an attack."""
     logits, labels = synthetic(600, len(HOSTILE), seed=3)
