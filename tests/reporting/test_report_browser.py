@@ -108,6 +108,22 @@ def test_the_slider_recomputes_what_python_computes(opened, written):
     check(metrics.adaptive_ece, 5)
 
 
+def test_bands_know_the_effective_sample_size(browser, tmp_path):
+    """A quarter of the effective samples: bands are twice as wide."""
+    document = reports.quiet(("temperature",))[0]
+    widths = []
+    for n_effective in (None, document["data"]["weight"] / 4):
+        data = document["data"] | {"n_effective": n_effective}
+        (tmp_path / "page.html").write_text(render(document | {"data": data}), encoding="utf-8")
+        watched = Watched(browser, tmp_path / "page.html")
+        cells = watched.page.locator(".panel[data-method='0'] table.bins tbody tr td:last-child").all_text_contents()
+        limits = [[float(limit.removesuffix(" %")) for limit in cell.split(" – ")] for cell in cells]
+        widths.append([high - low for low, high in limits if low > 0 and high < 100])
+        watched.close()
+    assert any(abs(wide - 2 * narrow) <= 0.3 for narrow in widths[0] for wide in widths[1])
+    assert min(widths[1]) > 1.9 * min(widths[0])
+
+
 def test_charts_have_points_and_say_what_they_show(opened):
     watched = opened()
     watched.draw_everything()
