@@ -15,7 +15,7 @@ SAY_WHAT := pyproject.toml reproduction/pyproject.toml setup.py constraints.txt 
 
 .PHONY: help demo test attack sanitize stubs packages figures lint types pytest adapt defaults field-defaults learning-curve coverage decide comparison paper chains cascade
 .PHONY: quality keep tabular bench history serving parity bench-stream scale cluster trace clean
-.PHONY: docs jobs integrations release-check format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
+.PHONY: docs jobs integrations language-models release-check format pre-commit test-coverage test-lowest test-no-compiler test-docs sdist wheel wheels check-dist check-workflows
 .DEFAULT_GOAL := help
 
 help:
@@ -52,6 +52,7 @@ help:
 	@echo "make pre-commit  run every hook of .pre-commit-config.yaml on all files"
 	@echo "make test-coverage  all tests, with the share of lines and branches that they run (build/coverage.xml)"
 	@echo "make integrations  every integration with its package, in an environment of its own; writes the table of docs/integrations.md"
+	@echo "make language-models  real runs of lm-evaluation-harness and Inspect AI, and the types of OpenAI's client, in an environment of their own"
 	@echo "make test-lowest  tests of the core on the lowest dependency versions that pyproject.toml allows"
 	@echo "make test-no-compiler  tests of the core on an installation without compiled kernels"
 	@echo "make test-docs  the links and examples of the documentation"
@@ -204,6 +205,15 @@ integrations: $(INTEGRATIONS)/.installed
 	OMP_NUM_THREADS=1 $(INTEGRATIONS_BIN)/python -m pytest tests/integrations
 	OMP_NUM_THREADS=1 KERAS_BACKEND=torch $(INTEGRATIONS_BIN)/python -m pytest tests/integrations/test_keras.py
 	$(INTEGRATIONS_BIN)/python benchmarks/integrations/integrations.py
+
+LANGUAGE_MODELS := build/language-models
+LANGUAGE_MODELS_BIN := $(LANGUAGE_MODELS)/$(SCRIPTS)
+LANGUAGE_MODEL_TOOLS := lm_eval==0.4.13 inspect_ai==0.3.285 openai==3.51.0 transformers==5.23.0 accelerate==1.15.0 torch==2.13.0
+
+language-models:
+	$(PYTHON) -m venv $(LANGUAGE_MODELS)
+	$(LANGUAGE_MODELS_BIN)/python $(PIP_INSTALL) $(LANGUAGE_MODEL_TOOLS) $(TEST_PACKAGES) -e '.[parquet,report]'
+	$(LANGUAGE_MODELS_BIN)/python -m pytest tests/integrations/test_language_model_tools.py
 
 # Everything below is what continuous integration runs besides `make test`, and what a release needs.
 

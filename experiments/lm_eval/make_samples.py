@@ -50,7 +50,9 @@ def write_model(folder: Path, texts: list[str]) -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     fast.save_pretrained(folder)
     torch.manual_seed(0)
-    GPT2LMHeadModel(GPT2Config(len(fast), n_positions=128, n_embd=32, n_layer=2, n_head=2)).save_pretrained(folder)
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(fast), n_positions=128, n_embd=32, n_layer=2, n_head=2)).save_pretrained(
+        folder
+    )
 
 
 def main(folder: Path) -> None:
