@@ -55,6 +55,19 @@ def test_batches_in_one_run_and_one_by_one(folder, tmp_path):
     )
 
 
+def test_a_second_run_with_parameters_that_are_not_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=900)
+    y = z / 2 > rng.logistic(size=900)
+    for k, rows in enumerate((slice(500), slice(500, 700), slice(700, 900))):
+        np.savez(tmp_path / f"{k}.npz", logits=1 / (1 + np.exp(-z[rows])), labels=y[rows].astype(int))
+    cal, files = tmp_path / "cal.safetensors", ("-o", tmp_path / "out.safetensors", "-s", tmp_path / "s.safetensors")
+    invoke("fit", tmp_path / "0.npz", "-m", "beta", "--kind", "probs", "-o", cal)
+    assert np.isnan(rhocal.load(cal).one_sided_).any()
+    invoke("update", cal, tmp_path / "1.npz", *files)
+    assert "2.npz: kept" in invoke("update", cal, tmp_path / "2.npz", *files)
+
+
 def test_refused(folder, tmp_path):
     cal, batch = folder / "cal.safetensors", folder / "1.npz"
     out, state = tmp_path / "out.safetensors", tmp_path / "state.safetensors"

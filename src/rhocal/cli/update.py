@@ -107,11 +107,11 @@ def _is_same(one: Calibrator, other: Calibrator) -> bool:
     (card, tensors), (other_card, other_tensors) = describe(one), describe(other)
     if any(card[key] != other_card[key] for key in ("classes", "kind", "method")):
         return False
-    names = {name for name in (*tensors, *other_tensors) if not name.startswith("policy")}
-    return all(
-        name in tensors and name in other_tensors and np.array_equal(tensors[name], other_tensors[name])
-        for name in names
-    )
+    names = {name for name in (*tensors, *other_tensors) if not name.startswith("policy.")}
+    if not names <= tensors.keys() & other_tensors.keys():
+        return False
+    pairs = ((tensors[name], other_tensors[name]) for name in names)
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f") for a, b in pairs)
 
 
 def _show(
