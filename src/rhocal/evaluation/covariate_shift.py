@@ -285,9 +285,10 @@ def reweight(
     >>> import numpy as np, rhocal
     >>> logits, labels = rhocal.demo_logits("cal", "cifar10")
     >>> cal = rhocal.TemperatureScaling().fit(logits, labels)
-    >>> easy = np.exp(logits.max(axis=1) - logits.max(axis=1).max())
-    >>> rhocal.reweight(cal, logits, labels, easy).calibrator.label
-    'temperature'
+    >>> hard = np.exp(-0.1 * np.ptp(logits, axis=1))  # such samples are more frequent where the model is used
+    >>> found = rhocal.reweight(cal, logits, labels, hard)
+    >>> found.calibrator.temperature_ != cal.temperature_, found.effective_size < found.n_samples
+    (True, True)
     """
     check_calibrator(calibrator, logits, "reweight")
     estimated = weights if isinstance(weights, ImportanceWeights) else None
