@@ -5,13 +5,16 @@ import math
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import rhocal
 from helpers import run, synthetic
+from rhocal.cli import app
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.metrics import inference
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import joint_null
+from rhocal.metrics.inference.power import _shift
 from rhocal.metrics.scored import Scored
 
 
@@ -273,3 +276,90 @@ def test_the_canonical_test_is_that_of_the_weighted_population():
     assert weighted["class"].p_value > 0.05
     clusters = np.arange(3000) // 10
     assert "skce" not in inference.calibration_tests(probs, labels, clusters=clusters, n_replicates=49)
+
+
+@pytest.fixture(scope="module")
+def of_clusters():
+    """Three classes, a perfect model, 60 clusters of ten samples that are right together."""
+    rng = np.random.default_rng(1)
+    c, u, clusters = clustered(rng, 60, correlation=0.8)
+    probs = np.column_stack([c, (1 - c) * 0.6, (1 - c) * 0.4])
+    labels = (u[:, None] > probs.cumsum(axis=1)[:, :2]).sum(axis=1)
+    return probs, labels, clusters
+
+
+def test_samples_and_labels_are_counted_as_they_come(of_clusters):
+    """Not effective ones, which nobody can collect: 8 of 8 sets of as many samples as were named had left it undecided."""
+    probs, labels, clusters = of_clusters
+    counts = np.bincount(labels)
+    alone = rhocal.evaluate(probs, labels, tolerance=0.05)
+    found = rhocal.evaluate(probs, labels, clusters=clusters, groups=clusters % 2, tolerance=0.05)
+    assert found.n_effective < 300
+    assert found.state == alone.state == "undecided"
+    assert found.n_needed > 1.5 * alone.n_needed
+    assert f"about {found.n_needed:,} samples would decide" in found.verdict
+    assert "at 600 samples" in found.verdict
+    assert all("at 300 samples" in group.verdict for group in found.groups)
+    assert {int(figures.name): figures.n_labels for figures in found.classes} == dict(enumerate(counts))
+    weights = np.random.default_rng(0).exponential(size=600) * 100
+    weighted = rhocal.evaluate(probs, labels, sample_weight=weights, weight_kind="importance", tolerance=0.05)
+    assert {int(figures.name): figures.n_labels for figures in weighted.classes} == dict(enumerate(counts))
+    copies = rhocal.evaluate(probs, labels, sample_weight=np.full(600, 2), clusters=clusters, tolerance=0.05)
+    assert {int(figures.name): figures.n_labels for figures in copies.classes} == dict(enumerate(2 * counts))
+
+
+@pytest.mark.parametrize("weight_kind", ["importance", None])
+def test_the_report_counts_samples(of_clusters, weight_kind):
+    probs, labels, clusters = of_clusters
+    labels = (labels == 0).astype(int)
+    weights = None if weight_kind is None else np.random.default_rng(0).exponential(size=600) * 100
+    options = {"sample_weight": weights, "weight_kind": weight_kind, "clusters": clusters}
+    document = rhocal.report(np.column_stack([1 - probs[:, 0], probs[:, 0]]), labels, **options).document
+    (method,) = document["methods"]
+    assert document["data"]["n_effective"] < 300
+    assert sum(method["positive_curve"]["n_samples"]) == pytest.approx(600, abs=1e-3)
+    for bins in method["bins"].values():
+        assert sum(bins["n_samples"]) == pytest.approx(600, abs=1e-3)
+    expected = np.bincount(labels)
+    assert {row["class"]: row["n_labels"] for row in document["classes"]["rows"]} == {
+        "0": expected[0],
+        "1": expected[1],
+    }
+
+
+def test_the_power_of_weighted_samples(tmp_path, of_clusters):
+    """Rows of weight 0 do not count; weights that correct a selection, and clusters, need more samples."""
+    probs, labels, clusters = of_clusters
+    kept = np.arange(600) % 3 == 0
+    logits = np.log(probs)
+    importance = np.random.default_rng(0).exponential(size=600) ** 2
+    zeros, part = tmp_path / "zeros.npz", tmp_path / "part.npz"
+    np.savez(zeros, logits=np.where(kept[:, None], logits, 8 * logits), labels=labels, w=kept.astype(float),
+             importance=importance, clusters=clusters)  # fmt: skip
+    np.savez(part, logits=logits[kept], labels=labels[kept])
+
+    def needed(*arguments):
+        result = CliRunner().invoke(app, ["power", *map(str, arguments), "--excess", "0.05", "--json"])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        return found["needed"][0]["n_samples"], found["verdict"]
+
+    assert needed(zeros, "--weights", "w") == needed(part)
+    n, verdict = needed(zeros, "--weights", "importance", "--weight-kind", "importance")
+    with pytest.warns(SuspiciousInputWarning, match="not whole numbers"):
+        shares, _ = needed(zeros, "--weights", "importance")
+    assert n > 2 * shares
+    assert verdict["n_samples"] == 600
+    assert needed(zeros, "--clusters", "clusters")[0] > 1.5 * needed(zeros)[0]
+
+
+def test_an_impossible_excess_is_refused():
+    """An accuracy of 0.35 − 0.4 does not exist; where some confidences are below an excess, others make up for them."""
+    with pytest.raises(InputError, match=r"over-confidence of 0\.4 is impossible where the mean confidence is 0\.35"):
+        inference.samples_needed(np.full(100, 0.35), [0.02, 0.4])
+    assert [size.excess for size in inference.samples_needed(np.full(100, 0.04))] == [0.005, 0.01, 0.02, 0.03]
+    confidence = np.array([0.1, 0.5])
+    assert _shift(confidence, np.full(2, 0.5), 0.2) == pytest.approx(0.3)  # min(0.1, x) + min(0.5, x) = 0.4
+    assert _shift(confidence, np.full(2, 0.5), 0.1) == 0.1
+    weighted = inference.samples_needed([0.6, 0.9], [0.05], sample_weight=[1, 3])
+    assert weighted == inference.samples_needed([0.6, 0.9, 0.9, 0.9], [0.05])

@@ -30,7 +30,7 @@ from rhocal.metrics.inference.null import path_nulls
 from rhocal.metrics.inference.paired import holm
 from rhocal.metrics.inference.statistics import statistics
 from rhocal.metrics.inference.verdict import TOLERANCE, evidence_of, verdict
-from rhocal.numerics.bins import N_BINS
+from rhocal.numerics.bins import N_BINS, bin_totals
 from rhocal.numerics.caching import cached_property
 from rhocal.profile.top_k import labeled_top_k
 
@@ -193,7 +193,7 @@ def infer(
         found.error,
         found.n_needed,
         drawn.combined.n_draws,
-        () if groups is None else by_group(scored, groups, n_replicates, seed, tolerance, samples.n_classes),
+        () if groups is None else by_group(samples, groups, n_replicates, seed, tolerance),
         *drawn.class_figures(found),
         samples.n_effective,
         drawn.rows is not None and drawn.rows.of_answers,
@@ -208,13 +208,16 @@ class DrawnTests:
     rows: Predictions | None
     null: JointNull
     found: Mapping[str, Vector]
+    counts: Vector | None = None
+    """Of ``Samples``."""
+    index: NDArray[np.intp] | None = None
 
     @classmethod
     def from_samples(cls, samples: Samples, n_draws: int, seed: int) -> DrawnTests:
         """Draw labels and compute every statistic."""
         null = joint_null(samples.scored, n_draws, seed, rows=samples.rows, index=samples.index)
         rows = samples.scored.source if samples.scored.has_probs else samples.rows
-        return cls(samples.scored, rows, null, statistics(null))
+        return cls(samples.scored, rows, null, statistics(null), samples.counts, samples.index)
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
@@ -234,43 +237,44 @@ class DrawnTests:
         """The figures of the classes that differ most, and of the positive class of two."""
         if self.rows is None:
             return (), None
-        names = self.rows.classes
-        classes = tuple(class_figures(gap, names[gap.column]) for gap in found.gaps[:MAX_CLASSES])
+        names, n_labels = self.rows.classes, self.n_labels
+        classes = tuple(class_figures(gap, names[gap.column], n_labels) for gap in found.gaps[:MAX_CLASSES])
         path = self.null.positive
-        if path is None:
-            return classes, None
-        return classes, positive_figures(path, found.gaps[0], names[found.gaps[0].column], found)
+        return classes, None if path is None else positive_figures(path, found, classes[0])
+
+    @property
+    def n_labels(self) -> Vector | None:
+        """Samples of each class; None where weights are counts, whose sums are known."""
+        if self.rows is None or self.rows.labels is None or self.counts is None:
+            return None
+        counts = self.counts if self.index is None else self.counts[self.index]
+        return bin_totals(self.rows.labels, counts, self.rows.n_classes)
 
     def evidence(self, ece: Floor, interval: Interval) -> Evidence:
         """What a verdict is formed from."""
-        return evidence_of(self.scored, ece, interval, self.outcomes, self.combined, self.null, self.rows)
+        n = None if self.counts is None else float(self.counts.sum())
+        return evidence_of(self.scored, ece, interval, self.outcomes, self.combined, self.null, self.rows, n)
 
 
 def by_group(
-    scored: Scored,
-    groups: Any,
-    n_replicates: int,
-    seed: int,
-    tolerance: float = TOLERANCE,
-    n_classes: int | None = None,
+    samples: Samples, groups: Any, n_replicates: int, seed: int, tolerance: float = TOLERANCE
 ) -> tuple[Group, ...]:
-    """Evaluate every group by itself, with Holm's correction of the p-values; worst first.
-
-    ``n_classes`` is for samples whose probabilities are not all known.
-    """
-    n_classes = n_classes or scored.source.n_classes
+    """Evaluate every group by itself, with Holm's correction of the p-values; worst first."""
+    scored, counts = samples.scored, samples.counts
     names, codes = np.unique(_group_names(scored, groups), return_inverse=True)
     parts = []
     for code, name in enumerate(names):
         rows = np.flatnonzero(codes == code)
         if scored.weights[rows].any():
-            parts.append((str(name), scored.take(rows), len(rows)))
-    results = [_evaluate_group(Samples(part, n_classes), len(parts), n_replicates, seed) for _, part, _ in parts]
+            own = None if counts is None else counts[rows]
+            parts.append((str(name), Samples(scored.take(rows), samples.n_classes, counts=own)))
+    results = [_evaluate_group(part, len(parts), n_replicates, seed) for _, part in parts]
     adjusted = holm([drawn.combined.p_value for drawn, _, _ in results])
     of_ece = holm([ece.p_value for _, ece, _ in results])
     level = 1 - (1 - CONFIDENCE_LEVEL) / len(parts)
     evaluated = []
-    for (name, part, n), (drawn, ece, limits), p, p_ece in zip(parts, results, adjusted, of_ece, strict=True):
+    for (name, group), (drawn, ece, limits), p, p_ece in zip(parts, results, adjusted, of_ece, strict=True):
+        part, n = group.scored, group.scored.n_samples
         found = verdict(drawn.evidence(ece, limits), tolerance, p_value=p, level=level)
         value = replace(_metric_value(ece, limits), p_value=p_ece)
         evaluated.append(Group(name, n, part.accuracy, part.mean_confidence, value, found.text, p, found.state))

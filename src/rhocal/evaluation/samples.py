@@ -53,6 +53,8 @@ class Samples:
 
     n_effective: float | None = None
     """The effective sample size, where weights are not counts or samples depend on each other."""
+    counts: Vector | None = None
+    """How many samples each one stands for, where weights are those of the effective sample size."""
 
     def with_design(self, design: SamplingDesign) -> Samples:
         """The samples with weights that sum to the effective sample size."""
@@ -60,7 +62,8 @@ class Samples:
         if design.is_simple:
             return self
         scored = design.apply(self.scored, self.with_probs)
-        return replace(self, scored=scored, n_effective=float(scored.weights.sum()))
+        counts = design.counts(self.scored.weights)
+        return replace(self, scored=scored, n_effective=float(scored.weights.sum()), counts=counts)
 
     @property
     def with_probs(self) -> Scored | None:

@@ -108,7 +108,7 @@ def build_document(
         "decisions": decisions(
             main or name, chosen.get(main or ""), others.get(main or "", test), design, same_samples=same_samples
         ),
-        "classes": worst_classes(views),
+        "classes": worst_classes(views, design),
         "slices": slices(views, groups, how),
         "mistakes": confident_mistakes(views),
         "warnings": cautions(test, calibration, methods, same_samples=same_samples, notes=notes or {}),

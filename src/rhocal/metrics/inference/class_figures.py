@@ -41,6 +41,7 @@ class ClassFigures:
 
     name: str
     n_labels: float
+    """Samples of the class, not effective ones."""
     mean_probability: float
     prevalence: float
     """Share of the labels."""
@@ -62,22 +63,23 @@ class PositiveFigures:
     """Cox's recalibration logit = intercept + slope · logit: 0 and 1 if calibrated; a slope below 1 is over-confident."""
 
 
-def class_figures(gap: ClassGap, name: Any) -> ClassFigures:
-    """The figures of a class from its calibration in the large."""
+def class_figures(gap: ClassGap, name: Any, n_labels: Vector | None = None) -> ClassFigures:
+    """The figures of a class from its calibration in the large; ``n_labels`` of every class, if weights are not counts."""
     expected = gap.expected
     ratio = (
         Estimate(gap.observed / expected, max(0.0, (expected + gap.low) / expected), (expected + gap.high) / expected)
         if expected > MIN_EXPECTED
         else Estimate(math.nan, math.nan, math.nan)
     )
-    return ClassFigures(str(name), gap.n_labels, expected, gap.observed, ratio, gap.p_value)
+    n = gap.n_labels if n_labels is None else float(n_labels[gap.column])
+    return ClassFigures(str(name), n, expected, gap.observed, ratio, gap.p_value)
 
 
-def positive_figures(path: CumulativeDifferences, gap: ClassGap, name: Any, found: Verdict) -> PositiveFigures:
+def positive_figures(path: CumulativeDifferences, found: Verdict, prevalence: ClassFigures) -> PositiveFigures:
     """The figures of the positive class, whose samples are those of its path."""
     error = found.error
     ece = Estimate(error.estimate, error.low, error.high)
-    return PositiveFigures(class_figures(gap, name), ece, *cox(path.confidence, path.correct, path.weights))
+    return PositiveFigures(prevalence, ece, *cox(path.confidence, path.correct, path.weights))
 
 
 def cox(probability: Vector, label: Vector, weights: Vector) -> tuple[Estimate, Estimate]:

@@ -82,6 +82,10 @@ class SamplingDesign:
                 remedy="state which they are, 'frequency' or 'importance'",
             )
 
+    def counts(self, weights: Vector) -> Vector:
+        """How many samples each one stands for: counts as they are, and one for each weight that corrects a selection."""
+        return (weights > 0).astype(np.float64) if self.weight_kind == "importance" else weights
+
     def apply(self, scored: Scored, with_probs: Scored | None = None) -> Scored:
         """The samples with weights that sum to the effective sample size.
 

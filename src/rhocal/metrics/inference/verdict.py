@@ -85,6 +85,13 @@ class Evidence:
     """The column of the positive class of two."""
     of_answers: bool = False
     """Whether samples are answers, and the positive class is that they are right."""
+    n_samples: float | None = None
+    """Samples, where weights sum to the effective sample size, which is smaller."""
+
+    @property
+    def size(self) -> float:
+        """Samples as a reader counts them, not the independent ones that tell as much."""
+        return float(self.scored.weights.sum()) if self.n_samples is None else self.n_samples
 
 
 def evidence_of(
@@ -95,12 +102,14 @@ def evidence_of(
     combined: CombinedTest,
     null: JointNull,
     data: Predictions | None,
+    n_samples: float | None = None,
 ) -> Evidence:
     """The evidence of samples whose probabilities are those of ``data``, if they are known."""
     if data is None:
-        return Evidence(scored, ece, interval, tests, combined, null)
+        return Evidence(scored, ece, interval, tests, combined, null, n_samples=n_samples)
     positive = positive_column(data) if data.n_classes == 2 else None
-    return Evidence(scored, ece, interval, tests, combined, null, data.classes.tolist(), positive, data.of_answers)
+    names = data.classes.tolist()
+    return Evidence(scored, ece, interval, tests, combined, null, names, positive, data.of_answers, n_samples)
 
 
 def verdict(
@@ -159,11 +168,10 @@ def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> State
 def samples_that_decide(
     found: Evidence, error: Interval, worst: ClassGap | None, tolerance: float, *, is_detected: bool = True
 ) -> int | None:
-    """About how many samples would decide: intervals shrink with the root of their number.
+    """About how many samples would decide: intervals shrink with the root of their number, clustered and weighted as these.
 
     Where no error is detected there may be none: then at least as many as show a perfect model to be within the tolerance.
     """
-    n = float(found.scored.weights.sum())
     factor = _factor(error.low, error.estimate, error.high, tolerance)
     if not is_detected:
         factor = max(factor, (max(error.high, found.ece.high) / tolerance) ** 2)
@@ -173,7 +181,7 @@ def samples_that_decide(
         factor = max(factor, _factor(size - reach, size, size + reach, tolerance)) if undecided else factor
     if not factor <= MAX_NEEDED:
         return None
-    needed = n * max(factor, 1.1)
+    needed = found.size * max(factor, 1.1)
     unit = 10.0 ** (math.floor(math.log10(needed)) - 1)
     return math.ceil(needed / unit) * round(unit) if unit >= 1 else math.ceil(needed)
 
@@ -206,7 +214,7 @@ def _open_class(found: Evidence, gaps: Sequence[ClassGap], tolerance: float) -> 
 def _sentence(
     found: Evidence, text: str, state: State, error: Interval, open_class: str, tolerance: float, needed: int | None
 ) -> str:
-    total, ece = round(float(found.scored.weights.sum())), found.ece
+    total, ece = round(found.size), found.ece
     n = f"{total:,} {'answer' if found.of_answers else 'sample'}{'' if total == 1 else 's'}"
     about, what = "ECE", "true ECE"
     if found.positive is not None and not found.of_answers:

@@ -46,6 +46,8 @@ class FineSums:
     sums: BinSums
     variance: Vector
     """Σ w c (1 − c): the variance of Σ w·correct for a perfectly calibrated model."""
+    n_samples: Vector
+    """Samples, not effective ones."""
 
     def rebin(self, n_bins: int) -> BinSums:
         """The sums of ``n_bins`` bins."""
@@ -69,8 +71,8 @@ class FineBins:
     mass: FineSums
 
 
-def fine_bins(scored: Scored) -> FineBins:
-    """The fine sums of samples, for both kinds of bins."""
+def fine_bins(scored: Scored, counts: Vector | None = None) -> FineBins:
+    """The fine sums of samples, for both kinds of bins; ``counts`` are the samples that each stands for, if not its weight."""
     c, w = scored.confidence, scored.weights
     # (lo, hi] for confidences, [lo, hi) for shares of weight: the rules of ``rhocal.numerics.bins``
     width = np.clip(np.searchsorted(edges(), c - ON_THE_EDGE, side="left") - 1, 0, len(edges()) - 2)
@@ -82,12 +84,19 @@ def fine_bins(scored: Scored) -> FineBins:
     ranks = mass_ranks(bin_totals(blocks, ranked.weight))
     mass = np.clip(np.searchsorted(edges(), ranks, side="right") - 1, 0, size - 1)[blocks]
     variance = sums_by_confidence(c, c * (1 - c), w).correct
+    n_samples = ranked.weight if counts is None else counts_by_confidence(scored, counts).correct
     return FineBins(
-        _nonempty(by_width, bin_totals(width, spread, size)),
-        _nonempty(ranked.rebin(mass, size), bin_totals(mass, variance, size)),
+        _nonempty(by_width, bin_totals(width, spread, size), bin_totals(width, w if counts is None else counts, size)),
+        _nonempty(ranked.rebin(mass, size), bin_totals(mass, variance, size), bin_totals(mass, n_samples, size)),
     )
 
 
-def _nonempty(sums: BinSums, variance: Vector) -> FineSums:
+def counts_by_confidence(scored: Scored, counts: Vector) -> BinSums:
+    """The sums of ``Scored.ranked`` with numbers of samples in the place of those that are right."""
+    w = scored.weights
+    return sums_by_confidence(scored.confidence, np.divide(counts, w, out=np.zeros_like(w), where=w > 0), w)
+
+
+def _nonempty(sums: BinSums, variance: Vector, n_samples: Vector) -> FineSums:
     index = np.flatnonzero(sums.weight > 0)
-    return FineSums(index, sums.nonempty(), variance[index])
+    return FineSums(index, sums.nonempty(), variance[index], n_samples[index])

@@ -16,9 +16,9 @@ from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.intervals import wilson
 from rhocal.metrics.inference.paired import differences
 from rhocal.objectives import Objective
-from rhocal.reporting.curves.fine import FineSums, fine_bins
+from rhocal.reporting.curves.fine import FineSums, counts_by_confidence, fine_bins
 from rhocal.reporting.curves.fitted import confidence_map_from_logits, temperature_map_from_predictions
-from rhocal.reporting.curves.reliability import reliability_from_scored
+from rhocal.reporting.curves.reliability import positive_view, reliability_from_scored
 from rhocal.reporting.curves.selection import risk_coverage_from_scored
 from rhocal.reporting.sections.numbers import for_plot
 
@@ -74,7 +74,7 @@ def describe_method(
     whole = Samples.from_predictions(after)
     samples = whole.with_design(how.design)
     scored, evaluation = samples.scored, infer(samples, METRICS_SHOWN, tolerance=how.tolerance, seed=how.seed)
-    bins = fine_bins(scored)
+    bins = fine_bins(scored, samples.counts)
     risk = risk_coverage_from_scored(scored)
     fields: dict[str, Any] = {
         "name": name,
@@ -93,7 +93,7 @@ def describe_method(
         "differences": None,
         "bins": {"width": _sums(bins.width), "mass": _sums(bins.mass)},
         "risk_coverage": {"coverage": for_plot(risk.coverage), "risk": for_plot(risk.risk), "area": risk.area},
-        "positive_curve": _positive_curve(scored, how.seed),
+        "positive_curve": _positive_curve(samples, how.seed),
         "map": None,
         "temperature": None,
     }
@@ -111,22 +111,28 @@ def describe_method(
     return MethodSection(name, cal, evaluation, to_uncalibrated, fields)
 
 
-def _positive_curve(scored: Scored, seed: int) -> dict[str, Any] | None:
+def _positive_curve(samples: Samples, seed: int) -> dict[str, Any] | None:
     """Prevalence of the positive class in bins of its probability; None if there are not two classes."""
+    scored, n_samples = samples.scored, None
     if scored.source.n_classes != 2:
         return None
     curve = reliability_from_scored(scored, n_bins=POSITIVE_BINS, scheme="mass", of_positive=True, seed=seed)
     # Wilson's interval, as the page has it for accuracy: a bin without a positive sample has an upper limit above 0
     intervals = [wilson(share, n, CONFIDENCE_LEVEL) for share, n in zip(curve.accuracy, curve.weight, strict=True)]
+    if samples.counts is not None:
+        by_bin = counts_by_confidence(positive_view(scored)[0], samples.counts).equal_mass(POSITIVE_BINS)
+        n_samples = by_bin.nonempty().correct
     values = {
         "probability": curve.confidence, "prevalence": curve.accuracy, "low": [one.low for one in intervals],
-        "high": [one.high for one in intervals], "n_samples": curve.weight,
+        "high": [one.high for one in intervals],
     }  # fmt: skip
-    return {name: for_plot(value) for name, value in values.items()}
+    plotted = {name: for_plot(value) for name, value in values.items()}
+    return plotted | {"n_samples": for_plot(curve.weight if n_samples is None else n_samples, 9)}
 
 
 def _sums(fine: FineSums) -> dict[str, Any]:
-    return {"index": fine.index, **asdict(fine.sums), "variance": for_plot(fine.variance, 6)}
+    numbers = {"variance": for_plot(fine.variance, 6), "n_samples": for_plot(fine.n_samples, 9)}
+    return {"index": fine.index, **asdict(fine.sums), **numbers}
 
 
 def describe_fit(cal: Calibrator) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.evaluation.evaluate import by_group
+from rhocal.evaluation.samples import Samples
 from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL
 from rhocal.metrics.scored import Scored
+from rhocal.numerics.bins import bin_totals
 from rhocal.numerics.special import row_argmax
 from rhocal.reporting.curves.spread import class_heat_from_scored
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.predictions import Predictions
+    from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.sections.methods import Inference
 
 MAX_CLASSES = 12
@@ -27,16 +30,25 @@ MAX_SLICES = 40
 OTHERS = "… all others"
 
 
-def worst_classes(views: Mapping[str, Predictions]) -> dict[str, Any]:
+def worst_classes(views: Mapping[str, Predictions], design: SamplingDesign) -> dict[str, Any]:
     """The classes with the largest ECE against the rest after calibration, and what it was before."""
+    data = next(iter(views.values()))
+    assert data.labels is not None
+    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    counts = bin_totals(data.labels, design.counts(weights), data.n_classes)
+    n_labels = dict(zip(data.classes.tolist(), counts.tolist(), strict=True))
     heats = {
         name: class_heat_from_scored(Scored.from_predictions(data), most=data.n_classes) for name, data in views.items()
     }
     last = list(heats.values())[-1]
     by_name = {name: dict(zip(heat.classes.tolist(), heat.error.tolist(), strict=True)) for name, heat in heats.items()}
     rows = [
-        {"class": str(label), "n_labels": n, "ece": {name: errors[label] for name, errors in by_name.items()}}
-        for label, n in zip(last.classes.tolist()[:MAX_CLASSES], last.n_labels.tolist(), strict=False)
+        {
+            "class": str(label),
+            "n_labels": n_labels[label],
+            "ece": {name: errors[label] for name, errors in by_name.items()},
+        }
+        for label in last.classes.tolist()[:MAX_CLASSES]
     ]
     return {"n_classes": last.n_classes, "rows": rows}
 
@@ -51,8 +63,8 @@ def slices(views: Mapping[str, Predictions], groups: Any, how: Inference) -> dic
     codes, n_different = _largest(names.astype(str))
     lines: dict[str, dict[str, Any]] = {}
     for name, data in views.items():
-        scored = how.design.apply(Scored.from_predictions(data))
-        for group in by_group(scored, codes, N_REPLICATES, how.seed, how.tolerance):
+        samples = Samples.from_predictions(data).with_design(how.design)
+        for group in by_group(samples, codes, N_REPLICATES, how.seed, how.tolerance):
             line = lines.setdefault(group.group, {"slice": group.group, "n_samples": group.n_samples, "methods": {}})
             line["methods"][name] = {
                 "accuracy": group.accuracy, "confidence": group.confidence, "ece": asdict(group.ece),

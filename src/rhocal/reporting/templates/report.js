@@ -9,6 +9,7 @@
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const fixed = (value, digits = 4) => value.toFixed(digits);
   const percent = (value) => `${(100 * value).toFixed(1)} %`;
+  const count = (n) => n.toLocaleString("en", { maximumFractionDigits: 1 });
   // Plotly reads a few tags in texts; names must stay names.
   const plain = (text) => {
     const letters = [...text];
@@ -24,13 +25,14 @@
   // Bins ---------------------------------------------------------------------------------------------------------
   const edges = doc.bins.edges;
   function rebin(fine, n) {
-    const bins = Array.from({ length: n }, (_, b) => ({ low: b / n, high: (b + 1) / n, weight: 0, confidence: 0, correct: 0, variance: 0 }));
+    const bins = Array.from({ length: n }, (_, b) => ({ low: b / n, high: (b + 1) / n, weight: 0, confidence: 0, correct: 0, variance: 0, n: 0 }));
     fine.index.forEach((at, k) => {
       const bin = bins[Math.min(n - 1, Math.floor(((edges[at] + edges[at + 1]) / 2) * n))];
       bin.weight += fine.weight[k];
       bin.confidence += fine.confidence[k];
       bin.correct += fine.correct[k];
       bin.variance += fine.variance[k];
+      bin.n += (fine.n_samples || fine.weight)[k];
     });
     return bins;
   }
@@ -82,7 +84,7 @@
     const method = doc.methods[at], chart = one(`.panel[data-method="${at}"] .chart`);
     const bins = describeBins(rebin(method.bins[state.scheme], state.bins));
     const ink = css("--ink"), color = dark() ? "#6cb6ff" : "#0b5cad";
-    const text = bins.map((bin) => `confidence ${percent(bin.mean)}, accuracy ${percent(bin.accuracy)}<br>${bin.weight.toLocaleString("en")} samples (${percent(bin.share)})<br>if calibrated: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
+    const text = bins.map((bin) => `confidence ${percent(bin.mean)}, accuracy ${percent(bin.accuracy)}<br>${count(bin.n)} samples (${percent(bin.share)})<br>if calibrated: ${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`);
     const histogram = describeBins(rebin(method.bins.width, state.bins));
     Plotly.react(chart, [
       { x: [...bins.map((b) => b.mean), ...bins.map((b) => b.mean).reverse()], y: [...bins.map((b) => b.bandHigh), ...bins.map((b) => b.bandLow).reverse()],
@@ -105,7 +107,7 @@
   function fillTable(body, bins) {
     body.replaceChildren(...bins.map((bin) => {
       const row = document.createElement("tr");
-      for (const text of [percent(bin.mean), percent(bin.accuracy), bin.weight.toLocaleString("en"), `${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`]) {
+      for (const text of [percent(bin.mean), percent(bin.accuracy), count(bin.n), `${percent(bin.bandLow)} – ${percent(bin.bandHigh)}`]) {
         row.appendChild(document.createElement("td")).textContent = text;
       }
       return row;
@@ -131,7 +133,7 @@
     const axis = (title) => ({ ...layout(title, "").xaxis, range: [0, Math.min(1.02, reach)], tickformat: reach < 0.1 ? ".1%" : ".0%" });
     overlay("positive", "mean probability", "prevalence", (m, at) => ({ x: m.positive_curve.probability, y: m.positive_curve.prevalence, name: plain(m.name), mode: "lines+markers", line: style(at), marker: { ...dots(at), size: 7 },
       error_y: { type: "data", symmetric: false, array: m.positive_curve.high.map((high, b) => high - m.positive_curve.prevalence[b]), arrayminus: m.positive_curve.low.map((low, b) => m.positive_curve.prevalence[b] - low), thickness: 1, width: 0 },
-      text: m.positive_curve.n_samples.map((n) => `${n.toLocaleString("en")} samples`), hovertemplate: "mean probability %{x:.2%}, prevalence %{y:.2%}<br>%{text}" }),
+      text: m.positive_curve.n_samples.map((n) => `${count(n)} samples`), hovertemplate: "mean probability %{x:.2%}, prevalence %{y:.2%}<br>%{text}" }),
       { under: [{ x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--soft"), dash: "dash", width: 1 }, hoverinfo: "skip", showlegend: false }], layout: { xaxis: axis("mean probability"), yaxis: axis("prevalence") } });
   };
   const decided = doc.decisions;
