@@ -139,6 +139,8 @@ adapt: $(VENV)/.installed-dev
 
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py
+	$(BIN)/python experiments/decide/simulate_classes.py
+	$(BIN)/python experiments/decide/simulate_clusters.py
 	$(BIN)/python experiments/decide/simulate_sets.py
 	$(BIN)/python experiments/decide/simulate_intervals.py
 	$(BIN)/python experiments/decide/mapie_sets.py

@@ -121,6 +121,7 @@ def page() -> str:
         mapie_trials=compared[0]["trials"],
         **set_tables(),
         **interval_table(),
+        **dependence_tables(),
     )
 
 
@@ -165,7 +166,25 @@ def interval_table() -> dict[str, str]:
         for row in rows
     ]
     columns = ["coverage", "error", "width"]
-    return {"intervals": table(cells, ["method", "n", "classes", "trials"], columns)}
+    return {"intervals": table(cells, ["method", "truth", "n", "classes", "holds", "trials"], columns)}
+
+
+def dependence_tables() -> dict[str, str]:
+    """Thresholds of tied classes, clusters, and bets on clusters."""
+    classes, clusters, bets = (_read(HERE / f"{name}.csv") for name in ("classes", "clusters", "cluster_bets"))
+    keys = ["risk", "target", "population", "n", "clusters", "trials"]
+    for row in clusters:
+        row["false if ignored"] = row["false_ignored"]
+        row.update({name: f"{float(row[name]):.4f}" for name in ("false", "certified", "false if ignored")})
+    for row in classes:
+        row["share"] = _share(row)
+        row.update({name: f"{float(row[name]):.4f}" for name in ("tied", "false", "certified")})
+    design = ["clusters", "size", "correlation", "errors", "trials"]
+    return {
+        "classes": table(classes, ["population", "tied", "n", "trials"], ["false", "certified", "share"]),
+        "clusters": table(clusters, keys, ["false", "certified", "false if ignored"]),
+        "bets": table(bets, design, ["one of each", "bets"]),
+    }
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

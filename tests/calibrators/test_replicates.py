@@ -1,12 +1,16 @@
 """Intervals of probabilities: every method, any order, weights, and what they cover."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import rhocal
 from helpers import synthetic
+from rhocal.calibrators import replicates
 from rhocal.calibrators.replicates import draw_weights, interval_of, method_of_refits
+from rhocal.calibrators.ridge_centers import drawn_centers, ridge_centers
 from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, SuspiciousInputWarning
@@ -36,8 +40,8 @@ def test_coverage_where_the_family_is_right():
     y = (p.cumsum(axis=2) < rng.random((60, 300, 1))).sum(axis=2)
     covered = []
     for k in range(60):
-        replicates = rhocal.bootstrap(rhocal.TemperatureScaling().fit(z[k], y[k]), z[k], y[k], n_replicates=30)
-        low, high = replicates.predict_interval(z[k, :20])
+        fits = rhocal.bootstrap(rhocal.TemperatureScaling().fit(z[k], y[k]), z[k], y[k], n_replicates=30)
+        low, high = fits.predict_interval(z[k, :20])
         covered.append(((low <= p[k, :20]) & (p[k, :20] <= high)).mean())
     assert 0.87 < np.mean(covered) < 0.99
 
@@ -85,19 +89,19 @@ def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
 
 def test_shapes_names_and_bad_requests():
     cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
-    replicates = rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=20)
-    assert replicates.predict_interval(Z[:7, 0]).low.shape == (7, 2)
-    assert replicates.predict_interval(Z[:8, :2].reshape(2, 4, 2).transpose(0, 2, 1), class_axis=1).high.shape == (
+    fits = rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=20)
+    assert fits.predict_interval(Z[:7, 0]).low.shape == (7, 2)
+    assert fits.predict_interval(Z[:8, :2].reshape(2, 4, 2).transpose(0, 2, 1), class_axis=1).high.shape == (
         2,
         2,
         4,
     )
-    narrow, wide = (replicates.predict_interval(Z[:5, :2], level=level) for level in (0.5, 0.99))
+    narrow, wide = (fits.predict_interval(Z[:5, :2], level=level) for level in (0.5, 0.99))
     assert (wide.low < narrow.low).all()
     with pytest.raises(InputError, match="level must lie between 0 and 1"):
-        replicates.predict_interval(Z[:5, :2], level=95)
+        fits.predict_interval(Z[:5, :2], level=95)
     with pytest.raises(InputError, match=r"level must be a number between 0 and 1 .* got 'a'"):
-        replicates.predict_interval(Z[:5, :2], level="a")
+        fits.predict_interval(Z[:5, :2], level="a")
     with pytest.raises(InputError, match="n_replicates must be a whole number from 20"):
         rhocal.bootstrap(cal, Z[:, :2], Y % 2, n_replicates=1)
     with pytest.raises(InputError, match="must be in memory"):
@@ -162,3 +166,21 @@ def test_intervals_on_the_command_line(tmp_path):
     assert "give it: --fitted-on data.npz" in call("--interval", 0.9)
     assert "give their level too: --interval 0.95" in call("--fitted-on", tmp_path / "data.npz")
     assert "--interval must lie between 0 and 1" in call("--interval", 95, "--fitted-on", tmp_path / "data.npz")
+
+
+def test_centers_of_ridges_are_drawn_in_replicates(monkeypatch):
+    """The prior of a ridge is part of the posterior: with 100 samples svs had intervals that are a tenth too narrow."""
+    precision = np.array([1.0, 4.0, 0.0])
+    assert not ridge_centers(precision).any()
+    drawn = []
+    for k in range(2000):
+        with drawn_centers(0, k):
+            drawn.append(ridge_centers(precision))
+            assert np.array_equal(drawn[-1], ridge_centers(precision))
+    np.testing.assert_allclose(np.std(drawn, axis=0), [1.0, 0.5, 0.0], rtol=0.06)
+    assert not ridge_centers(precision).any()
+    cal = rhocal.calibrator("svs").fit(Z[:100], Y[:100])
+    with_draws = rhocal.bootstrap(cal, Z[:100], Y[:100], n_replicates=60).predict_interval(Z)
+    monkeypatch.setattr(replicates, "drawn_centers", lambda *_: nullcontext())
+    without = rhocal.bootstrap(cal, Z[:100], Y[:100], n_replicates=60).predict_interval(Z)
+    assert (with_draws.high - with_draws.low).mean() > 1.05 * (without.high - without.low).mean()

@@ -5,6 +5,8 @@ drawn from a gamma distribution whose shape is its weight, so that a weight of 2
 class never disappears. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
 endlessly many samples, which is the true probability only if a member of the family is right.
 
+A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
+
 Isotonic regression and Venn–Abers are not fitted again, because a bootstrap of them covers less than its level: their intervals
 are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``).
 
@@ -20,6 +22,7 @@ are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``)
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +38,7 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.validated_fit import effective_size
 from rhocal.data.arguments import check_level, check_whole
@@ -260,18 +264,20 @@ def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int
             yield Chain.from_fitted(first, calibrator.second_, like=calibrator).map_
         return
     weights = np.ones(data.n_samples) if data.weights is None else data.weights
-    yield from _refits(calibrator, data, draw_weights(data, weights, n_replicates, seed))
+    yield from _refits(calibrator, data, draw_weights(data, weights, n_replicates, seed), seed)
 
 
-def _refits(calibrator: Calibrator, data: Predictions, weights: Iterable[Vector]) -> Iterator[Map]:
-    """The maps of fits with other weights, which have a sum of 1."""
+def _refits(
+    calibrator: Calibrator, data: Predictions, weights: Iterable[Vector], seed: int | None = None
+) -> Iterator[Map]:
+    """The maps of fits with other weights, which have a sum of 1; with a seed the centers of ridges are drawn too."""
     method, total = method_of_refits(calibrator), data.total_weight
     profile = Profile.from_predictions(data) if method.fits_on == "profile" else None
-    for drawn in weights:
-        if profile is None:
-            yield fit_without_warnings(method, replace(data, weights=drawn * total), calibrator.map_).map_
-        else:
-            yield fit_without_warnings(method, replace(profile, weights=drawn), calibrator.map_).map_
+    for k, drawn in enumerate(weights):
+        sample = replace(data, weights=drawn * total) if profile is None else replace(profile, weights=drawn)
+        with nullcontext() if seed is None else drawn_centers(seed, k):
+            fitted = fit_without_warnings(method, sample, calibrator.map_)
+        yield fitted.map_
 
 
 def method_of_refits(calibrator: Calibrator) -> Calibrator:

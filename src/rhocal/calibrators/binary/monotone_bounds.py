@@ -13,7 +13,7 @@ from rhocal.calibrators.binary.class_scores import ClassScores
 from rhocal.calibrators.binary.monotone_interval import MonotoneInterval
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST
 from rhocal.numerics.numpy_ops import NUMPY
-from rhocal.numerics.special import softmax
+from rhocal.numerics.special import expit, softmax
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class MonotoneBounds:
         return cls(calibrator, tuple(MonotoneInterval.from_outcomes(own) for _, own in calibrator.outcomes(data)))
 
     def bounds(self, data: Predictions, level: float) -> Bounds:
-        """Bounds of every probability; 0 for masked classes. Of many classes each is bounded as if the others were known."""
+        """Bounds of every probability; 0 for masked classes."""
         logits, gap = data.logits.astype(np.float64), self.calibrator.map_.mask_gap
         masked = logits / 2 - logits.max(axis=1, keepdims=True) / 2 <= -gap / 2  # halves do not overflow
         low, high = self._of_classes(logits, masked, level)
@@ -54,10 +54,8 @@ class MonotoneBounds:
         low, high = np.empty(logits.shape), np.empty(logits.shape)
         for column, interval in enumerate(self.intervals):
             low[:, column], high[:, column] = interval.bounds(scores.of_class(column), level)
-        probs = np.where(masked, 0.0, self._unnormalized(logits))
-        rest = probs.sum(axis=1, keepdims=True) - probs
-        tiny = np.finfo(float).tiny
-        return low / np.maximum(low + rest, tiny), high / np.maximum(high + rest, tiny)
+        probs, low, high = (np.where(masked, 0.0, side) for side in (self._unnormalized(logits), low, high))
+        return normalized_bounds(probs, np.minimum(low, probs), np.maximum(high, probs))
 
     def digest(self) -> str:
         """Of the numbers that bounds depend on."""
@@ -81,3 +79,21 @@ class MonotoneBounds:
         score = formulas.class_scores(NUMPY, map_.parameters, logits)
         of_class = map_.formula.args[0]  # type: ignore[attr-defined]
         return np.asarray(formulas.mapped(of_class, NUMPY, map_.parameters, score))
+
+
+def normalized_bounds(probs: Vector, low: Vector, high: Vector) -> Bounds:
+    """Bounds of p / Σp in every row from those of p: distances to bounds add as standard errors do (Zou and Donner 2008).
+
+    >>> low, high = normalized_bounds(np.array([[0.5, 0.5]]), np.array([[0.4, 0.5]]), np.array([[0.6, 0.5]]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([[0.444, 0.455]], [[0.545, 0.556]])
+    """
+    rest = np.maximum(probs.sum(axis=1, keepdims=True) - probs, 0.0)
+    below, above = (probs - low) ** 2, (high - probs) ** 2
+    rest_low = np.maximum(rest - np.sqrt(np.maximum(below.sum(axis=1, keepdims=True) - below, 0.0)), 0.0)
+    rest_high = rest + np.sqrt(np.maximum(above.sum(axis=1, keepdims=True) - above, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds = np.log(probs) - np.log(rest)
+        down = np.hypot(np.log(probs) - np.log(low), np.log(rest_high) - np.log(rest))
+        up = np.hypot(np.log(high) - np.log(probs), np.log(rest) - np.log(rest_low))
+        return np.nan_to_num(expit(odds - down), nan=0.0), np.nan_to_num(expit(odds + up), nan=1.0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal import optimize
+from rhocal.calibrators.ridge_centers import ridge_centers
 from rhocal.numerics import kernels
 from rhocal.numerics.caching import cached_property
 from rhocal.numerics.masks import MASKED_LOGIT
@@ -78,6 +79,7 @@ class LinearProblem:
         self.weights, self.n_classes = profile.weights, profile.n_classes
         self.full = ridge.off_diagonal is not None
         self.strengths = ridge.strengths(x.shape[1])
+        self.centers = ridge_centers(2 * profile.total_weight * self.strengths)
         self.base: Floats = x[:, :0]
         if any(name.startswith("kl") for name in target.needs):
             self.base = log_softmax(data.logits.astype(np.float64))
@@ -177,7 +179,7 @@ class LinearProblem:
             return self._nll(parameters)
         parts = self._statistics(parameters)
         value, slopes = self.target.evaluate(*self._values(parts))
-        gradient = 2 * self.strengths * parameters
+        gradient = 2 * self.strengths * (parameters - self.centers)
         for rows, stats in parts:
             pulled = stats.vjp({name: slope[rows] for name, slope in slopes.items()})
             if self.full:
@@ -185,7 +187,10 @@ class LinearProblem:
             else:
                 gradient[:, 0] += np.einsum("ij,ij->j", pulled, self.x[rows])
             gradient[:, -1] += pulled.sum(axis=0)
-        return value + float((self.strengths * parameters**2).sum()), gradient
+        return value + self._ridge(parameters), gradient
+
+    def _ridge(self, parameters: Vector) -> float:
+        return float((self.strengths * (parameters - self.centers) ** 2).sum())
 
     def _nll(self, parameters: Vector) -> tuple[float, Vector]:
         """NLL plus ridge, whose slope in the logits is p − 1 at the label: a third of the work of objectives in general."""
@@ -207,8 +212,8 @@ class LinearProblem:
             return value, np.column_stack([slope, r.sum(axis=0)]).astype(np.float64)
 
         parts = in_threads(part, list(row_blocks(*self.x.shape)))
-        value = sum(value for value, _ in parts) + float((self.strengths * parameters**2).sum())
-        return value, sum((slope for _, slope in parts), 2 * self.strengths * parameters)
+        value = sum(value for value, _ in parts) + self._ridge(parameters)
+        return value, sum((slope for _, slope in parts), 2 * self.strengths * (parameters - self.centers))
 
     def _class_sums(self, parameters: Vector) -> tuple[float, Vector] | None:
         """The same for a diagonal, in one compiled pass; None where NumPy has to.
@@ -222,9 +227,9 @@ class LinearProblem:
         if sums is None:
             return None
         value, (probs, products) = sums
-        value += float((self.strengths * parameters**2).sum() - self._at_labels.T.ravel() @ np.r_[slope, bias])
+        value += self._ridge(parameters) - float(self._at_labels.T.ravel() @ np.r_[slope, bias])
         gradient = np.column_stack([products, probs]) - self._at_labels
-        return value, gradient + 2 * self.strengths * parameters
+        return value, gradient + 2 * self.strengths * (parameters - self.centers)
 
     @cached_property
     def _at_labels(self) -> Vector:

@@ -12,6 +12,7 @@ import numpy as np
 from rhocal import optimize
 from rhocal.calibrators.cross_validation import CrossValidation, HeldOut, Rule
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.ridge_centers import ridge_centers
 from rhocal.calibrators.solutions import solution_at
 from rhocal.objectives import NLL, Objective
 
@@ -140,7 +141,8 @@ class RidgeProblem:
 
     def _function(self, ridge: float, anchor: float, *, exact: bool) -> optimize.VectorFunction:
         strength = ridge / self.search.profile.total_weight
-        center = np.r_[anchor, np.zeros(len(self.scale_map.start(anchor)) - 1)]
+        n_features = len(self.scale_map.start(anchor)) - 1
+        center = np.r_[anchor, ridge_centers(np.full(n_features, ridge))]
 
         def fun(x: Vector) -> tuple[float, Vector]:
             scale, vjp = self.scale_map.scales(x)
