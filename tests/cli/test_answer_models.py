@@ -139,7 +139,7 @@ def test_a_damaged_model_is_refused(folder):
         save_file(numbers, folder / "bad.safetensors", metadata={"rhocal": json.dumps(text)})
         with pytest.raises(FileError, match=what):
             rhocal.CorrectnessModel.load(folder / "bad.safetensors")
-    with pytest.raises(FileError, match="not a calibrator"):
+    with pytest.raises(FileError, match="a model of answers, not a calibrator"):
         rhocal.load(folder / "m.safetensors")
 
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import rhocal
 from rhocal.cli import app
+from rhocal.cli.execution import _print_once
 
 
 def invoke(*arguments):
@@ -36,6 +37,7 @@ def log(tmp_path_factory):
 
 def test_questions_are_clusters_of_a_fit(log, tmp_path):
     arguments = ("fit", log, "-m", "field", "-o", tmp_path / "cal.safetensors", "--json")
+    _print_once.cache_clear()  # another test of this process may have caused the line
     result = invoke(*arguments)
     assert "questions occur more than once" in result.stderr
     stored = rhocal.read_log(log)
@@ -72,3 +74,10 @@ def test_a_stream_has_no_clusters(log, tmp_path):
     np.savez(tmp_path / "a.npz", logits=stored.scores, labels=stored.labels, patient=stored.question_id)
     fitted = ("fit", tmp_path / "a.npz", "--stream", "-o", tmp_path / "cal.safetensors")
     assert "--clusters needs the file in memory" in error(*fitted, "--clusters", "patient")
+
+
+@pytest.mark.parametrize("command", [("report", "-o", "r.html"), ("compare",)])
+def test_commands_that_need_all_classes_say_so(tmp_path, command):
+    values = np.log([[0.6, 0.2], [0.5, 0.4]])
+    np.savez(tmp_path / "top.npz", top_log_probs=values, top_indices=[[7, 2], [0, 9]], n_classes=100, labels=[7, 0])
+    assert "needs the logits of all" in error(command[0], tmp_path / "top.npz", *command[1:])

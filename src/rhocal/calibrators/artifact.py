@@ -17,7 +17,15 @@ from rhocal.calibrators.policy import build_policy, describe_policy
 from rhocal.calibrators.registry import PRIOR_SHIFT
 from rhocal.calibrators.weighting import Weighting
 from rhocal.data.atomic import as_path
-from rhocal.data.container import Tensors, class_array, class_list, read_tensors, verify_checksum, write_tensors
+from rhocal.data.container import (
+    Tensors,
+    class_array,
+    class_list,
+    format_of,
+    read_tensors,
+    verify_checksum,
+    write_tensors,
+)
 from rhocal.data.spec import KINDS, Kind
 from rhocal.errors import FileError, InputError, one_line
 from rhocal.numerics.masks import MIN_MASK_GAP
@@ -33,6 +41,8 @@ SCHEMA = 2
 """1 had no checksum; it is still read."""
 CHECKSUM_SINCE = 2
 FORMAT = "rhocal-calibrator"
+MODEL_OF_ANSWERS = "rhocal-correctness"
+"""The format of ``correctness_file``."""
 MAX_DEPTH = 20
 """How deep calibrators may be inside each other."""
 
@@ -319,6 +329,11 @@ def card_of(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
+    if format_of(path) == MODEL_OF_ANSWERS:
+        raise FileError(
+            f"{path}: a model of answers, not a calibrator of scores; evaluate, report and apply take it, and in Python "
+            "rhocal.CorrectnessModel.load"
+        )
     card, tensors = read_tensors(path, FORMAT, SCHEMA, what="calibrator")
     absent = {"method", "options", "classes", "kind", "evidence"} - card.keys()
     if absent:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.artifact import MODEL_OF_ANSWERS
 from rhocal.calibrators.correctness import CorrectnessModel
 from rhocal.data.atomic import as_path
 from rhocal.data.container import Tensors, read_tensors, verify_checksum, write_tensors
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 SCHEMA = 1
-FORMAT = "rhocal-correctness"
+FORMAT = MODEL_OF_ANSWERS
 NUMBERS = ("intercept", "slope", "subject_deviation", "mask_gap")
 BY_FEATURE = ("weights", "feature_mean", "feature_deviation")
 

@@ -23,6 +23,7 @@ from rhocal.cli.options import (
     print_json,
 )
 from rhocal.cli.report import ReportOption, check_report, headline, origin, write
+from rhocal.cli.top_k import refuse_top_k
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ def _check(sources: list[Path], output: Path | None, report: Path | None, arrays
     """Raise an error for options that exclude each other, before any work."""
     from rhocal.data.atomic import check_output
 
+    for path in sources:
+        refuse_top_k(path, arrays, "compare")
     if report is not None:
         check_report(report)
     if output is not None:

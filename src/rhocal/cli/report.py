@@ -23,6 +23,7 @@ from rhocal.cli.options import (
     WeightKindOption,
     grouped,
 )
+from rhocal.cli.top_k import refuse_top_k
 from rhocal.errors import FileError, one_line
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def report(
         if as_json:
             typer.echo(to_json(document))
         return
+    refuse_top_k(source, arrays, "report")
     cals = load_calibrators(artifacts or [], source, arrays)
     first = next(iter(cals.values()), None)
     arrays = arrays.of_calibrator(first, source)

@@ -49,6 +49,17 @@ def refuse(path: Path, is_used: Mapping[str, bool]) -> None:
             raise InputError(f"{option} is not for {path}, which holds the k best classes: {IN_CONFLICT[option]}")
 
 
+def refuse_top_k(path: Path, arrays: Arrays, command: str) -> None:
+    """Raise an error for a file of the k best classes, where a command needs all of them."""
+    from rhocal.data.top_k_files import read_top_k
+
+    if path.suffix == ".npz" and path.is_file() and read_top_k(path, arrays.names()) is not None:
+        raise InputError(
+            f"{path} holds the k best classes, and rhocal {command} needs the logits of all; rhocal fit, evaluate and "
+            "apply take it"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class TopKInput:
     """A file of the k best classes, with what the options name in it."""
