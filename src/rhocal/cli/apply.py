@@ -138,9 +138,9 @@ def apply_(
 
 def _question_ids(arrays: Arrays, source: Path, output: Path, classes: Any) -> dict[str, NDArray[Any]]:
     """The identifiers of the questions of a log, where it has them and the output has room."""
-    found = arrays.contents(source, classes).file.arrays.get("question_id")
-    if found is not None and output.suffix not in WITHOUT_COLUMNS:
-        return {"question_id": as_written(found)}
+    question_ids = arrays.contents(source, classes).file.arrays.get("question_id")
+    if question_ids is not None and output.suffix not in WITHOUT_COLUMNS:
+        return {"question_id": as_written(question_ids)}
     if arrays.skip_bad:
         raise InputError(
             "--skip-bad would shift the rows of the output, and nothing in it names the questions; repair the file, or write "

@@ -298,14 +298,14 @@ def _debiased(cal: Calibrator) -> str:
     row = next(iter(cal.solution_.trials), {})
     if "debias" not in row:
         return ""
-    found = f"p = {row['p_value']:.3g}"
+    p_value = f"p = {row['p_value']:.3g}"
     if row["offsets"] is None:
-        return f"no position bias is detected ({found}): positions have no offsets"
+        return f"no position bias is detected ({p_value}): positions have no offsets"
     offsets = ", ".join(f"{offset:+.3f}" for offset in row["offsets"])
     if not row["used"]:
-        return f"a position bias is detected ({found}), but offsets do not lower the held-out NLL: they are not used"
+        return f"a position bias is detected ({p_value}), but offsets do not lower the held-out NLL: they are not used"
     return (
-        f"a position bias is detected ({found}): the scores of positions 1 to {len(row['offsets'])} get {offsets}; held-out "
+        f"a position bias is detected ({p_value}): the scores of positions 1 to {len(row['offsets'])} get {offsets}; held-out "
         f"NLL {row['nll_above']:+.4f} ± {row['nll_error']:.4f}"
     )
 

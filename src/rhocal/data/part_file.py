@@ -268,13 +268,13 @@ def _matches(file: int, spans: Sequence[Any]) -> bool:
     """Whether bytes have the checksums that were written down."""
     for place, size, crc in spans:
         os.lseek(file, place, os.SEEK_SET)
-        found, left = 0, size
+        checksum, left = 0, size
         while left:
             data = os.read(file, min(left, READ_BYTES))
             if not data:
                 return False
-            found, left = zlib.crc32(data, found), left - len(data)
-        if found != crc:
+            checksum, left = zlib.crc32(data, checksum), left - len(data)
+        if checksum != crc:
             return False
     return True
 

@@ -42,22 +42,22 @@ def probability_error(
     )
 
 
-def _outside(scores: Floats, kind: Kind, found: str) -> InputError:
+def _outside(scores: Floats, kind: Kind, problem: str) -> InputError:
     """The error for a score that is no probability; logits are suggested only if there are negative numbers."""
     if kind == "log_probs":
         return InputError(
-            f"{found}, which is no log-probability: those are at most 0",
+            f"{problem}, which is no log-probability: those are at most 0",
             argument="kind='logits'",
             remedy="use the numbers as logits, if they are logits",
         )
-    found = f"{found}, which is no probability"
+    problem = f"{problem}, which is no probability"
     others = "Another column may hold the probabilities" if scores.shape[1] == 1 else "Other columns may hold them"
     if scores.min() < 0:
         return InputError(
-            f"{found}. {others}", argument="kind='logits'", remedy="use the numbers as logits, if they are logits"
+            f"{problem}. {others}", argument="kind='logits'", remedy="use the numbers as logits, if they are logits"
         )
     percentages = "If these are percentages, divide them by 100. " if _may_be_percentages(scores) else ""
-    return InputError(f"{found}. {percentages}{others}")
+    return InputError(f"{problem}. {percentages}{others}")
 
 
 def _may_be_percentages(scores: Floats) -> bool:

@@ -142,16 +142,16 @@ def differences_to_best(
         for method, row in cell.items()
         if row.samples is not None
     }
-    found = {}
+    by_metric = {}
     for metric, column in ORDER.items():
         best = best_method([line for line in lines if line["method"] in methods], metric, column)
-        found[metric] = {
+        by_metric[metric] = {
             method: _mean_difference(
                 metric, best, [(key[0], scored[key, method], scored[key, best]) for key in by_cell], factor
             )
             for method in methods
         }
-    return found
+    return by_metric
 
 
 def best_method(lines: Sequence[Mapping[str, Any]], metric: str, column: str) -> str:

@@ -22,23 +22,23 @@ def model_predictions(
     models: Mapping[Any, Any], labels: Any, weights: Any = None, groups: Any = None, *, spec: InputSpec
 ) -> dict[str, Predictions]:
     """Name → predictions. Unless the classes are stated, columns are matched with those of the first model."""
-    found: dict[str, Predictions] = {}
+    predictions: dict[str, Predictions] = {}
     classes_by_name = None
     for name, scores in models.items():
-        if str(name) in found:
+        if str(name) in predictions:
             raise InputError(f"two models have the name {str(name)!r}; names are compared as texts")
         if classes_by_name is not None:
             check_unnamed(f"model {name!r}", scores, classes_by_name)
         try:
-            found[str(name)] = as_source(scores, labels, weights, groups, spec=spec).predictions
+            predictions[str(name)] = as_source(scores, labels, weights, groups, spec=spec).predictions
         except InputError as error:
             if len(models) == 1:
                 raise
             raise InputError(f"model {name!r}: {error}") from error
         if spec.classes is None:
-            spec = replace(spec, classes=found[str(name)].classes)
+            spec = replace(spec, classes=predictions[str(name)].classes)
             classes_by_name = spec.classes if has_names(scores) else None
-    return found
+    return predictions
 
 
 def has_names(scores: Any) -> bool:

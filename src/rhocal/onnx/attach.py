@@ -282,12 +282,12 @@ def _check_axis(node: Any, class_axis: int, shape: list[Any] | None) -> None:
 
 def producer(graph: Any, name: str) -> Any:
     """The node that makes a tensor, looking through those that change nothing."""
-    made = {output: node for node in graph.node for output in node.output}
-    node = made.get(name)
+    producers = {output: node for node in graph.node for output in node.output}
+    node = producers.get(name)
     for _ in range(len(graph.node)):  # more steps than nodes: a cycle
-        if node is None or node.op_type not in TRANSPARENT or node.input[0] not in made:
+        if node is None or node.op_type not in TRANSPARENT or node.input[0] not in producers:
             return node
-        node = made[node.input[0]]
+        node = producers[node.input[0]]
     raise InputError(f"the ONNX model is not valid: a cycle leads to tensor {name!r}")
 
 

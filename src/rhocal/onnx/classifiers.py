@@ -155,12 +155,12 @@ def gives_probs(node: Any) -> bool:
 
 def _decided_classes(graph: Any, name: str, n_classes: int) -> NDArray[Any] | None:
     """The classes that an output of labels can take, in the order of the scores' columns."""
-    made = {output: node for node in graph.node for output in node.output}
+    producers = {output: node for node in graph.node for output in node.output}
     seen: set[str] = set()
     table: NDArray[Any] | None = None
-    while name in made and name not in seen:
+    while name in producers and name not in seen:
         seen.add(name)
-        node = made[name]
+        node = producers[name]
         labels = _node_labels(node)
         if labels is not None:
             return labels

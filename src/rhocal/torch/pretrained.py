@@ -61,8 +61,8 @@ def _class_of(base: Any, model_class: Any) -> Any:
 
 
 def _new(base: Any, model_class: Any) -> Any:
-    made: Any = pretrained_class(base, model_class)
-    return made.__new__(made)
+    kind: Any = pretrained_class(base, model_class)
+    return kind.__new__(kind)
 
 
 def with_loss(output: Any, uncalibrated: Tensor, labels: Any) -> Any:

@@ -215,8 +215,8 @@ class AutoCalibrator(Calibrator):
         """Whether columns are options, as stated or by the test; what the test found is a warning."""
         if self.exchangeable is not None or self.methods is not None:
             return bool(self.exchangeable)
-        found = look_exchangeable(data)
-        if found:
+        are_exchangeable = look_exchangeable(data)
+        if are_exchangeable:
             warn(
                 f"the {data.n_classes} columns look like options without a meaning of their own: no difference between them is "
                 f"detected in {data.total_weight:,.0f} samples. No map of a single column is tried (exchangeable)",
@@ -224,7 +224,7 @@ class AutoCalibrator(Calibrator):
                 argument="exchangeable=False",
                 remedy="try them",
             )
-        return found
+        return are_exchangeable
 
     def _candidates(self, n_classes: int, *, exchangeable: bool = False) -> Sequence[str]:
         methods = EXCHANGEABLE if exchangeable else BINARY if n_classes == 2 else MULTICLASS

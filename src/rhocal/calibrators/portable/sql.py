@@ -119,15 +119,15 @@ class Writer:
 
     def reads(self, place: Place) -> set[Place]:
         """The columns that an expression reads."""
-        found: set[Place] = set()
+        columns: set[Place] = set()
         waiting = list(self.terms[place].parts)
         while waiting:
             part = waiting.pop()
             if self.is_column(part):
-                found.add(part)
+                columns.add(part)
             else:
                 waiting += self.terms[part].parts
-        return found
+        return columns
 
     def statement(
         self, table: str, columns: Sequence[str], keep: Sequence[str], classes: Sequence[object], kind: str

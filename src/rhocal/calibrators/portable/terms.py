@@ -40,8 +40,8 @@ def terms(program: Program, dialect: Dialect) -> dict[Place, Term]:
     known: dict[Place, Term] = {}
     for k, instruction in enumerate(program.instructions):
         widths = [program.instructions[arg].width for arg in instruction.args]
-        made = _columns(instruction, widths, dialect)
-        known |= {(k, column): term for column, term in enumerate(made)}
+        columns = _columns(instruction, widths, dialect)
+        known |= {(k, column): term for column, term in enumerate(columns)}
     return known
 
 

@@ -209,8 +209,8 @@ class NullDistribution:
 
 def path_nulls(path: CumulativeDifferences, paths: Vector, names: Iterable[str]) -> dict[str, NullDistribution]:
     """The null distributions of statistics of paths; the first path is that of the samples."""
-    found = {name: STATISTICS[name](path, paths) for name in names}
-    return {name: NullDistribution(float(values[0]), values[1:]) for name, values in found.items()}
+    statistics = {name: STATISTICS[name](path, paths) for name in names}
+    return {name: NullDistribution(float(values[0]), values[1:]) for name, values in statistics.items()}
 
 
 def simulate_nulls(

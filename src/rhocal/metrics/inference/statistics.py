@@ -52,7 +52,7 @@ def statistics(null: JointNull) -> dict[str, Vector]:
     """Every statistic that these samples allow."""
     top = Cells(null.top)
     d = top.differences(null.top_paths)
-    found = {
+    values = {
         "gap": np.abs(null.top_paths[:, -1]),
         "ece": null.top.ece(null.top_paths),
         "smooth": top.smooth(d),
@@ -61,15 +61,15 @@ def statistics(null: JointNull) -> dict[str, Vector]:
     }
     if null.positive is not None and null.positive_paths is not None:
         positive = Cells(null.positive)
-        found["prevalence"] = np.abs(null.positive_paths[:, -1])
-        found["cox"] = positive.cox(positive.differences(null.positive_paths))
-        found["kuiper"] = np.ptp(np.pad(null.positive_paths, ((0, 0), (1, 0))), axis=1)
+        values["prevalence"] = np.abs(null.positive_paths[:, -1])
+        values["cox"] = positive.cox(positive.differences(null.positive_paths))
+        values["kuiper"] = np.ptp(np.pad(null.positive_paths, ((0, 0), (1, 0))), axis=1)
     if null.classes is not None:
-        found["class"] = np.abs(null.classes.by_class).max(axis=1)
-        found["classwise"] = classwise(null.classes)
+        values["class"] = np.abs(null.classes.by_class).max(axis=1)
+        values["classwise"] = classwise(null.classes)
     if null.canonical is not None:
-        found["skce"] = null.canonical
-    return found
+        values["skce"] = null.canonical
+    return values
 
 
 def classwise(totals: ClassTotals) -> Vector:

@@ -32,8 +32,8 @@ def decisions(
     weights = np.ones(test.n_samples) if test.weights is None else test.weights
     if same_samples or not design.is_simple or not are_counts(weights):
         return None
-    found = certified_targets(cal, test, TARGETS)
-    curve = found.curve
+    certified = certified_targets(cal, test, TARGETS)
+    curve = certified.curve
     picked = np.unique(np.linspace(0, len(curve.threshold) - 1, min(N_POINTS, len(curve.threshold))).astype(int))
     shown = ("threshold", "coverage", "risk", "bound")
     return {
@@ -44,7 +44,7 @@ def decisions(
             {"target": target, **dict.fromkeys(shown)}
             if index is None
             else {"target": target, **{key: float(getattr(curve, key)[index]) for key in shown}}
-            for target, index in zip(TARGETS, found.indices, strict=True)
+            for target, index in zip(TARGETS, certified.indices, strict=True)
         ],
         "default": TARGETS.index(DEFAULT_TARGET),
         "always": _most_frequent(test, weights),

@@ -168,12 +168,14 @@ def uses_rho_norm(methods: Sequence[MethodSection]) -> bool:
 
 def named_children(cal: Calibrator) -> dict[str, Calibrator]:
     """The calibrators that one is made of by name, those of a list with a number."""
-    found: dict[str, Calibrator] = {}
+    by_attribute: dict[str, Calibrator] = {}
     for name in cal.children:
         child = getattr(cal, name)
         members = child if isinstance(child, list) else None
-        found |= {f"{name}{k}": member for k, member in enumerate(members, 1)} if members is not None else {name: child}
-    return {name.rstrip("_"): child for name, child in found.items()}
+        by_attribute |= (
+            {f"{name}{k}": member for k, member in enumerate(members, 1)} if members is not None else {name: child}
+        )
+    return {name.rstrip("_"): child for name, child in by_attribute.items()}
 
 
 def parameter(value: Any) -> Any:
