@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
 SHOWN = ("index.html", "ten_minutes.html", "howto.html", "reference/python.html", "gallery.html")
 """Pages with screenshots."""
+FORMS: dict[str, dict[str, Any]] = {
+    "phone": {"viewport": PHONE},
+    "desktop": {"viewport": DESKTOP},
+    "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
+    "print": {"viewport": DESKTOP},
+}
+"""Name of a screenshot → options of its page."""
 QUERY, EXPECTED = "reliability", "gallery"
 
 
@@ -68,10 +75,12 @@ def browse(site: Path, pictures: Path) -> Iterator[str]:
         _search(page, site, problems)
         pictures.mkdir(parents=True, exist_ok=True)
         for name in SHOWN:
-            for form, size in (("phone", PHONE), ("desktop", DESKTOP)):
-                page.set_viewport_size(size)
-                page.goto((site / name).as_uri())
-                page.screenshot(path=pictures / f"{Path(name).stem}-{form}.png")
+            for form, options in FORMS.items():  # a page remembers its colors: each form has one of its own
+                shown = browser.new_page(**options)
+                shown.emulate_media(media="print" if form == "print" else "screen")
+                shown.goto((site / name).as_uri())
+                shown.screenshot(path=pictures / f"{Path(name).stem}-{form}.png")
+                shown.close()
         browser.close()
     yield from dict.fromkeys(problems)
 
