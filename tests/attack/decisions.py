@@ -15,6 +15,7 @@ from tests.attack import REFUSED, Counts, rounds
 from tests.attack.maps import expected_sets, softmax
 
 import rhocal
+from rhocal.numerics.special import softmax as single_softmax
 
 N_QUESTIONS = 6
 """Questions about the same samples."""
@@ -133,11 +134,8 @@ def attack_sets(counts, rng, z, y, w):
     if found is REFUSED:
         return
     weights = np.ones(len(y)) if w is None else w
-    rule, p = found.policy.sets, softmax(z)
-    if (
-        score == "raps" and z.dtype == np.float32
-    ):  # probabilities of 0 that are tied in single precision have other ranks
-        return
+    # In single precision other probabilities are tied, and have other ranks, than in double precision.
+    rule, p = found.policy.sets, softmax(z) if z.dtype == np.float64 else single_softmax(z)
     scores = rule.scores(p)[np.arange(len(y)), y]
     for c in range(z.shape[1]) if per_class else [None]:
         mine = np.repeat(scores, weights.astype(int))[
@@ -146,7 +144,7 @@ def attack_sets(counts, rng, z, y, w):
         k = ceil(round((len(mine) + 1) * coverage, 9))
         limit = rule.limits[c or 0]
         want = np.sort(mine)[k - 1] if k <= len(mine) else 1e12
-        counts.check(f"{what}: limit {limit}, not {want}", abs(limit - want) <= 2e-5 * max(1, abs(want)))
+        counts.check(f"{what}: limit {limit}, not {want}", abs(limit - want) <= 1.0001e-5 * max(1, abs(want)))
     included = expected_sets(rule, p)
     is_clear = rule.is_clear(p, 1e-6)
     if is_clear.all():
