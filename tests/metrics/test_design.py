@@ -319,6 +319,7 @@ def test_the_report_counts_samples(of_clusters, weight_kind):
     assert document["data"]["n_effective"] < 300
     assert sum(method["positive_curve"]["n_samples"]) == pytest.approx(600, abs=1e-3)
     for bins in method["bins"].values():
+        assert sum(bins["weight"]) == pytest.approx(document["data"]["n_effective"], rel=1e-6)
         assert sum(bins["n_samples"]) == pytest.approx(600, abs=1e-3)
     expected = np.bincount(labels)
     assert {row["class"]: row["n_labels"] for row in document["classes"]["rows"]} == {

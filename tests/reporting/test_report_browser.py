@@ -3,6 +3,7 @@
 import csv
 import shutil
 
+import numpy as np
 import pytest
 
 import reports
@@ -109,19 +110,23 @@ def test_the_slider_recomputes_what_python_computes(opened, written):
 
 
 def test_bands_know_the_effective_sample_size(browser, tmp_path):
-    """A quarter of the effective samples: bands are twice as wide."""
-    document = reports.quiet(("temperature",))[0]
-    widths = []
-    for n_effective in (None, document["data"]["weight"] / 4):
-        data = document["data"] | {"n_effective": n_effective}
-        (tmp_path / "page.html").write_text(render(document | {"data": data}), encoding="utf-8")
+    """Four copies of each sample, as clusters: bands are as wide as without copies, and bins count the copies."""
+    rng = np.random.default_rng(0)
+    probs = rng.uniform(0.55, 0.95, 400)
+    labels = (rng.random(400) < probs).astype(int)
+    widths, counts = [], []
+    for k in (1, 4):
+        clusters = np.repeat(np.arange(400), k) if k > 1 else None
+        rhocal.report(np.repeat(probs, k), np.repeat(labels, k), clusters=clusters).save(tmp_path / "page.html")
         watched = Watched(browser, tmp_path / "page.html")
-        cells = watched.page.locator(".panel[data-method='0'] table.bins tbody tr td:last-child").all_text_contents()
-        limits = [[float(limit.removesuffix(" %")) for limit in cell.split(" – ")] for cell in cells]
-        widths.append([high - low for low, high in limits if low > 0 and high < 100])
+        rows = watched.page.locator(".panel[data-method='0'] table.bins tbody tr").all()
+        cells = [row.locator("td").all_text_contents() for row in rows]
+        limits = [[float(limit.removesuffix(" %")) for limit in row[-1].split(" – ")] for row in cells]
+        widths.append(np.array([high - low for low, high in limits]))
+        counts.append(np.array([float(row[2].replace(",", "")) for row in cells]))
         watched.close()
-    assert any(abs(wide - 2 * narrow) <= 0.3 for narrow in widths[0] for wide in widths[1])
-    assert min(widths[1]) > 1.9 * min(widths[0])
+    np.testing.assert_allclose(widths[1], widths[0], rtol=0.1, atol=0.2)
+    np.testing.assert_allclose(counts[1], 4 * counts[0])
 
 
 def test_charts_have_points_and_say_what_they_show(opened):

@@ -179,19 +179,13 @@ def _conclude(
     evaluations = {
         name: infer(part, shown, groups=groups, tolerance=tolerance, seed=seed) for name, part in samples.items()
     }
-    differences = _bounded(
-        {
-            name: inference.differences(
-                *pair_with_design(part, raw[UNCALIBRATED], design),
-                ["ece", "nll", "brier"],
-                tolerance=margin,
-                seed=seed,
-            )
-            for name, part in raw.items()
-            if name != UNCALIBRATED
-        },
-        evaluations,
-    )
+    differences = {
+        name: inference.differences(
+            *pair_with_design(part, raw[UNCALIBRATED], design), ["ece", "nll", "brier"], tolerance=margin, seed=seed
+        )
+        for name, part in raw.items()
+        if name != UNCALIBRATED
+    }
     first = evaluations[UNCALIBRATED]
     failed = max_ece is not None and _failed(evaluations, strict=strict)
     if as_json:
@@ -222,26 +216,6 @@ def _conclude(
     if max_ece is not None:
         print(f"--max-ece {max_ece:g}: {_gate_text(evaluations, strict=strict)}")
         raise typer.Exit(int(failed))
-
-
-def _bounded(
-    differences: Mapping[str, Mapping[str, Difference]], evaluations: Mapping[str, Evaluation]
-) -> dict[str, dict[str, Difference]]:
-    """The differences to the first evaluation, with those of ECE in the range that its intervals allow."""
-    limits = {
-        name: (ece.value, ece.high)
-        for name, evaluation in evaluations.items()
-        for ece in evaluation.values
-        if ece.metric == "ece"
-    }
-    first = next(iter(evaluations))
-    return {
-        name: {
-            metric: d.bounded(limits[name], limits[first]) if metric == "ece" and name in limits else d
-            for metric, d in by_metric.items()
-        }
-        for name, by_metric in differences.items()
-    }
 
 
 def _tolerance(tolerance: float, max_ece: float | None, *, strict: bool) -> float:

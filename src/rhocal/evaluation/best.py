@@ -17,9 +17,10 @@ import numpy as np
 
 from rhocal.data.sampling import sampling_keys
 from rhocal.metrics import METRICS
+from rhocal.metrics.inference.bootstrap import BINNED
 from rhocal.metrics.inference.defaults import SIGNIFICANCE_LEVEL
-from rhocal.metrics.inference.paired import differences
-from rhocal.metrics.inference.units import are_counts
+from rhocal.metrics.inference.paired import differences, in_range, upper_limit
+from rhocal.metrics.inference.units import are_counts, expand
 from rhocal.metrics.scored import Scored
 from rhocal.optimize import studentized_range
 
@@ -173,7 +174,15 @@ def _mean_difference(
         by_network.setdefault(network, []).append(_difference(metric, a, b))
     means = np.array([np.mean(parts, axis=0) for parts in by_network.values()])
     value, deviation = float(means[:, 0].mean()), float(np.sqrt((means[:, 1] ** 2).sum()) / len(means))
-    return DifferenceToBest(best, value, value - factor * deviation, value + factor * deviation)
+    low, high = value - factor * deviation, value + factor * deviation
+    if metric in BINNED:  # not negative: the best is below a method by no more than that is, and the other way round
+        level = math.erf(factor / math.sqrt(2))
+        sides = [[a for _, a, _ in pairs], [b for _, _, b in pairs]]
+        values = [float(np.mean([METRICS[metric].value(view) for view in side])) for side in sides]
+        limits = [float(np.mean([upper_limit(metric, expand(view), level) for view in side])) for side in sides]
+        low, high = in_range(low, *limits), in_range(high, *limits)
+        value = min(max(in_range(value, *values), low), high)
+    return DifferenceToBest(best, value, low, high)
 
 
 def _difference(metric: str, a: Scored, b: Scored) -> tuple[float, float]:
@@ -181,7 +190,7 @@ def _difference(metric: str, a: Scored, b: Scored) -> tuple[float, float]:
     if all(np.array_equal(getattr(a, name), getattr(b, name)) for name in NUMBERS):
         return 0.0, 0.0
     if metric != "accuracy":
-        difference = differences(a, b, [metric])[metric]
+        difference = differences(a, b, [metric], bounded=False)[metric]
         return difference.value, difference.deviation
     d, w = a.correct - b.correct, a.weights
     if not d.any():

@@ -15,9 +15,10 @@ import numpy as np
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, ResampledMetrics, resamples
-from rhocal.metrics.inference.defaults import N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_difference import ece_difference
+from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.floor import check_names
 from rhocal.metrics.inference.intervals import no_interval_reason
 from rhocal.metrics.inference.mean_interval import LOSSES, N_DRAWS, LossParts
@@ -44,7 +45,7 @@ class Difference:
 
     metric: str
     value: float
-    """Of ECE and AdaECE debiased: an estimate of the difference of the population values."""
+    """Of ECE and AdaECE debiased: an estimate of the difference of the population values, within those of the samples."""
     low: float
     high: float
     """A 95 % interval of the difference of the population values."""
@@ -84,18 +85,6 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts."""
         return vars(self) | {"equivalent": self.equivalent, "verdict": self.verdict}
-
-    def bounded(self, a: tuple[float, float], b: tuple[float, float]) -> Difference:
-        """The same where no metric is negative: A is below B by B at most, and above it by A at most.
-
-        ``a`` and ``b`` are the metric of each on these samples, and the upper limit of its interval.
-        """
-        return replace(
-            self,
-            value=min(max(self.value, -b[0]), a[0]),
-            low=min(max(self.low, -b[1]), a[1]),
-            high=min(max(self.high, -b[1]), a[1]),
-        )
 
     def __str__(self) -> str:
         within = f", by less than {self.tolerance:g}" if self.equivalent and self.p_value <= SIGNIFICANCE_LEVEL else ""
@@ -150,12 +139,15 @@ def differences(
     tolerance: float | None = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
+    bounded: bool = True,
 ) -> dict[str, Difference]:
     """Metrics of A minus metrics of B, both on the same samples.
 
-    Of ECE and AdaECE the value is debiased and nearly normal. Differences of means are drawn from those of errors and of
-    right decisions (``mean_interval.py``), those of other metrics resampled; their p-values are twice the smaller share on one
-    side of 0. A metric without a valid interval (``no_interval_reason``) has neither here.
+    Of ECE and AdaECE the value is debiased and nearly normal. As neither is negative, A is below B by no more than B is, and
+    above it by no more than A is: value and interval are in the range that the values and upper limits of both allow (unless
+    not ``bounded``). Differences of means are drawn from those of errors and of right decisions (``mean_interval.py``), those
+    of other metrics resampled; their p-values are twice the smaller share on one side of 0. A metric without a valid interval
+    (``no_interval_reason``) has neither here.
     """
     check_names(names)
     if tolerance is not None and not tolerance > 0:
@@ -176,7 +168,8 @@ def differences(
     others = [name for name in names if name not in by_metric]
     drawn = _resampled_differences(left, right, others, n_replicates, seed)
     by_metric |= {name: _drawn_difference(name, observed[name], drawn[:, k]) for k, name in enumerate(others)}
-    return {name: _with_tolerance(by_metric[name], tolerance) for name in names}
+    found = {name: _with_tolerance(by_metric[name], tolerance) for name in names}
+    return found | {name: _in_range(found[name], (a, b), (left, right)) for name in names if bounded and name in BINNED}
 
 
 def _loss_parts(name: str, scored: Scored) -> LossParts:
@@ -197,6 +190,24 @@ def _normal_difference(name: str, observed: float, value: float, deviation: floa
     reach, p_value = Z * deviation, _two_sided(value, deviation)
     value, low, high = (min(1.0, max(-1.0, x)) for x in (value, value - reach, value + reach))
     return Difference(name, value, low, high, p_value, observed, deviation)
+
+
+def _in_range(difference: Difference, views: tuple[Scored, Scored], units: tuple[Scored, Scored]) -> Difference:
+    value_a, value_b = (METRICS[difference.metric].value(view) for view in views)
+    limits = upper_limit(difference.metric, units[0]), upper_limit(difference.metric, units[1])
+    low, high = (in_range(limit, *limits) for limit in (difference.low, difference.high))
+    value = min(max(in_range(difference.value, value_a, value_b), low), high)
+    return replace(difference, value=value, low=low, high=high)
+
+
+def in_range(difference: float, a: float, b: float) -> float:
+    """A difference A − B where neither is negative and they are at most ``a`` and ``b``."""
+    return min(max(difference, -b), a)
+
+
+def upper_limit(metric: str, units: Scored, level: float = CONFIDENCE_LEVEL) -> float:
+    """The upper limit of the population value of a binned error."""
+    return ece_interval(units, BINNED[metric](units), N_BINS, level).high
 
 
 def _two_sided(value: float, deviation: float) -> float:

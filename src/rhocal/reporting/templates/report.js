@@ -38,17 +38,16 @@
   }
   const total = (bins, key) => bins.reduce((sum, bin) => sum + bin[key], 0);
   const error = (bins) => bins.reduce((sum, bin) => sum + Math.abs(bin.correct - bin.confidence), 0) / total(bins, "weight");
-  // Importance weights and clusters: a weight of 1 is worth so many independent samples.
-  const worth = doc.data.n_effective ? doc.data.n_effective / doc.data.weight : 1;
-  const floor = (bins) => bins.reduce((sum, bin) => sum + Math.sqrt(((2 / Math.PI) * bin.variance) / worth), 0) / total(bins, "weight");
+  // The weights of bins sum to the effective sample size: they are what bands and intervals need.
+  const floor = (bins) => bins.reduce((sum, bin) => sum + Math.sqrt((2 / Math.PI) * bin.variance), 0) / total(bins, "weight");
   function describeBins(bins) {
     const n = total(bins, "weight");
     return bins.filter((bin) => bin.weight > 0).map((bin) => {
       const mean = bin.confidence / bin.weight, accuracy = bin.correct / bin.weight;
-      const reach = (1.96 * Math.sqrt(bin.variance / worth)) / bin.weight, size = bin.weight * worth;
-      const z2 = 1.96 ** 2 / size; // Wilson's interval of the accuracy
+      const reach = (1.96 * Math.sqrt(bin.variance)) / bin.weight;
+      const z2 = 1.96 ** 2 / bin.weight; // Wilson's interval of the accuracy
       const middle = (accuracy + z2 / 2) / (1 + z2);
-      const half = (1.96 / (1 + z2)) * Math.sqrt((accuracy * (1 - accuracy)) / size + z2 / (4 * size));
+      const half = (1.96 / (1 + z2)) * Math.sqrt((accuracy * (1 - accuracy)) / bin.weight + z2 / (4 * bin.weight));
       return { ...bin, mean, accuracy, share: bin.weight / n, bandLow: Math.max(0, mean - reach), bandHigh: Math.min(1, mean + reach),
         low95: Math.max(0, middle - half), high95: Math.min(1, middle + half) };
     });
