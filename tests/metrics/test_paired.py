@@ -159,3 +159,22 @@ def test_no_difference_is_beyond_the_errors_themselves():
         ahead = inference.differences(a, b, ["ece"])["ece"]
         assert (back.value, back.low, back.high) == pytest.approx((-ahead.value, -ahead.high, -ahead.low))
     assert n_beyond > 0
+
+
+def test_differences_of_rmsce_are_valid_near_zero():
+    """A perfect model against an over-confident one: resamples of an error near 0 are biased, and covered .85."""
+    c = np.minimum(0.1 + 0.9 * np.random.default_rng(3).beta(2.2, 0.7, 400_000), 1 - 1e-6)
+    bins = equal_width(sharpen(c), 10)
+    gaps, counts = np.bincount(bins, c - sharpen(c), 10), np.bincount(bins, minlength=10)
+    truth = -math.sqrt((gaps**2 / np.maximum(counts, 1)).sum() / len(c))
+    rng, name = np.random.default_rng(7), "debiased_rmsce"
+    found = [inference.differences(*draw(rng, 1000, sharpen), [name])[name] for _ in range(150)]
+    assert 0.91 <= np.mean([d.low <= truth <= d.high for d in found]) <= 0.99  # .95, and two standard errors
+    assert all(d.low <= d.value <= d.high for d in found)
+    assert all((d.p_value <= 0.05) == (not d.low <= 0 <= d.high) for d in found)
+    assert np.mean([d.verdict == "better" for d in found]) > 0.2
+    a, b = draw(rng, 400, sharpen)
+    one, back = inference.differences(a, b, [name])[name], inference.differences(b, a, [name])[name]
+    assert (back.low, back.high) == pytest.approx((-one.high, -one.low))
+    same = inference.differences(a, replace(a), [name])[name]
+    assert (same.value, same.low, same.high, same.p_value) == (0, 0, 0, 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.metrics.inference.ece_interval import BinMoments, Interval
-from rhocal.numerics.bins import N_BINS, equal_width
+from rhocal.numerics.bins import N_BINS, bin_totals, equal_width
 from rhocal.numerics.special import chi2_cdf
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 N_CANDIDATES = 400
+NEAR_ZERO_CORRELATION = -0.8
+"""Largest correlation of two errors of which one may be 0. Its gaps are noise then, of either sign, and noise that raises it
+may lower the other. Chosen on simulated pairs of a perfect and an over-confident model (1,500 samples, 3 classes); with other
+seeds and sizes 95 % intervals cover 93 to 97 %, more if both are near 0."""
 MAX_DEVIATIONS = 6.0
 """Standard deviations of Q within which candidates lie."""
 
@@ -34,6 +38,44 @@ def rmsce_interval(scored: Scored, estimate: float, level: float) -> Interval:
     gap_squares, variances = (sums / share) ** 2, (deviations / share) ** 2
     low, high = invert(share, gap_squares, variances, level)
     return Interval(min(low, estimate), max(high, estimate), estimate, "inverted")
+
+
+def rmsce_difference(a: Scored, b: Scored, values: tuple[float, float], level: float) -> tuple[float, float]:
+    """The interval for the difference of the population RMSCEs of two predictions for the same samples.
+
+    It joins both intervals, so that it is valid near zero as they are (Zou & Donner 2008), with the correlation of the errors
+    from their influence functions; resamples are biased there. No error is beyond the upper limit of its interval.
+    """
+    if np.array_equal(a.confidence, b.confidence) and np.array_equal(a.correct, b.correct):
+        return 0.0, 0.0
+    first, second = (rmsce_interval(view, value, level) for view, value in zip((a, b), values, strict=True))
+    correlation = _correlation(_influence(a), _influence(b), a.weights)
+    # The estimate of an error near 0 is too high on average: it is the limit with its lower limit that must reach further.
+    of_low, of_high = (
+        min(correlation, NEAR_ZERO_CORRELATION) if one.low <= 0 else correlation for one in (first, second)
+    )
+    value = values[0] - values[1]
+    low = value - _joined(values[0] - first.low, second.high - values[1], of_low)
+    high = value + _joined(first.high - values[0], values[1] - second.low, of_high)
+    return max(low, -second.high), min(high, first.high)
+
+
+def _joined(a: float, b: float, correlation: float) -> float:
+    return math.sqrt(max(a**2 + b**2 - 2 * correlation * a * b, 0.0))
+
+
+def _influence(scored: Scored) -> Vector:
+    """How much each sample changes θ² = Σ_b share_b·gap_b²: 2·gap·d − gap², up to a constant."""
+    bins, d = equal_width(scored.confidence, N_BINS), scored.correct - scored.confidence
+    weight = bin_totals(bins, scored.weights, N_BINS)
+    gap = bin_totals(bins, scored.weights * d, N_BINS) / np.where(weight > 0, weight, 1)
+    return np.asarray(2 * gap[bins] * d - gap[bins] ** 2)
+
+
+def _correlation(x: Vector, y: Vector, weights: Vector) -> float:
+    x, y = (values - weights @ values / weights.sum() for values in (x, y))
+    spread = math.sqrt(float(weights @ x**2) * float(weights @ y**2))
+    return float(weights @ (x * y)) / spread if spread > 0 else 0.0
 
 
 def invert(share: Vector, gap_squares: Vector, variances: Vector, level: float) -> tuple[float, float]:

@@ -20,7 +20,8 @@ from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_difference import ece_difference
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.floor import check_names
-from rhocal.metrics.inference.intervals import no_interval_reason
+from rhocal.metrics.inference.intervals import L2, no_interval_reason
+from rhocal.metrics.inference.l2_interval import rmsce_difference
 from rhocal.metrics.inference.mean_interval import LOSSES, N_DRAWS, LossParts
 from rhocal.metrics.inference.units import take_units, unit_rows
 from rhocal.metrics.scored import Scored
@@ -145,9 +146,9 @@ def differences(
 
     Of ECE and AdaECE the value is debiased and nearly normal. As neither is negative, A is below B by no more than B is, and
     above it by no more than A is: value and interval are in the range that the values and upper limits of both allow (unless
-    not ``bounded``). Differences of means are drawn from those of errors and of right decisions (``mean_interval.py``), those
-    of other metrics resampled; their p-values are twice the smaller share on one side of 0. A metric without a valid interval
-    (``no_interval_reason``) has neither here.
+    not ``bounded``). That of debiased RMSCE joins both intervals (``l2_interval.py``). Those of means are drawn from those
+    of errors and of right decisions (``mean_interval.py``), those of other metrics resampled; their p-values are twice the
+    smaller share on one side of 0. A metric without a valid interval (``no_interval_reason``) has neither here.
     """
     check_names(names)
     if tolerance is not None and not tolerance > 0:
@@ -163,6 +164,10 @@ def differences(
         elif name in LOSSES:
             parts = _loss_parts(name, left) - _loss_parts(name, right)
             by_metric[name] = _drawn_difference(name, value, parts.draw_means(seed, max(N_DRAWS, n_replicates)))
+        elif name == L2:
+            values = METRICS[name].value(a), METRICS[name].value(b)
+            limits = rmsce_difference(left, right, values, CONFIDENCE_LEVEL)
+            by_metric[name] = _difference_with_limits(name, value, *limits)
         elif no_interval_reason(name):
             by_metric[name] = Difference(name, value, math.nan, math.nan, math.nan, value, math.nan)
     others = [name for name in names if name not in by_metric]
@@ -190,6 +195,12 @@ def _normal_difference(name: str, observed: float, value: float, deviation: floa
     reach, p_value = Z * deviation, _two_sided(value, deviation)
     value, low, high = (min(1.0, max(-1.0, x)) for x in (value, value - reach, value + reach))
     return Difference(name, value, low, high, p_value, observed, deviation)
+
+
+def _difference_with_limits(name: str, value: float, low: float, high: float) -> Difference:
+    """A difference whose interval is known; its p-value is normal, with the reach of the interval towards 0."""
+    reach = high - value if value < 0 else value - low
+    return Difference(name, value, low, high, _two_sided(value, reach / Z), value, (high - low) / (2 * Z))
 
 
 def _in_range(difference: Difference, views: tuple[Scored, Scored], units: tuple[Scored, Scored]) -> Difference:
