@@ -131,3 +131,27 @@ def test_commands(binary, tmp_path):
     assert "the calibrator was fitted on ham, spam" in error
     error = run("fit", source, "--positive", "eggs", "-o", cal, code=2).stderr
     assert "positive must be one of the classes ham and spam" in error
+
+
+def test_commands_give_a_single_column_to_the_class_that_it_is_named_after(tmp_path):
+    rng = np.random.default_rng(5)
+    p = rng.random(400)
+    labels = np.where(rng.random(400) < p, "fraud", "legit")
+    rows = "\n".join(f"{a:.17g},{b}" for a, b in zip(p, labels, strict=True))
+    (tmp_path / "one.csv").write_text(f"p_fraud,labels\n{rows}\n")
+    options = ["--kind", "probs"]
+    line = run("evaluate", tmp_path / "one.csv", *options).stdout.replace("\n", " ")
+    assert "positive class: fraud (by the name of column p_fraud)" in line
+    for more in (["--logits-name", "p_fraud"], ["--columns", "p_fraud", "--classes", "fraud,legit"]):
+        found = json.loads(run("evaluate", tmp_path / "one.csv", *options, *more, "--json").stdout)
+        assert found["values"]["uncalibrated"]["accuracy"] > 0.7
+    refused = run("evaluate", tmp_path / "one.csv", *options, "--positive", "legit", code=2)
+    assert "named after class fraud, but the positive class is legit" in refused.stderr.replace("\n", " ")
+    run("fit", tmp_path / "one.csv", *options, "-m", "temperature", "-o", tmp_path / "c.safetensors")
+    assert rhocal.load(tmp_path / "c.safetensors").positive_ == "fraud"
+    run("apply", tmp_path / "c.safetensors", tmp_path / "one.csv", "-o", tmp_path / "out.csv")
+    written = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert np.corrcoef(written["probs_fraud"], p)[0, 1] > 0.9
+    run("split", tmp_path / "one.csv", "-o", tmp_path / "halves.npz")
+    halves = json.loads(run("evaluate", tmp_path / "halves.npz", *options, "--json").stdout)
+    assert halves["values"]["uncalibrated"]["accuracy"] > 0.7

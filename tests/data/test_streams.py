@@ -393,3 +393,19 @@ def test_block_function_is_public_and_small(data):
     parts = [rhocal.profile_block(logits[k : k + 500], labels[k : k + 500], plan) for k in (0, 500, 1000)]
     cal = rhocal.RhoNormScaling().fit_profile(rhocal.Profile.concat(parts))
     alike(cal, rhocal.RhoNormScaling().fit(logits, labels), logits)
+
+
+def test_a_folder_with_data_in_other_formats_is_refused(tmp_path):
+    logits, labels = synthetic(40)
+    as_parquet(tmp_path / "a.parquet", logits, labels)
+    rhocal.TemperatureScaling().fit(logits, labels).save(tmp_path / "cal.safetensors")
+    for name in (".b.csv", "_c.csv", "d.csv.tmp", "state.json", "README.md"):  # hidden, temporary, about the others
+        (tmp_path / name).write_text("0,1,labels\n1,2,0\n")
+    (tmp_path / "empty").mkdir()
+    assert rhocal.stream(tmp_path).n_rows == 40
+    (tmp_path / "e.csv").write_text("0,1,labels\n1,2,0\n")
+    (tmp_path / "more").mkdir()
+    as_parquet(tmp_path / "more" / "f.parquet", logits, labels)
+    with pytest.raises(FileError, match=r"holds e\.csv, more/ beside \.parquet files.*\*\.parquet"):
+        rhocal.stream(tmp_path)
+    assert rhocal.stream(str(tmp_path / "*.parquet")).n_rows == 40

@@ -121,6 +121,11 @@ class Calibrator(ABC):
         return 1.0
 
     @property
+    def has_class_maps(self) -> bool:
+        """Whether classes have maps of their own: in the fitted map, or in one that a fit may find."""
+        return True
+
+    @property
     def fits_on(self) -> Literal["rows", "profile"]:
         """What a fit reads: rows of logits, or a profile of them."""
         return "rows"
@@ -394,6 +399,10 @@ class ScaleCalibrator(Calibrator):
 
     searches_near_pilot: ClassVar[bool] = False
     """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
+
+    @property
+    def has_class_maps(self) -> bool:
+        return False
 
     @property
     def fits_on(self) -> Literal["rows", "profile"]:

@@ -27,7 +27,7 @@ from rhocal.data.sampling import sampling_threshold
 from rhocal.data.scores import suspect_labels
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning, warn
+from rhocal.errors import FewSamplesWarning, InputError, RhocalWarning, SubsampleWarning, SuspiciousInputWarning, warn
 from rhocal.profile.passes import FEW_CLASSES
 from rhocal.profile.plan import COMMON, PassPlan
 from rhocal.profile.profile import Profile
@@ -51,6 +51,9 @@ MAX_SHARE_OUTSIDE = 0.02
 
 NEEDS_ALL_ROWS = "it needs the logits of all samples at once"
 
+N_NAMED = 5
+"""Classes without samples that a warning names."""
+
 SUBSAMPLED = "cannot be fitted block by block"
 """Part of the warning of a fit on a subsample, by which it can be recognized."""
 
@@ -63,10 +66,31 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
         record_changes(calibrator, fits.summary.rows)
     if not source.spec.of_answers:  # a model may be wrong more often than not
         _suspect(fits.summary)
+    _warn_unseen(calibrator)
     calibrator.columns_ = source.spec.columns
-    positive, classes = source.spec.positive, calibrator.classes_
-    calibrator.positive_ = None if positive is None else classes[positive_column(positive, classes)].item()
+    calibrator.positive_ = _positive_class(fits.source, calibrator.classes_)
     return fits
+
+
+def _positive_class(source: Source, classes: NDArray[Any]) -> Any:
+    """The positive class that the caller, or the name of a single column of scores, states."""
+    positive = source.predictions.positive if source.resident else source.spec.positive
+    return None if positive is None else classes[positive_column(positive, classes)].item()
+
+
+def _warn_unseen(calibrator: Calibrator) -> None:
+    """Warn of classes without calibration samples, if classes have maps of their own."""
+    unseen = np.flatnonzero(calibrator.label_shares_ == 0)
+    if not len(unseen) or not calibrator.has_class_maps:
+        return
+    names = ", ".join(str(name)[:40] for name in calibrator.classes_[unseen[:N_NAMED]])
+    more = f" and {len(unseen) - N_NAMED:,} more" if len(unseen) > N_NAMED else ""
+    warn(
+        f"classes without a calibration sample: {names}{more} ({len(unseen):,} of {len(calibrator.classes_):,}). "
+        f"{calibrator.label} has maps of single classes: the probabilities of these are guesses, often near 0, and not "
+        "calibrated. Add samples of them, or use a method that treats all classes alike, such as field",
+        FewSamplesWarning,
+    )
 
 
 def _suspect(summary: BlockSummary) -> None:

@@ -11,6 +11,7 @@ from rhocal.calibrators.top_k import apply_top_k
 from rhocal.data.arrays import check_tensor, is_dask, is_tensor, restore_shape, unpack_lists
 from rhocal.data.columns import check_frame, frame_columns, shown
 from rhocal.data.predictions import Kind, Predictions
+from rhocal.data.score_names import score_name
 from rhocal.data.scores import is_single_column
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
@@ -78,6 +79,7 @@ def validated_scores(
         check_frame(columns, classes, calibrator.columns_)
     if columns is not None:
         spec = replace(spec, classes=classes, columns=columns)
-    if calibrator.positive_ is not None and is_single_column(logits, class_axis):
+    is_named = calibrator.positive_ is not None or score_name(logits) is not None
+    if is_named and is_single_column(logits, class_axis):
         spec = replace(spec, classes=classes, positive=calibrator.positive_)
     return Predictions.from_arrays(logits, groups=groups, spec=spec).in_order_of(classes)[0]

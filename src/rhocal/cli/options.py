@@ -185,7 +185,8 @@ class Arrays:
         names = _listed(self.classes)
         columns = stored.columns
         if names is not None:
-            if columns is None or {name_key(name) for name in names} != {name_key(name) for name in columns}:
+            is_single = columns is not None and len(columns) == 1 < len(names)  # named after its class, or not at all
+            if columns is None or not (is_single or set(map(name_key, names)) == set(map(name_key, columns))):
                 columns = names  # in the order of the columns
             if spec.classes is None:
                 spec = replace(spec, classes=_as_numbers(names))

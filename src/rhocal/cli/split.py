@@ -143,6 +143,8 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
         )
     if spec.columns is not None and len(spec.columns) == 1:
         values[names.logits] = values[names.logits].reshape(-1)
+        if (two := _two_classes(spec.columns[0], spec.classes, values.get(names.labels))) is not None:
+            values["classes"] = two
     elif spec.columns is not None:
         columns, classes = match_columns(spec.columns, spec.classes, label_values(values.get(names.labels), None))
         if columns is not None:
@@ -150,6 +152,21 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
         if classes is not None:
             values["classes"] = classes
     return {"logits": values.pop(names.logits), "labels": values.pop(names.labels), **values}
+
+
+def _two_classes(name: str, classes: Any, labels: Any) -> NDArray[Any] | None:
+    """The two classes, second the one that a single column of scores is named after; None if it is named after none."""
+    import numpy as np
+
+    from rhocal.data.label_columns import label_values
+    from rhocal.data.score_names import score_class
+
+    values = label_values(labels, None) if classes is None else np.asarray(classes)
+    known = None if values is None else np.unique(values)
+    if known is None or len(known) != 2 or known.dtype.kind != "U":
+        return None
+    column = score_class(None, name, known)
+    return None if column is None else known[[1 - column, column]]
 
 
 def as_written(array: Any) -> NDArray[Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.columns import name_key
 from rhocal.data.label_columns import as_label_array, is_kept, label_columns
 from rhocal.errors import InputError, one_line
 
@@ -123,14 +124,13 @@ def positive_column(positive: Any, classes: NDArray[Any]) -> int:
         raise InputError(f"positive is for two classes; there are {len(classes)}")
     names = classes.tolist()
     texts = [str(name) for name in names]
-    if isinstance(positive, str):  # as the command line gives it: a number may be a name or a column
-        if positive in texts:
-            return texts.index(positive)
-        number: Any = int(positive) if positive.isdecimal() else None
-    else:
-        if positive in names:
-            return names.index(positive)
-        number = positive
+    if positive in names:
+        return names.index(positive)
+    keys = [name_key(text) for text in texts]
+    if name_key(positive) in keys:  # 1 and "1" are one name, which comes before the number of a column
+        return keys.index(name_key(positive))
+    is_text = isinstance(positive, str)
+    number: Any = int(positive) if is_text and positive.isdecimal() else None if is_text else positive
     if isinstance(number, int | np.integer) and number in {0, 1}:
         return int(number)
     raise InputError(

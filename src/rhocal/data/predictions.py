@@ -13,12 +13,12 @@ from rhocal.data.label_columns import label_values
 from rhocal.data.labels import (
     class_names,
     cluster_numbers,
-    positive_column,
     sample_groups,
     sample_labels,
     sample_weights,
 )
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
+from rhocal.data.score_names import score_class, score_name
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -93,6 +93,15 @@ def _in_class_order(
     return table, names, np.argsort(order).astype(np.intp)
 
 
+def _score_column(scores: Any, spec: InputSpec) -> str | None:
+    """The name of a single column of scores, in the file or the data frame that it came from; None if it has none."""
+    own = score_name(scores)
+    stated = spec.columns[0] if spec.columns is not None and len(spec.columns) == 1 else None
+    if own is not None and stated is not None and own != stated:
+        raise InputError(f"blocks differ in the column of scores: {stated!r} and {own!r}")
+    return stated if own is None else own
+
+
 def _count_up(classes: NDArray[Any]) -> bool:
     """Whether classes are the numbers of their columns."""
     return classes.dtype.kind in "iu" and bool((classes == np.arange(len(classes))).all())
@@ -131,6 +140,8 @@ class Predictions:
     """Whether samples are answers, and the positive class is that they are right."""
     stored_labels: Any = None
     """Labels that are copied to the output and not validated, where the work needs none."""
+    score_column: str | None = None
+    """The name of a single column of scores, where it states the positive class."""
 
     @classmethod
     def from_arrays(
@@ -186,15 +197,17 @@ class Predictions:
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
             columns = columns if place is None else place[columns]
+        is_single = is_single_column(scores, spec.class_axis)
+        score_column = _score_column(scores, spec) if is_single else None
         positive = None
-        if spec.positive is not None:
+        if spec.positive is not None or score_column is not None:
             known = np.arange(table.shape[1]) if names is None else names
-            column = positive_column(spec.positive, known)
-            positive = known[column].item()
-            if column == 0 and is_single_column(scores, spec.class_axis):  # the score is that of the second column
+            column = score_class(spec.positive, score_column, known)
+            positive = None if column is None else known[column].item()
+            if column == 0 and is_single:  # the score is that of the second column
                 if names is not None and columns is not None and _are_numbers(labels, names):
                     raise InputError(
-                        f"positive={spec.positive!r} is the first of the named classes and labels are column numbers; name "
+                        f"positive={positive!r} is the first of the named classes and labels are column numbers; name "
                         "the positive class second, or give labels by name"
                     )
                 names, columns = known[::-1], None if columns is None else 1 - columns
@@ -210,8 +223,8 @@ class Predictions:
         data = cls(
             table, spec.kind, columns, sample_weight, classes, n_ignored, domains, numbers, block, rows, positive=positive,
             of_answers=spec.of_answers and len(classes) == 2,
+            score_column=score_column if spec.positive is None and positive is not None else None,
         )  # fmt: skip
-        is_single = is_single_column(scores, spec.class_axis)
         column_names = spec.columns or frame_columns(scores) or ()
         if column_names and names is not None and not is_single:
             column_names = tuple(str(one) for one in names)  # in the order of the classes by now

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.blocks import missing_labels
+from rhocal.data.score_names import score_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,8 @@ class PilotRows(NamedTuple):
     location: str
     scores: Any
     labels: Any
+    score_name: str | None = None
+    """The name of a single column of scores, which an array does not keep."""
 
 
 def pilot_blocks(n_blocks: int) -> list[int]:
@@ -59,7 +62,9 @@ def pilot_rows(block: Block, places: int) -> PilotRows:
         raise missing_labels()
     share = min(len(block.labels), -(-pilot_size(block.scores) // places))
     rows = np.arange(share) * len(block.labels) // share
-    return PilotRows(block.location, np.asarray(block.scores)[rows], np.asarray(block.labels)[rows])
+    return PilotRows(
+        block.location, np.asarray(block.scores)[rows], np.asarray(block.labels)[rows], score_name(block.scores)
+    )
 
 
 def sampling_keys(block: int, n: int, seed: int = 0) -> Vector:

@@ -13,6 +13,7 @@ import numpy as np
 from rhocal.data.arrays import is_dask
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
 from rhocal.data.checksums import verify
+from rhocal.data.columns import shown
 from rhocal.data.executors import Executor, LocalExecutor
 from rhocal.data.label_columns import text_classes
 from rhocal.data.predictions import Predictions
@@ -144,13 +145,16 @@ class Source:
             for part in rows:
                 columns = same_columns(columns, (part.location, n_columns(part.scores)))
         scores, labels = (np.concatenate([getattr(part, name) for part in rows]) for name in ("scores", "labels"))
+        spec = _named(self.spec, rows)
         try:
-            data = Predictions.from_arrays(scores, labels, spec=self.spec)
+            data = Predictions.from_arrays(scores, labels, spec=spec)
         except InputError:
             _name_bad_block(source, rows)
             raise
         if self.spec.classes is None and data.classes.dtype.kind not in "iu":  # a block need not show every class
             source = replace(source, spec=replace(self.spec, classes=data.classes))
+        if data.score_column is not None:
+            source = replace(source, spec=replace(source.spec, positive=data.positive))
         return data, source
 
     def _pilot_rows(self, *, every_block: bool) -> tuple[list[PilotRows], Source]:
@@ -291,7 +295,7 @@ def as_source(
         classes, columns = spec.classes, spec.columns or source.spec.columns
         if classes is None:
             classes = source.spec.classes
-            if classes is None and columns is None and needs_labels and source.infers_classes:
+            if classes is None and (columns is None or len(columns) == 1) and needs_labels and source.infers_classes:
                 classes = text_classes(source.blocks)
         elif columns is None and source.spec.classes is not None:  # a file that names its columns: put in order
             columns = tuple(str(name) for name in source.spec.classes)
@@ -315,6 +319,16 @@ def _check_streamed(groups: Any, clusters: Any, spec: InputSpec) -> None:
             "a stream takes no groups, clusters, sample_weight or class_axis: its blocks have shape (n_samples, n_classes), "
             "with sample weights as their third part"
         )
+
+
+def _named(spec: InputSpec, rows: Sequence[PilotRows]) -> InputSpec:
+    """The spec of a pilot, with the name of a single column of scores that its blocks bring."""
+    names = {part.score_name for part in rows}
+    if spec.columns is not None or names == {None}:
+        return spec
+    if len(names) > 1:
+        raise InputError(f"blocks differ in the column of scores: {shown(sorted(map(repr, names)))}")
+    return replace(spec, columns=tuple(name for name in names if name is not None))
 
 
 def _unchanged(data: Predictions) -> Predictions:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.blocks import Block
+from rhocal.data.columns import shown
+from rhocal.data.container import format_of
 from rhocal.data.files import Contents, Split, only_array, read
-from rhocal.data.formats import open_file, open_files
+from rhocal.data.formats import READERS, is_gzip, open_file, open_files
 from rhocal.data.formats.base import Names, StoredFile, blocks_of_files
 from rhocal.data.sources import ReadLog, Source
 from rhocal.data.spec import InputSpec
@@ -76,7 +78,7 @@ def stream(
     given = None if columns is None else tuple(columns)
     names = Names(logits_name, labels_name, weights=weights_name, columns=given).with_suffix(split)
     files = open_files(paths, names)
-    return _source(files, names, None if labels is None else Path(labels), skip_bad=skip_bad)
+    return _source(files, names, None if labels is None else Path(labels), logits_name, skip_bad=skip_bad)
 
 
 def open_split(
@@ -86,11 +88,11 @@ def open_split(
     if resident:
         contents = read(path, replace(names, skip_bad=skip_bad), labels)
         file = contents.file
-        spec = _stored_spec(file, contents.classes)
+        spec = _stored_spec(file, contents.classes, names.logits, contents.split_names(split).logits)
         log = ReadLog(skip_bad=skip_bad, skipped=list(file.bad_lines), unused_columns=file.unused, log=file.log)
         return Source((contents.read(split),), spec, resident=True, log=log)
     files = open_files(_paths(str(path)), names)
-    return _source(files, Contents(files[0], names).split_names(split), labels, skip_bad=skip_bad)
+    return _source(files, Contents(files[0], names).split_names(split), labels, names.logits, skip_bad=skip_bad)
 
 
 def has_splits(path: Path, names: Names) -> bool:
@@ -98,20 +100,23 @@ def has_splits(path: Path, names: Names) -> bool:
     return Contents(open_file(_paths(str(path))[0], names), names).has_splits
 
 
-def _source(files: list[StoredFile], names: Names, labels: Path | None, *, skip_bad: bool) -> Source:
-    """The blocks of files, one file after the other."""
+def _source(files: list[StoredFile], names: Names, labels: Path | None, name: str, *, skip_bad: bool) -> Source:
+    """The blocks of files, one file after the other; ``name`` is that of the logits, without the ending of a split."""
     if labels is not None and len(files) > 1:
         raise InputError("labels: a file of labels goes with one file of logits; put the labels into each file")
     beside = None if labels is None else only_array(labels, "labels")
     blocks, classes = blocks_of_files(files, names, beside)
     log = ReadLog(skip_bad=skip_bad, unused_columns=files[0].unused)
-    return Source(blocks, _stored_spec(files[0], classes), log=log)
+    return Source(blocks, _stored_spec(files[0], classes, name, names.logits), log=log)
 
 
-def _stored_spec(file: StoredFile, classes: Any) -> InputSpec:
-    """What a file states about its scores."""
-    kind = file.kind
-    return InputSpec(kind or "logits", classes, columns=file.columns, kind_is_stated=kind is not None)
+def _stored_spec(file: StoredFile, classes: Any, name: str, stored_name: str) -> InputSpec:
+    """What a file states about its scores. The name of a single column of them may be that of its class."""
+    kind, columns = file.kind, file.columns
+    if columns is None and file.log is None and name != Names.logits and len(file.arrays[stored_name].shape) == 1:
+        dtype = str(file.arrays[stored_name].dtype)  # the lengths of lists in Parquet are not known yet
+        columns = None if "list" in dtype or dtype == "object" else (name,)
+    return InputSpec(kind or "logits", classes, columns=columns, kind_is_stated=kind is not None)
 
 
 def source_files(path: Path) -> list[Path]:
@@ -125,6 +130,11 @@ def _paths(source: str) -> list[Path]:
         paths = parquet_files(path)
         if not paths:
             raise FileError(f"{path}: a folder without .parquet files")
+        if others := _other_data(path):
+            raise FileError(
+                f"{path}: holds {shown(others)} beside .parquet files; of a folder all data is read, and it must be .parquet. "
+                f"Move it elsewhere, or give a pattern in quotes: '{path / '*.parquet'}'"
+            )
         return paths
     if globs.has_magic(source):
         paths = [Path(name) for name in sorted(globs.glob(source))]  # noqa: PTH207 - absolute patterns too
@@ -137,6 +147,25 @@ def _paths(source: str) -> list[Path]:
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a folder by name, without hidden ones, which are not complete yet."""
     return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
+
+
+def _other_data(folder: Path) -> list[str]:
+    """Files of a folder that may hold samples and are no Parquet files, and folders in it with Parquet files.
+
+    Names that begin with a point or an underscore are those of files that are not complete, or about the others; so are
+    .json files. Artifacts are no samples.
+    """
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "_")) or path.suffix in {".parquet", ".json"}:
+            continue
+        if path.is_dir() and path.suffix != ".zarr":
+            holds_data = bool(parquet_files(path))
+        else:
+            holds_data = (path.suffix in READERS or is_gzip(path)) and format_of(path) is None
+        if holds_data:
+            found.append(f"{path.name}/" if path.is_dir() else path.name)
+    return found
 
 
 def other_files(folder: Path, own: Collection[Path | None] = (), suffixes: Iterable[str] | None = None) -> str:

@@ -126,6 +126,8 @@ def evaluate(
     """
     check_tolerance(tolerance)
     check_whole(seed, "seed")
+    check_whole(n_replicates, "n_replicates", at_least=1)
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
     if isinstance(probs, TopK):
         refuse_for_top_k(kind=kind == "logits", positive=positive is not None)
         labeled = labeled_top_k(probs, labels, sample_weight, classes)
@@ -197,6 +199,7 @@ def infer(
         *drawn.class_figures(found),
         samples.n_effective,
         drawn.rows is not None and drawn.rows.of_answers,
+        None if drawn.rows is None else drawn.rows.score_column,
     )
 
 

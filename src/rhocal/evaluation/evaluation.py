@@ -113,6 +113,8 @@ class Evaluation:
     """The effective sample size, where weights are not counts or samples depend on each other."""
     of_answers: bool = False
     """Whether samples are answers of a log that are right or wrong: accuracy is the share that is right."""
+    score_column: str | None = None
+    """The name of a single column of scores, where it states the positive class."""
 
     def __getitem__(self, metric: str) -> MetricValue:
         for value in self.values:
@@ -184,7 +186,8 @@ class Evaluation:
         """The figures of the positive class in a line; empty without one."""
         if self.positive is None:
             return ""
-        name = "right answers" if self.of_answers else f"positive class: {self.positive.prevalence.name}"
+        stated_by = "" if self.score_column is None else f" (by the name of column {self.score_column})"
+        name = "right answers" if self.of_answers else f"positive class: {self.positive.prevalence.name}{stated_by}"
         return f"{name}, {positive_text(self.positive)}"
 
     @property

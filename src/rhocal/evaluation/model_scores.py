@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rhocal.data.columns import frame_columns, shown
+from rhocal.data.score_names import score_name
 from rhocal.data.sources import Source, as_source
 from rhocal.errors import InputError
 
@@ -44,7 +45,7 @@ def model_predictions(
 def has_names(scores: Any) -> bool:
     """Whether the columns of scores have names."""
     is_named = isinstance(scores, Source) and (scores.spec.classes is not None or scores.spec.columns is not None)
-    return is_named or frame_columns(scores) is not None
+    return is_named or frame_columns(scores) is not None or score_name(scores) is not None
 
 
 def check_unnamed(who: str, scores: Any, classes: NDArray[Any]) -> None:

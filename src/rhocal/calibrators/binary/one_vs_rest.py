@@ -105,6 +105,10 @@ class BinaryCalibrator(Calibrator):
         ("classes without a map have NaN, and others have numbers", has_numbers),
     )
 
+    @property
+    def has_class_maps(self) -> bool:
+        return not self.scope.startswith("top")
+
     @abstractmethod
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""

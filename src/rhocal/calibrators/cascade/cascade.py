@@ -180,6 +180,14 @@ class Cascade(Calibrator):
         return self._fallback_map(chosen, data), solution
 
     @property
+    def has_class_maps(self) -> bool:
+        if "map_" not in vars(self):
+            return not self.exchangeable
+        if self.fallback_:
+            return self.fallback_[0].has_class_maps
+        return any(np.size(getattr(self, f"{kind}_")) for kind in KINDS)
+
+    @property
     def is_guarded(self) -> bool:
         return True
 

@@ -102,6 +102,10 @@ class KeptCascade(Calibrator):
     share_ = Fitted[float](minimum=0, maximum=1)
     constraints = (("values_ do not decrease", lambda fitted: bool((np.diff(fitted["values"]) >= 0).all())),)
 
+    @property
+    def has_class_maps(self) -> bool:
+        return self.law_.has_class_maps if "map_" in vars(self) else not self.exchangeable
+
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         data = with_effective_weight(data)
         profile = Profile.from_predictions(data)

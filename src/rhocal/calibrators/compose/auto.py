@@ -53,6 +53,9 @@ NO_ERRORS = (
 )
 
 
+OF_CLASSES = "it has maps of single classes"
+"""Why a method is not tried on columns that are exchangeable."""
+
 KEPT = "cascade-top"
 """What is tried as well where the decision must not change."""
 
@@ -73,7 +76,7 @@ class AutoCalibrator(Calibrator):
     ----------
     methods
         Names of methods, or chains of them, the simplest first. The default depends on the problem: ``BINARY`` with two
-        classes, ``MULTICLASS`` with more, ``EXCHANGEABLE`` where that is stated.
+        classes, ``MULTICLASS`` with more, ``EXCHANGEABLE`` where that is stated: then those with maps of classes are left out.
     n_folds
         Of the cross-validation.
     exchangeable
@@ -159,14 +162,22 @@ class AutoCalibrator(Calibrator):
             name: self._candidate(name, exchangeable=exchangeable)
             for name in self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
         }
-        skipped = {name: self._unfit(cal, data) for name, cal in methods.items()}
+        skipped = {
+            name: OF_CLASSES if exchangeable and cal.has_class_maps else self._unfit(cal, data)
+            for name, cal in methods.items()
+        }
         tried = {name: cal for name, cal in methods.items() if not skipped[name]}
+        if exchangeable and all(skipped[name] == OF_CLASSES for name in methods):
+            raise InputError(
+                f"exchangeable: each of the methods {', '.join(methods)} has maps of single classes; leave exchangeable out, "
+                "or add one that treats all columns alike, such as temperature, field or cascade"
+            )
         if self.keep_decision and not tried:
             raise InputError(
                 f"none of the methods {', '.join(methods)} keeps the decision; leave keep_decision out, or add one that does, "
                 "such as temperature, field or cascade-top"
             )
-        tried = tried or methods
+        tried = tried or {name: cal for name, cal in methods.items() if skipped[name] != OF_CLASSES}
         if without_error:
             first = TEMPERATURE if TEMPERATURE in tried else next(iter(tried))
             skipped |= dict.fromkeys((name for name in tried if name != first), NO_ERRORS)
@@ -248,6 +259,10 @@ class AutoCalibrator(Calibrator):
         if cal.label.partition(":")[0] in {"sms", "structured"} and data.n_classes > MAX_SEARCHED_CLASSES:
             return f"a matrix for more than {MAX_SEARCHED_CLASSES} classes takes minutes; fit it by name"
         return "" if data.total_weight >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
+
+    @property
+    def has_class_maps(self) -> bool:
+        return self.chosen_.has_class_maps if "map_" in vars(self) else True
 
     @property
     def is_guarded(self) -> bool:

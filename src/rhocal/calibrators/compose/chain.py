@@ -110,6 +110,11 @@ class Chain(Calibrator):
         return ":".join(stage if isinstance(stage, str) else stage.label for stage in (self.first, self.second))
 
     @property
+    def has_class_maps(self) -> bool:
+        stages = (self.first_, self.second_) if "map_" in vars(self) else (unfitted(self.first), unfitted(self.second))
+        return any(stage.has_class_maps for stage in stages)
+
+    @property
     def is_guarded(self) -> bool:
         return True
 

@@ -63,6 +63,11 @@ class CrossFitted(Calibrator):
         members = list(models) or [fit_validated(unfitted(self.calibrator), data, kind="logits")]
         return self._new_map(members=members), _mean_solution(members)
 
+    @property
+    def has_class_maps(self) -> bool:
+        members = self.members_ if "map_" in vars(self) else [unfitted(self.calibrator)]
+        return any(member.has_class_maps for member in members)
+
     def _map(self, *, members: Sequence[Calibrator]) -> Map:
         return mean_map([member.map_ for member in members])
 
@@ -100,6 +105,11 @@ class Average(Calibrator):
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         members = [fit_validated(unfitted(member), data, kind="logits") for member in self.calibrators]
         return self._new_map(members=members), _mean_solution(members)
+
+    @property
+    def has_class_maps(self) -> bool:
+        members = self.members_ if "map_" in vars(self) else [unfitted(one) for one in self.calibrators]
+        return any(member.has_class_maps for member in members)
 
     def _map(self, *, members: Sequence[Calibrator]) -> Map:
         return mean_map([member.map_ for member in members])

@@ -21,3 +21,7 @@ class OrderCalibrator(Calibrator):
     """
 
     keeps_decision = True
+
+    @property
+    def has_class_maps(self) -> bool:
+        return False

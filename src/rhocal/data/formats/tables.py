@@ -40,7 +40,10 @@ def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> S
 
 
 def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
-    """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there."""
+    """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there.
+
+    A single column of logits is that of the second of two classes.
+    """
     columns: dict[str, list[Any]] = {}
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
@@ -51,7 +54,8 @@ def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
             columns |= {f"{name}_{label}": array[:, j].tolist() for j, label in enumerate(names)}
         elif array.ndim == 1 and len(array) == n_rows:
-            columns[name] = array.tolist()
+            of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
+            columns[name + of_class] = array.tolist()
     return columns
 
 
@@ -104,8 +108,8 @@ def class_columns(
 def _named_as_labels(
     path: Path, kinds: Mapping[str, str], names: Names, numeric: list[str], values: NDArray[Any] | None
 ) -> tuple[str, ...] | None:
-    """The columns whose names are the labels."""
-    if values is None or values.dtype.kind != "U":
+    """The columns whose names are the labels: texts, or numbers that do not count columns."""
+    if values is None or not (values.dtype.kind == "U" or (values.dtype.kind == "i" and values.min() < 0)):
         return None
     matching = _named(numeric, values.tolist())
     if matching is None:
