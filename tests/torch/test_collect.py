@@ -243,3 +243,20 @@ def test_packages_of_frameworks_are_attributes():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_gives_probabilities_is_calibrated_as_the_warning_says():
+    logits, labels = (torch.as_tensor(part) for part in synthetic(400, 3))
+    loader = DataLoader(TensorDataset(logits, labels), batch_size=100)
+    with pytest.warns(rhocal.errors.SuspiciousInputWarning, match="kind='probs'"):
+        calibrate(nn.Softmax(1), loader, "temperature", progress=False)
+    found = calibrate(nn.Softmax(1), loader, "temperature", kind="probs", progress=False)
+    want = calibrate(nn.Identity(), loader, "temperature", progress=False)
+    torch.testing.assert_close(found.predict_proba(logits), want.predict_proba(logits))
+    torch.testing.assert_close(found(logits), want.predict_proba(logits))  # what the model gives: probabilities
+
+
+def test_one_hot_labels_are_named():
+    logits, labels = (torch.as_tensor(part) for part in synthetic(40, 3))
+    with pytest.raises(InputError, match=r"one-hot.*argmax\(-1\)"):
+        calibrate(nn.Identity(), [(logits, nn.functional.one_hot(labels))], "temperature", progress=False)

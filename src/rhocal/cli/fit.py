@@ -347,15 +347,20 @@ def _evidence(cal: Calibrator, method: str, output: Path) -> dict[str, Any]:
     }
 
 
+PYTHON_VALUES = {"True": True, "False": False, "None": None}
+
+
 def _options(texts: list[str]) -> dict[str, Any]:
-    """NAME=VALUE with VALUE read as JSON where it is JSON, else as text."""
+    """NAME=VALUE with VALUE read as JSON where it is JSON, else as text; True, False and None are as in Python."""
     options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"-O takes NAME=VALUE; got {text!r}")
         try:
-            options[name.strip().replace("-", "_")] = json.loads(value)
+            options[name.strip().replace("-", "_")] = (
+                PYTHON_VALUES[value] if value in PYTHON_VALUES else json.loads(value)
+            )
         except ValueError:
             options[name.strip().replace("-", "_")] = value
     return options

@@ -113,6 +113,8 @@ def class_list(classes: NDArray[Any]) -> list[Any]:
 def _read(path: Path, what: str) -> tuple[dict[str, Any], Tensors]:
     from safetensors import safe_open  # noqa: PLC0415
 
+    if path.is_dir():
+        raise FileError(f"{path}: a folder, not a {what}")
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     try:

@@ -108,6 +108,7 @@ def measure(
     {'ece': 0.145, 'accuracy': 0.746}
     """
     source = as_source(logits, labels, sample_weight, spec=InputSpec(**spec))
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
     return measure_source(source, [Measurement({"": calibrator})], metrics).values[""]
 
 

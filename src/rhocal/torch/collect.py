@@ -23,10 +23,13 @@ from rhocal.torch.script import ScriptableModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from rhocal.data.spec import Kind
+
 
 class Calibrated(nn.Module):
     """A model followed by its calibrator. ``forward`` gives what the model gives, with calibrated logits.
 
+    Of a calibrator that was fitted on probabilities it gives calibrated probabilities.
     A tensor becomes a tensor; of an output with ``logits`` (a dictionary, or the output of a Hugging Face model) only they
     change. ``predict_proba`` gives probabilities. ``get_logits`` finds the logits in other outputs. Around a model of
     transformers it has the arguments of that model, ``config`` and ``save_pretrained``, and a cross-entropy loss is that of the
@@ -49,7 +52,9 @@ class Calibrated(nn.Module):
         super().__init__()
         self.get_logits = get_logits
         self.model = model
-        self.calibrator = fitted.to_torch(class_axis=class_axis)
+        self.calibrator = fitted.to_torch(
+            output="probs" if fitted.kind_ == "probs" else "logits", class_axis=class_axis
+        )
         self.probs = fitted.to_torch(output="probs", class_axis=class_axis)
         self.fitted = fitted
 
@@ -79,6 +84,7 @@ def calibrate(
     loader: Iterable[Any],
     method: str | Calibrator = DEFAULT_METHOD,
     *,
+    kind: Kind = "logits",
     class_axis: int = -1,
     ignore_index: int | None = -100,
     device: torch.device | str | None = None,
@@ -99,6 +105,8 @@ def calibrate(
         In a group of processes (``torch.distributed``) every process runs its own share, and all fit on the logits of all.
     method
         The name of a method with its ``options``, or a calibrator.
+    kind
+        What the model gives: ``"logits"``, ``"probs"`` if it ends in a softmax, or ``"log_probs"``.
     class_axis
         The axis of the classes: −1 for (N, m) and tokens (N, T, V), 1 for images (N, C, H, W).
     ignore_index
@@ -123,7 +131,7 @@ def calibrate(
         fitted = with_decision_kept(fitted)
     spec: dict[str, Any] = {"class_axis": class_axis, "ignore_index": ignore_index, "max_samples": max_samples}
     logits, labels = collect(model, loader, device=device, step=step, get_logits=get_logits, progress=progress, **spec)
-    calibrated = Calibrated(model, fitted.fit(logits, labels), class_axis=class_axis, get_logits=get_logits)
+    calibrated = Calibrated(model, fitted.fit(logits, labels, kind=kind), class_axis=class_axis, get_logits=get_logits)
     return calibrated.to(_device_of(model, device))
 
 
@@ -230,6 +238,11 @@ def _rows(logits: Tensor, labels: Tensor, class_axis: int, ignore_index: int | N
     rows = (
         logits.reshape(-1) if logits.dim() == 1 else logits.movedim(class_axis, -1).reshape(-1, logits.size(class_axis))
     )
+    if len(rows) != len(flat) and rows.dim() == 2 and labels.shape == logits.shape:
+        raise InputError(
+            f"labels have the shape of the logits, {tuple(labels.shape)}: one-hot, or probabilities? One-hot labels become "
+            f"classes with argmax({class_axis})"
+        )
     if len(rows) != len(flat):
         raise InputError(
             f"logits of shape {tuple(logits.shape)} with the classes on axis {class_axis} are {len(rows)} samples, but there "

@@ -45,9 +45,13 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         raise FileError(f"{path}: needs a row of column names and at least one row of numbers")
     header, *body = rows
     header = [cell_text(name.strip()) for name in header]
-    counts = header == [str(k) for k in range(len(header))]
-    if not counts and (all(map(is_number, header)) or any(is_number(name) and not name.isdecimal() for name in header)):
-        raise FileError(f"{path}: the first row must hold column names (such as logit_0, …, {names.labels})")
+    if not _are_names(header, names):
+        raise FileError(
+            f"{path}: the first row must hold column names (such as logit_0, …, {names.labels}), and holds numbers; if "
+            "these are names of classes, the column of the labels must be among them",
+            argument="labels_name",
+            remedy="name it",
+        )
     for line, row in enumerate(body, start=2):
         if len(row) != len(header):
             raise FileError(f"{path}: line {line} has {len(row)} fields, the first line has {len(header)}")
@@ -68,6 +72,17 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         answers = (dict(zip(columns, row, strict=True)) for row in cells)
         return correctness_file(Lines.from_rows(path, answers, names, "row"), names)
     return table_file(path, columns, names)
+
+
+def _are_names(header: Sequence[str], names: Names) -> bool:
+    """Whether the first row holds names and no data: those that the caller states, or none that is a fraction."""
+    present = set(header)
+    is_stated = bool({*names.beside, names.logits} & present) or (
+        names.columns is not None and present >= {*names.columns}
+    )
+    if is_stated or header == [str(k) for k in range(len(header))]:
+        return True
+    return not all(map(is_number, header)) and all(not is_number(name) or name.isdecimal() for name in header)
 
 
 def _separator(path: Path, header: str) -> str:

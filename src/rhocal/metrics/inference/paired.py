@@ -129,6 +129,7 @@ def paired_differences(
         for probs, name in ((a, "a"), (b, "b"))
     )
     first, second = SamplingDesign(weight_kind, clusters).apply_to_pair(first, second)
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
     return differences(first, second, metrics, tolerance=tolerance, n_replicates=n_replicates, seed=seed)
 
 

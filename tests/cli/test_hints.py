@@ -1,0 +1,53 @@
+"""Advice that can be followed, and values that people write as they know them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rhocal
+from helpers import run, synthetic
+from rhocal.errors import FileError, InputError
+from rhocal.metrics.inference import paired_differences
+
+
+def test_options_are_written_as_in_python_or_json(tmp_path):
+    logits, labels = synthetic(200, 3)
+    np.savez(tmp_path / "d.npz", logits=logits, labels=labels)
+    for value in ("True", "true"):
+        run(
+            "fit",
+            tmp_path / "d.npz",
+            "-O",
+            f"exchangeable={value}",
+            "-O",
+            "n_folds=2",
+            "-o",
+            tmp_path / "c.safetensors",
+        )
+        assert rhocal.load(tmp_path / "c.safetensors").exchangeable is True
+
+
+@pytest.mark.parametrize("names", [["-1", "0", "1"], ["nan", "b", "c"], ["0.5x", "1.5", "2.5"], ["1e3", "1e4", "x"]])
+def test_names_of_columns_may_look_like_numbers(tmp_path, names):
+    logits, labels = synthetic(60, 3)
+    rows = [",".join([*(f"{z:.4f}" for z in row), names[k]]) for row, k in zip(logits, labels, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join([*names, "label"]), *rows]))
+    found = json.loads(run("evaluate", tmp_path / "t.csv", "--labels-name", "label", "--json").stdout)
+    assert found["values"]["uncalibrated"]["accuracy"] == pytest.approx((logits.argmax(1) == labels).mean())
+    refused = run("evaluate", tmp_path / "t.csv", code=2).stderr
+    assert "--labels-name" in refused
+    (tmp_path / "headless.csv").write_text("\n".join(rows))
+    assert "must hold column names" in run("evaluate", tmp_path / "headless.csv", code=2).stderr
+
+
+def test_arguments_of_evaluate_are_checked(tmp_path):
+    logits, labels = synthetic(50, 3)
+    with pytest.raises(InputError, match="n_replicates must be a whole number, at least 1; got 0"):
+        rhocal.evaluate(logits, labels, kind="logits", n_replicates=0)
+    one, several = (rhocal.evaluate(logits, labels, kind="logits", metrics=names) for names in ("nll", ["nll"]))
+    assert one.values == several.values
+    assert list(rhocal.measure(logits, labels, metrics="ece")) == ["ece"]
+    assert list(paired_differences(logits, logits, labels, kind="logits", metrics="ece")) == ["ece"]
+    with pytest.raises(FileError, match="a folder, not a"):
+        rhocal.load(tmp_path)
