@@ -50,15 +50,15 @@ def score_class(positive: Any, name: str | None, classes: NDArray[Any]) -> int |
     ``positive`` is what the caller states. It is an error if the name states another class, and if a name that mentions
     classes leaves open which it means.
     """
-    named, is_unclear = (None, False) if name is None else named_class(name, classes.tolist())
+    by_name, is_unclear = (None, False) if name is None else named_class(name, classes.tolist())
     if positive is not None:
         stated = positive_column(positive, classes)
-        if named is not None and named != stated:
+        if by_name is not None and by_name != stated:
             raise InputError(
-                f"the column of scores {name!r} is named after class {classes[named]}, but the positive class is "
+                f"the column of scores {name!r} is named after class {classes[by_name]}, but the positive class is "
                 f"{classes[stated]}; rename the column if its scores are those of {classes[stated]}",
                 argument="positive",
-                remedy=f"state {classes[named]} otherwise",
+                remedy=f"state {classes[by_name]} otherwise",
             )
         return stated
     if is_unclear:
@@ -67,7 +67,7 @@ def score_class(positive: Any, name: str | None, classes: NDArray[Any]) -> int |
             argument="positive",
             remedy="name the class",
         )
-    return named
+    return by_name
 
 
 def named_class(name: str, classes: Sequence[Any]) -> tuple[int | None, bool]:
@@ -81,8 +81,8 @@ def named_class(name: str, classes: Sequence[Any]) -> tuple[int | None, bool]:
         exact = [k for k, text in enumerate(texts) if spelled(name_key(name.strip())) == spelled(name_key(text))]
         if len(exact) == 1:
             return _named_by_number(name, exact[0], texts) if texts[exact[0]] in FIRST_NUMBERS else (exact[0], False)
-    words = _words(name)
-    places = [_places(words, _words(text)) for text in texts]
+    parts = _words(name)
+    places = [_places(parts, _words(text)) for text in texts]
     for k in (0, 1):  # "fraud" within "not_fraud", where both are classes, is no mention of its own
         longer, shorter = places[k], places[1 - k]
         if longer and shorter and all(any(a <= c and d <= b for a, b in longer) for c, d in shorter):
@@ -92,7 +92,7 @@ def named_class(name: str, classes: Sequence[Any]) -> tuple[int | None, bool]:
         return None, len(mentioned) == 2
     (k,) = mentioned
     start, stop = places[k][-1]
-    before, behind = words[:start], words[stop:]
+    before, behind = parts[:start], parts[stop:]
     if re.fullmatch(r"\d+", texts[k]):
         return _named_by_number(name, k, texts) if not behind else (None, False)
     is_stated = not NEGATIONS & {*before, *behind} and SCORE_WORDS.issuperset(behind)
@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", text.casefold()) if word]
 
 
-def _places(words: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int]]:
-    """Where some words stand in others."""
+def _places(parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int]]:
+    """Where some parts stand in others."""
     n = len(wanted)
-    return [(k, k + n) for k in range(len(words) - n + 1) if n and list(words[k : k + n]) == list(wanted)]
+    return [(k, k + n) for k in range(len(parts) - n + 1) if n and list(parts[k : k + n]) == list(wanted)]
