@@ -14,14 +14,16 @@ def test_fit_evaluate_and_profile_block_by_block(tmp_path):
     logits, labels = uneven(1500, 100, np.float16)
     as_parquet(tmp_path / "a.parquet", logits[:800].astype(np.float32), labels[:800])
     as_parquet(tmp_path / "b.parquet", logits[800:].astype(np.float32), labels[800:])
-    np.savez(tmp_path / "z.npz", logits=logits, labels=labels)
+    file = tmp_path / "whole" / "z.npz"  # not beside the Parquet files, of which all data of a folder is read
+    file.parent.mkdir()
+    np.savez(file, logits=logits, labels=labels)
     cal = tmp_path / "cal.safetensors"
     said = json.loads(run("fit", tmp_path, "-m", "rho-norm", "-o", cal, "--json").stdout)
-    same = json.loads(run("fit", tmp_path / "z.npz", "-m", "rho-norm", "-o", cal, "--json").stdout)
+    same = json.loads(run("fit", file, "-m", "rho-norm", "-o", cal, "--json").stdout)
     assert said["parameters"]["gamma"] == pytest.approx(same["parameters"]["gamma"], rel=1e-4)
     assert (said["n_samples"], said["bytes_read"]) == (1500, logits.size * 4)
     blocks = json.loads(run("evaluate", tmp_path / "*.parquet", "-c", cal, "--json").stdout)
-    whole = json.loads(run("evaluate", tmp_path / "z.npz", "-c", cal, "--json").stdout)
+    whole = json.loads(run("evaluate", file, "-c", cal, "--json").stdout)
     for who in ("uncalibrated", "rho-norm"):
         assert blocks["values"][who] == pytest.approx(whole["values"][who], rel=1e-5)
         assert blocks["evaluation"][who]["verdict"] == whole["evaluation"][who]["verdict"]
@@ -41,7 +43,7 @@ def test_fit_evaluate_and_profile_block_by_block(tmp_path):
     )
     assert 0 < added["ece_floor"]["uncalibrated"] < 0.1
     profile = tmp_path / "p.safetensors"
-    run("profile", tmp_path / "z.npz", "--stream", "-o", profile)
+    run("profile", file, "--stream", "-o", profile)
     again = json.loads(run("fit", profile, "-m", "rho-norm", "-o", cal, "--json").stdout)
     assert again["parameters"]["gamma"] == pytest.approx(same["parameters"]["gamma"], rel=1e-3)
     assert "class-axis" in run("fit", tmp_path, "--class-axis", "1", "-o", cal, code=2).stderr
