@@ -14,9 +14,6 @@ from tests.attack._calibrators import METHODS, fitted, hostile_logits
 from tests.attack.top_k import SCALES
 
 SERVED = tuple(name for name in METHODS if name != "multi-domain")
-MAX_OFFSET = 100.0
-"""Open (docs/promises.md): rows of float32 whose mean is more than this many times their range differ by up to 0.07."""
-
 N_ROWS = 50
 N_BATCHES = 20
 
@@ -34,10 +31,7 @@ def run(rng_seed, seconds, methods=SERVED):
             for _ in range(N_BATCHES):
                 dtype = rng.choice([np.float64, np.float32])
                 z = hostile_logits(rng, N_ROWS, len(cal.classes_), dtype, largest=float(rng.choice([1, 7, 20])))
-                if dtype == np.float32:
-                    z = z[np.abs(z.mean(1, dtype=np.float64)) <= MAX_OFFSET * np.ptp(z.astype(np.float64), axis=1)]
-                if len(z):
-                    attack_requests(counts, rng, cal, compiled, z)
+                attack_requests(counts, rng, cal, compiled, z)
     return counts
 
 

@@ -108,6 +108,22 @@ def test_extreme_logits(size, m, in_numpy):
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [571.0, -1e3, 1e6])
+@pytest.mark.parametrize("m", [3, 20, 70, 300])
+def test_a_mean_far_above_the_range_costs_no_digits(m, offset, in_numpy):
+    """The norm of centered rows, whatever is added to a row: alone, among others, compiled or not."""
+    z = np.float32(offset) + logits((40, m), np.float32, 1e-2)
+    z[7] = offset
+    wide = z.astype(np.float64)
+    size = np.abs(wide - wide.mean(axis=1, keepdims=True))
+    expected = np.stack([size.sum(axis=1), np.sqrt((size**2).sum(axis=1))], axis=1)
+    norms = kernels.norms(z, [1.0, 2.0], center=True)
+    np.testing.assert_allclose(norms, expected, rtol=1e-5, atol=0)
+    np.testing.assert_allclose(in_numpy(ArrayPasses(z).norms, [1.0, 2.0], center=True), expected, rtol=1e-5, atol=1e-9)
+    for row in range(40):
+        np.testing.assert_array_equal(kernels.norms(z[row : row + 1], [1.0, 2.0], center=True)[0], norms[row])
+
+
 def test_rows_of_zeros_and_subnormal_logits():
     assert kernels.norms(np.zeros((3, 70)), [1.0, 2.0], center=False).tolist() == [[0, 0]] * 3
     tiny = np.full((2, 70), 1e-42, np.float32)

@@ -52,6 +52,31 @@ INLINE void TYPED(norm_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(
     }
 }
 
+/* Of a row whose mean is far larger than its range little is left after the mean is subtracted: from here on the rounding of the
+ * mean, and of the sum it comes from, would be more than 5e-6 of a norm (1e-12 in double precision). */
+#define MAX_OFFSET (sizeof(REAL) == sizeof(float) ? 64.0 : 1e4)
+
+/* The norms of such a row around its mean, in double precision: differences to an entry of the row are exact. */
+static void TYPED(norms_of_offset_row)(const TYPED(In) *z, Py_ssize_t m, double norms[N_NORMS])
+{
+    double mean = 0, unit = 0;
+    for (Py_ssize_t j = 0; j < m; j++)
+        mean += (double)z[j] - (double)z[0];
+    mean /= (double)m;
+    for (Py_ssize_t j = 0; j < m; j++)
+        unit = fmax(unit, fabs((double)z[j] - (double)z[0] - mean));
+    for (int q = 0; q < N_NORMS; q++)
+        norms[q] = 0;
+    for (Py_ssize_t j = 0; unit > 0 && j < m; j++) {
+        const double a = fabs((double)z[j] - (double)z[0] - mean) / unit, quarter = sqrt(sqrt(a));
+        double power = a;
+        for (int q = 0; q < N_NORMS; q++, power *= quarter)
+            norms[q] += power;
+    }
+    for (int q = 0; q < N_NORMS; q++)
+        norms[q] = unit * pow(norms[q], 1 / (1 + 0.25 * q));
+}
+
 /* out is 9 x n_rows. `total` and `top` are NULL for norms around 0, else sum and largest entry of every row. */
 CLONES static void TYPED(norms)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows,
                                 const In_double *total, const In_double *top, double *out)
@@ -61,17 +86,20 @@ CLONES static void TYPED(norms)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_
     for (Py_ssize_t i = rows.start; i < rows.stop; i += WIDTH) {
         REAL unit[WIDTH];
         double sums[N_NORMS][WIDTH] = {{0}};
-        int is_known = total && m < MANY_COLUMNS;
+        const int is_near = total && m < MANY_COLUMNS;
+        int is_known = 1;
         TYPED(open_block)(&block, z, m, i, rows.stop);
         for (int l = 0; l < WIDTH; l++) {
             const Py_ssize_t row = i + min_size(l, block.n - 1);
             affine.center[l] = total ? (REAL)(total[row] / (double)m) : 0;
-            unit[l] = is_known ? (REAL)top[row] - affine.center[l] : 0;
-        }
-        for (int l = 0; l < WIDTH; l++)
+            unit[l] = is_near ? (REAL)top[row] - affine.center[l] : 0;
             is_known &= unit[l] > 0;
-        if (!is_known)
-            TYPED(block_units)(&block, affine.center, unit);
+        }
+        if (!is_known) {
+            REAL largest[WIDTH];
+            TYPED(block_units)(&block, affine.center, largest);
+            EACH_LANE unit[l] = unit[l] > 0 ? unit[l] : largest[l]; /* the last digits of a row do not depend on others */
+        }
         EACH_LANE {
             const REAL inverse = unit[l] > 0 ? 1 / unit[l] : 1;
             affine.scale[l] = inverse <= TYPED(largest_inverse) ? inverse : 0; /* the unit is subnormal */
@@ -84,6 +112,16 @@ CLONES static void TYPED(norms)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_
                 sums[q][l] = unit[l] > 0 ? unit[l] * root : 0;
             }
         }
+        for (int l = 0; total && l < block.n; l++) {
+            double norms[N_NORMS];
+            if (fabs((double)affine.center[l]) <= MAX_OFFSET * (double)unit[l])
+                continue;
+            TYPED(norms_of_offset_row)(z + (i + l) * m, m, norms);
+            for (int q = 0; q < N_NORMS; q++)
+                sums[q][l] = norms[q];
+        }
         TYPED(store)(&block, sums, N_NORMS, out + i, n_rows);
     }
 }
+
+#undef MAX_OFFSET

@@ -225,7 +225,10 @@ def rho_norms(z: Floats, rhos: Sequence[float], *, center: bool = False, rows: k
     def work(rows: slice) -> None:
         if center:
             size = scratch(0, z[rows])
-            np.subtract(z[rows], (row_sum(z[rows]) / z.dtype.type(z.shape[1]))[:, None], out=size)
+            np.subtract(
+                z[rows], row_max(z[rows])[:, None], out=size
+            )  # exact where a mean far above the range costs digits
+            size -= (row_sum(size) / z.dtype.type(z.shape[1]))[:, None]
             np.abs(size, out=size)
         else:
             size = np.abs(z[rows], out=scratch(0, z[rows]))

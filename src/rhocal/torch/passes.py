@@ -124,6 +124,9 @@ class TensorPasses:
 
 def _sizes(z: Tensor, *, center: bool) -> tuple[Tensor, Tensor]:
     """|z| in units of the largest of its row, and that unit."""
-    size = (z - z.mean(dim=1, keepdim=True) if center else z).abs()
+    if center:  # relative to the largest entry: a mean far above the range would cost digits
+        z = z - z.amax(dim=1, keepdim=True)
+        z = z - z.mean(dim=1, keepdim=True)
+    size = z.abs()
     unit = size.amax(dim=1)
     return size / torch.where(unit > 0, unit, 1)[:, None], unit
