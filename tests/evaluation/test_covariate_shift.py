@@ -186,6 +186,20 @@ def test_a_feature_of_two_values(share):
         assert np.average(x, weights=found.weights) == pytest.approx(new.mean(), abs=0.01)
 
 
+def test_categories_that_are_as_frequent_in_both_samples_together():
+    """Their standardized indicators hold the same numbers in other columns, and are different rows."""
+    site, new = np.repeat(["a", "b"], [300, 700]), np.repeat(["a", "b"], [700, 300])
+    found = rhocal.estimate_weights(site, new)
+    assert found.is_shifted
+    assert found.weights[site == "a"] == pytest.approx(7 / 3, rel=0.05)
+    assert found.weights[site == "b"] == pytest.approx(3 / 7, rel=0.05)
+    flags, new_flags = (np.column_stack([part == "a", part == "b"]).astype(float) for part in (site, new))
+    both = rhocal.estimate_weights(flags, new_flags)
+    swapped = rhocal.estimate_weights(flags[::-1, ::-1], new_flags[:, ::-1])
+    assert both.weights == pytest.approx(found.weights, rel=1e-6)
+    assert swapped.weights[::-1] == pytest.approx(both.weights, rel=1e-6)
+
+
 def test_features_that_only_name_the_population(cal):
     with pytest.warns(ShiftWarning, match="100 % of the target samples"):
         found = rhocal.estimate_weights(np.array(["a"] * 2000), np.array(["b"] * 300))

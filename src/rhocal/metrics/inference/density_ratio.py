@@ -59,7 +59,7 @@ class DensityRatio:
 
 def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] | None = None) -> DensityRatio:
     """Estimate the ratio. ``classifiers`` are candidates; the default is ridge logistic regression with quadratic terms."""
-    folds = content_folds(source)[0], content_folds(target, seed=1)[0]
+    folds = content_folds(source), content_folds(target, seed=1)
     candidates = classifiers or [_ridge(ridge) for ridge in RIDGES]
     odds = [_out_of_fold(source, target, folds, candidate) for candidate in candidates]
     losses = [(softplus(own), softplus(-other)) for own, other in odds]
@@ -80,21 +80,43 @@ def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] 
     return DensityRatio(weights, float(raw.mean()), outside, auc, p_value, before, after)
 
 
-def content_folds(rows: Floats, seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The fold of every row by its content, so that neither the order of rows nor that of columns matters; and equal rows.
+def content_folds(rows: Floats, seed: int = 0) -> NDArray[np.intp]:
+    """The fold of every row by its content, so that neither the order of rows nor that of columns matters.
 
     Many equal rows are spread over the folds: a classifier that has seen none of them knows nothing about them.
     """
-    bits = (np.round(np.ascontiguousarray(rows), 9) + 0.0).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (bits ^ (bits >> np.uint64(32))).sum(axis=1, dtype=np.uint64)
-    keys = keys * np.uint64(0x94D049BB133111EB)
-    _, equal, counts = np.unique(keys ^ (keys >> np.uint64(31)), return_inverse=True, return_counts=True)
-    order = np.argsort(equal, kind="stable")
+    values = _rounded(rows)
+    equal, first, counts = _equal_rows(values)
+    keys = _row_keys(values[first])
+    # Rows that hold the same numbers in other columns have the same key: then the rarer comes first.
+    places = np.empty(len(keys), np.intp)
+    places[np.lexsort((counts, keys))] = np.arange(len(keys))
+    group = places[equal]
+    order = np.argsort(group, kind="stable")
     ranks = np.empty(len(rows), np.intp)
     # At random: in folds that all have the same share of a value, every fold would confirm what the others show.
     ranks[order] = np.random.default_rng(seed).integers(N_FOLDS, size=len(rows))
-    return np.where(counts[equal] > MAX_COPIES_TOGETHER, ranks, equal % N_FOLDS), equal
+    return np.where(counts[equal] > MAX_COPIES_TOGETHER, ranks, group % N_FOLDS)
+
+
+def _rounded(rows: Floats) -> NDArray[np.float64]:
+    """Rows whose last digits, which depend on the order of sums, are gone; -0 is 0."""
+    return np.round(np.ascontiguousarray(rows, np.float64), 9) + 0.0
+
+
+def _equal_rows(values: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """The number of the distinct row that each row equals, the first row of each, and how many there are."""
+    whole = np.ascontiguousarray(values).view(np.dtype((np.void, values.dtype.itemsize * values.shape[1]))).reshape(-1)
+    _, first, equal, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
+    return equal, first, counts
+
+
+def _row_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """A hash of the numbers of each row, whatever their columns: it orders rows, and does not tell all of them apart."""
+    bits = np.ascontiguousarray(values).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (bits ^ (bits >> np.uint64(32))).sum(axis=1, dtype=np.uint64) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(keys ^ (keys >> np.uint64(31)))
 
 
 def _mean_of_equals(source: Floats, target: Floats, own: Vector, other: Vector) -> tuple[Vector, Vector]:
@@ -102,8 +124,8 @@ def _mean_of_equals(source: Floats, target: Floats, own: Vector, other: Vector) 
 
     Otherwise a value that many rows share would be told apart by the fold: without a sample its own population is rarer there.
     """
-    equal = content_folds(np.concatenate([source, target]))[1]
-    means = (np.bincount(equal, np.concatenate([own, other])) / np.bincount(equal))[equal]
+    equal, _, counts = _equal_rows(_rounded(np.concatenate([source, target])))
+    means = (np.bincount(equal, np.concatenate([own, other])) / counts)[equal]
     return means[: len(own)], means[len(own) :]
 
 
