@@ -101,7 +101,7 @@ def content_folds(rows: Floats, seed: int = 0) -> NDArray[np.intp]:
 
 def _rounded(rows: Floats) -> NDArray[np.float64]:
     """Rows whose last digits, which depend on the order of sums, are gone; -0 is 0."""
-    return np.round(np.ascontiguousarray(rows, np.float64), 9) + 0.0
+    return np.asarray(np.round(np.ascontiguousarray(rows, np.float64), 9) + 0.0, np.float64)
 
 
 def _equal_rows(values: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
