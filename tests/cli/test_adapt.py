@@ -150,6 +150,20 @@ def test_other_features(tmp_path):
     assert "temperature fitted with" in given
 
 
+@pytest.mark.parametrize("cell", ["", "NA"])
+def test_a_number_with_empty_cells_is_a_number(tmp_path, cell):
+    cal, new = shifted(400, 0, 0), shifted(400, 1, 1)
+    new["age"] = np.where(np.arange(400) == 7, cell, new["age"].astype(str))
+    as_table(tmp_path / "cal.csv", cal)
+    as_table(tmp_path / "new.csv", new)
+    old = tmp_path / "old.safetensors"
+    invoke("fit", tmp_path / "cal.csv", "-m", "temperature", "--columns", "no,yes", "-o", old)
+    files = (tmp_path / "new.csv", "--labeled", tmp_path / "cal.csv", "-o", tmp_path / "out.safetensors")
+    found = json.loads(invoke("adapt", old, *files, "--features", "age", "--json"))["weights"]
+    assert [row["feature"] for row in found["features"]] == ["age", "age is missing"]
+    assert found["p_value"] < 1e-6
+
+
 def test_other_features_refused(tmp_path):
     data = shifted(300, 0, 0)
     np.savez(tmp_path / "cal.npz", **data, w=np.r_[np.ones(5), np.full(295, 1e-9)])

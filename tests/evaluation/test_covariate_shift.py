@@ -173,6 +173,13 @@ def test_frames_categories_and_gaps():
     assert left.shape == right.shape == (2, 5)
 
 
+def test_missing_values_of_pandas_leave_numbers_and_texts_as_they_are():
+    age = pd.Series([50, pd.NA, 52, 53], dtype="Int64")
+    site = pd.Series(["a", pd.NA, "b", "b"], dtype="string")
+    frame = pd.DataFrame({"age": age, "site": site})
+    assert feature_matrices(frame, frame)[2] == ["age", "age is missing", "site = b", "site is missing", "site = a"]
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_a_feature_of_two_values(share):
     rng = np.random.default_rng(11)

@@ -95,12 +95,13 @@ def _check(labeled: Path | None, new: Path | None, covariates: Covariates, array
 
 
 def _estimate(features: str, labeled: Path, target: Path) -> ImportanceWeights:
-    from rhocal.data.features import read_features
+    from rhocal.data.features import cell_numbers, read_features
     from rhocal.data.files import only_array
     from rhocal.evaluation.covariate_shift import estimate_weights
 
     if Path(features).is_file():
-        return estimate_weights(only_array(Path(features), ONLY), only_array(target, ONLY))
+        ours, theirs = (cell_numbers(only_array(path, ONLY), path) for path in (Path(features), target))
+        return estimate_weights(ours, theirs)
     names = [name.strip() for name in features.split(",") if name.strip()]
     if not names:
         raise InputError("--features: name at least one array or column")

@@ -10,8 +10,9 @@ import numpy as np
 from rhocal.data.arrays import check_tensor, is_tensor
 from rhocal.data.columns import frame_columns, shown
 from rhocal.data.files import SUFFIXES
-from rhocal.data.formats import open_file
+from rhocal.data.formats import is_delimited, open_file
 from rhocal.data.formats.base import Names, read_all
+from rhocal.data.formats.delimited import column_values
 from rhocal.errors import InputError, MissingArrayError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ MAX_LEVELS = 50
 
 MAX_SCORE = 4.0
 """Standardized features beyond this count as this: a square would follow a single outlier."""
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""Cells of CSV, in lower case, that hold no number; in a column of texts they are texts."""
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -120,7 +124,18 @@ def _from_mapping(features: Mapping[str, Any], name: str) -> Columns:
 def read_features(path: Path, names: Sequence[str], split: Split) -> dict[str, Any]:
     """The named arrays or columns of a file; of a file with two splits, those of one."""
     file = open_file(path, Names(names[0], names[0]))
-    return {name: read_all(_array(file, name, split), path) for name in names}
+    return {name: cell_numbers(read_all(_array(file, name, split), path), path) for name in names}
+
+
+def cell_numbers(values: Any, path: Path) -> Any:
+    """A column of a file; cells of CSV that are numbers or empty are numbers, of which some are missing."""
+    if not is_delimited(path) or np.ndim(values) != 1 or np.asarray(values).dtype.kind != "U":
+        return values
+    texts = [text.strip() for text in np.asarray(values).tolist()]
+    known = [text for text in texts if text.lower() not in MISSING]
+    if known and column_values(known).dtype.kind not in "if":
+        return values
+    return np.array([np.nan if text.lower() in MISSING else float(text) for text in texts])
 
 
 def _array(file: StoredFile, name: str, split: Split) -> Any:
@@ -144,7 +159,7 @@ def _numbers(source: NDArray[Any], target: NDArray[Any], name: str) -> list[tupl
     try:
         return _with_gaps(np.concatenate([_as_floats(part) for part in both]), name)
     except (TypeError, ValueError):
-        texts = np.concatenate([np.array(["" if _is_missing(v) else str(v) for v in part.tolist()]) for part in both])
+        texts = np.concatenate([np.array(["" if _is_missing(v) else _text(v) for v in part.tolist()]) for part in both])
     levels, counts = np.unique(texts, return_counts=True)
     chosen = levels[np.lexsort((levels, -counts))[:MAX_LEVELS]]
     return [
@@ -157,11 +172,18 @@ def _as_floats(part: NDArray[Any]) -> Floats:
     values = part.tolist()
     if any(isinstance(value, str | bytes) for value in values):
         raise TypeError
-    return np.array([np.nan if value is None else value for value in values], np.float64)
+    return np.array([np.nan if _is_missing(value) else value for value in values], np.float64)
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value != value  # noqa: PLR0124 - NaN is not itself
+    if value is None or type(value).__name__ == "NAType":  # pandas' NA is neither equal nor unequal to itself
+        return True
+    return bool(value != value)  # noqa: PLR0124 - NaN is not itself
+
+
+def _text(value: Any) -> str:
+    """A category; whole numbers, which gaps make floats, without a point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _with_gaps(column: Floats, name: str) -> list[tuple[str, Floats]]:

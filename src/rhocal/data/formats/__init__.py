@@ -130,6 +130,11 @@ def is_gzip(path: Path) -> bool:
     return path.suffix == ".gz" and path.with_suffix("").suffix in TEXTS
 
 
+def is_delimited(path: Path) -> bool:
+    """Whether a file has cells of text, by its name: numbers among them are inferred."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix in {".csv", ".tsv"}
+
+
 def holds_lines(path: Path) -> bool:
     """Whether a file has objects of which single ones can be left out, by its name."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix in LINES
