@@ -72,7 +72,7 @@ def top_skce(scored: Scored, *, bandwidth: float = 0.4) -> float:
 
 
 def _needs_two(weight: float, name: str) -> None:
-    if weight <= 1:
+    if weight < 2 * (1 - 1e-9):  # below it the divisor, W (W - 1), says nothing of pairs
         raise InputError(
             f"{name} needs pairs of samples; the weights, which count copies, sum to {weight:g}. "
             "Pass at least two samples, or weights that are counts"
