@@ -207,3 +207,24 @@ def test_errors_and_odd_batches(cal):
     masked = masked[0][masked[1] < 2], masked[1][masked[1] < 2]
     assert follow(cal, [draw(300, 6), masked, draw(300, 8)])[-1].action in {"kept", "updated"}
     assert rhocal.TemperatureScaling().fit(*draw(100, 0)).online_ is None
+
+
+def test_the_policy_of_the_calibrator_that_is_given_counts(cal, tmp_path):
+    step = cal.update(*draw(300, 20), alpha=0.1)
+    assert step.online.alpha == 0.1
+    with pytest.raises(InputError, match=r"alpha: updates began with 0\.1"):
+        step.calibrator.update(*draw(300, 21), alpha=0.2)
+    with pytest.raises(InputError, match="update has no argument halflife"):
+        cal.update(*draw(300, 21), halflife=3)
+    for target in (0.5, 0.4):  # certified later, and certified again
+        current = step.calibrator
+        current.policy_ = policy = rhocal.decide(current, *draw(3000, 22), target=target).policy
+        step = current.update(*draw(300, int(100 * target)))
+        assert step.action == "kept"
+        assert step.calibrator.policy_ is policy
+    step.online.save(tmp_path / "state.safetensors")
+    assert rhocal.OnlineCalibration.load(tmp_path / "state.safetensors").calibrator.policy_ is None
+    steps = follow(step.calibrator, [drifted(k) for k in range(3, 8)])
+    (adopted, *_) = [one for one in steps if one.action == "updated"]
+    assert adopted.calibrator.policy_ is None
+    assert "the policy was removed" in adopted.verdict

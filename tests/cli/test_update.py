@@ -88,3 +88,20 @@ def test_a_monitor_suggests_updates(folder, tmp_path):
     done = CliRunner().invoke(app, list(map(str, command)))
     assert done.exit_code == 1
     assert "rhocal update" in done.output
+
+
+def test_the_policy_of_the_calibrator_that_is_given_counts(folder, tmp_path):
+    cal = rhocal.load(folder / "cal.safetensors")
+    data = np.load(folder / "0.npz")
+    state, out, given = (tmp_path / f"{name}.safetensors" for name in ("state", "out", "given"))
+    for k, target in enumerate((None, 0.6, 0.5)):
+        cal.policy_ = None if target is None else rhocal.decide(cal, data["logits"], data["labels"], target=target)
+        cal.save(given)
+        half = tmp_path / f"half{k}.npz"
+        np.savez(half, logits=data["logits"][k * 50 : k * 50 + 50], labels=data["labels"][k * 50 : k * 50 + 50])
+        assert "policy was removed" not in invoke("update", given, half, "-s", state, "-o", out)
+        policy = rhocal.load(out).policy_
+        assert (policy and policy.certificate.target) == target
+    text = invoke("update", given, *(folder / f"{k}.npz" for k in range(1, 6)), "-s", state, "-o", out)
+    assert "the policy was removed" in text
+    assert rhocal.load(out).policy_ is None

@@ -233,22 +233,35 @@ class Calibrator(ABC):
         return policy
 
     def update(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, half_life: float | None = None, **spec: Any
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        half_life: float | None = None,
+        alpha: float | None = None,
+        **spec: Any,
     ) -> Update:
         """Learn from a new batch of labeled samples: the map changes only if one that did not see the batch is better on it.
 
         Use ``update.calibrator`` from now on, and call its ``update`` with the next batch: ``cal`` itself stays as it is. See
-        ``rhocal.OnlineCalibration``, which also saves what is remembered. ``half_life`` counts samples (10,000), and can be
-        stated with the first batch; ``spec`` is ``kind``, ``ignore_index`` and ``class_axis``.
+        ``rhocal.OnlineCalibration``, which also saves what is remembered. ``half_life`` (10,000 samples) and ``alpha`` (0.05)
+        can be stated with the first batch; ``spec`` is ``kind``, ``ignore_index`` and ``class_axis``. Where the map does not
+        change, ``policy_`` stays; where it does, there is none.
         """
         from rhocal.calibrators.online import OnlineCalibration  # noqa: PLC0415 - it imports this module
 
-        online = self._fitted().online_ or OnlineCalibration.begin(
-            self, **({} if half_life is None else {"half_life": half_life})
-        )
-        if half_life not in {None, online.half_life}:
-            raise InputError(f"half_life: updates began with {online.half_life:g}; this cannot change later")
-        return online.update(logits, labels, sample_weight, **spec)
+        stated = {name: value for name, value in (("half_life", half_life), ("alpha", alpha)) if value is not None}
+        online = self._fitted().online_ or OnlineCalibration.begin(self, **stated)
+        for name, value in stated.items():
+            if getattr(online, name) != value:
+                raise InputError(f"{name}: updates began with {getattr(online, name):g}; this cannot change later")
+        if unknown := sorted(spec.keys() - {"kind", "ignore_index", "class_axis"}):
+            raise InputError(
+                f"update has no argument {unknown[0]}; beside the samples it takes half_life, alpha, kind, ignore_index and "
+                "class_axis"
+            )
+        return replace(online, policy=self.policy_).update(logits, labels, sample_weight, **spec)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""

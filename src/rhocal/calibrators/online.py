@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from rhocal.calibrators.base import Calibrator
+    from rhocal.calibrators.policy import Policy
     from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
@@ -82,6 +83,8 @@ class OnlineCalibration:
     n_batches: int = 0
     n_updates: int = 0
     digests: tuple[str, ...] = ()
+    policy: Policy | None = None
+    """Of the calibrator in use, until the map changes. Not part of the file: the calibrator that is given later counts."""
 
     @classmethod
     def begin(cls, calibrator: Calibrator, *, half_life: float = HALF_LIFE, alpha: float = ALPHA) -> OnlineCalibration:
@@ -106,14 +109,17 @@ class OnlineCalibration:
                 f"{calibrator.label} reads groups, which updates do not know; update a calibrator of each group"
             )
         first = copy(calibrator)
-        vars(first).pop("online_", None)
-        return cls(first, None, Memory.empty(len(first.classes_)), float(half_life), float(alpha))
+        for name in ("online_", "policy_"):
+            vars(first).pop(name, None)
+        memory = Memory.empty(len(first.classes_))
+        return cls(first, None, memory, float(half_life), float(alpha), policy=calibrator.policy_)
 
     @property
     def calibrator(self) -> Calibrator:
         """What is used now."""
         used = copy(self.first) if self.correction is None else Chain.from_fitted(self.first, self.correction)
         used.online_ = self
+        used.policy_ = self.policy
         return used
 
     def update(
@@ -174,11 +180,9 @@ class OnlineCalibration:
             evidence=evidence.total,
         )
         if self.correction is not None and evidence.excess > math.log(1 / self.alpha):
-            online = replace(online, correction=None, evidence=Evidence())
-            return replace(step, online=online, action="rolled back")
+            return step.changed("rolled back", online, None)
         if evidence.total >= 1 / self.alpha and value <= 0:
-            online = replace(online, correction=corrections[best], n_updates=self.n_updates + 1, evidence=Evidence())
-            return replace(step, online=online, action="updated")
+            return step.changed("updated", replace(online, n_updates=self.n_updates + 1), corrections[best])
         return replace(step, online=replace(online, evidence=evidence))
 
     def _samples(self, outputs: Floats, labels: Any, weights: Vector | None) -> Predictions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.online import OnlineCalibration
+
+LOST_POLICY = "the policy was removed: it was certified for another map; certify one on labeled samples (rhocal decide)"
 
 Action = Literal["began", "kept", "updated", "rolled back", "skipped"]
 
@@ -62,6 +64,13 @@ class Update:
     """Correction minus map in use on the batch, with its 95 % interval."""
     evidence: float = 1.0
     """Against the map in use, in favor of corrections, over all batches since the last change; 1/α adopts one."""
+    has_lost_policy: bool = False
+    """Whether the map changed and had a policy, which was certified for the map before."""
+
+    def changed(self, action: Action, online: OnlineCalibration, correction: Calibrator | None) -> Update:
+        """The same with another map in use: evidence begins anew, and there is no policy."""
+        after = replace(online, correction=correction, evidence=Evidence(), policy=None)
+        return replace(self, online=after, action=action, has_lost_policy=online.policy is not None)
 
     @property
     def calibrator(self) -> Calibrator:
@@ -86,7 +95,8 @@ class Update:
             "updated": "updated: the correction is used from now on",
             "rolled back": "rolled back: the first calibrator is used again",
         }
-        return f"{reasons.get(self.action, self.action)}; {figures}"
+        lost = f"; {LOST_POLICY}" if self.has_lost_policy else ""
+        return f"{reasons.get(self.action, self.action)}; {figures}{lost}"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON takes it."""

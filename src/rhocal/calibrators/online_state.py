@@ -57,6 +57,7 @@ def load_online(path: str | PathLike[str]) -> OnlineCalibration:
 
 def _online(card: dict[str, Any], tensors: Tensors) -> OnlineCalibration:
     first = _part("first", card, tensors)
+    first.policy_ = None  # files of earlier versions have one; that of the calibrator that is given counts
     correction = _part("correction", card, tensors) if "correction" in card else None
     memory = Memory(*(tensors[f"memory/{name}"] for name in MEMORY))
     n = memory.n_samples

@@ -57,6 +57,8 @@ def update(
     monitor` says when updates are due. The calibrator is written first and the state last: a run that was stopped can be
     repeated, and a batch that was counted is skipped.
     """
+    from dataclasses import replace
+
     from rhocal.calibrators.artifact import load
     from rhocal.calibrators.online import OnlineCalibration
     from rhocal.data.atomic import check_output
@@ -74,13 +76,15 @@ def update(
         online = OnlineCalibration.load(state)
         _check_state(online, cal, given, state, artifact)
     else:
-        online = OnlineCalibration.begin(cal, **given)
+        online = replace(OnlineCalibration.begin(cal, **given), policy=None)
     stated = spec.spec([online.first])
     steps = []
     for path in paths:
         data = IN_MEMORY.open(path, arrays.of_calibrator(cal, path), stated, "test").predictions
         steps.append((path, online.update_data(data)))
         online = steps[-1][1].online
+    if _is_same(cal, online.calibrator):
+        online = replace(online, policy=cal.policy_)
     online.calibrator.save(output)
     online.save(state)
     _show(steps, online, cal, output, as_json=as_json)
@@ -117,9 +121,10 @@ def _is_same(one: Calibrator, other: Calibrator) -> bool:
 def _show(
     steps: list[tuple[Path, Update]], online: OnlineCalibration, cal: Calibrator, output: Path, *, as_json: bool
 ) -> None:
+    from rhocal.calibrators.online_evidence import LOST_POLICY
     from rhocal.reporting import tables
 
-    has_lost_policy = cal.policy_ is not None and online.correction is not None
+    has_lost_policy = cal.policy_ is not None and online.policy is None
     if as_json:
         document: dict[str, Any] = {
             "batches": [{"file": str(path), **step.to_dict()} for path, step in steps],
@@ -132,5 +137,5 @@ def _show(
     for path, step in steps:
         screen.print(f"{path.name}: {step.verdict}")
     if has_lost_policy:
-        screen.print("the policy was removed: it was certified for another map; run rhocal decide on labeled samples")
+        screen.print(LOST_POLICY)
     screen.print(f"saved {output} ({online.calibrator.label}); the memory is in the state")
