@@ -98,12 +98,13 @@ class Apply(Attack):
     def prepare(self):
         logits, labels = scores(N_BLOCKS * 500, 40)
         parts = np.array_split(np.arange(len(labels)), N_BLOCKS)
+        (self.folder / "parts").mkdir()
         for k, rows in enumerate(parts):
-            write_parquet(self.folder / f"in-{k:02d}.parquet", logits[rows], labels[rows])
+            write_parquet(self.folder / "parts" / f"in-{k:02d}.parquet", logits[rows], labels[rows])
         rhocal.TemperatureScaling().fit(logits, labels).save(self.folder / "c.safetensors")
 
     def command(self):
-        return ["apply", self.folder / "c.safetensors", self.folder, "-o", self.folder / "out.safetensors"]
+        return ["apply", self.folder / "c.safetensors", self.folder / "parts", "-o", self.folder / "out.safetensors"]
 
     def result(self):
         left = sorted(path.name for path in self.folder.glob(".*"))

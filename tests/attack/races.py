@@ -23,8 +23,9 @@ def run(rng_seed, seconds, outputs=OUTPUTS):
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name)
         logits, labels = scores(6000, 20)
+        (folder / "parts").mkdir()
         for k, rows in enumerate(np.array_split(np.arange(6000), 12)):
-            write_parquet(folder / f"in-{k:02d}.parquet", logits[rows], labels[rows])
+            write_parquet(folder / "parts" / f"in-{k:02d}.parquet", logits[rows], labels[rows])
         np.savez(folder / "in.npz", logits=logits, labels=labels)
         for k, part in enumerate((slice(0, 3000), slice(3000, 6000))):
             rhocal.TemperatureScaling().fit(logits[part], labels[part]).save(folder / f"c{k}.safetensors")
@@ -57,7 +58,7 @@ def race(counts, rng, folder, ending, expected):
 
 
 def _command(folder, k, output, *, restart=False):
-    source = folder / "in.npz" if output.suffix == ".npz" else folder
+    source = folder / "in.npz" if output.suffix == ".npz" else folder / "parts"
     return ["apply", folder / f"c{k}.safetensors", source, "-o", output, *(["--restart"] if restart else [])]
 
 

@@ -20,7 +20,7 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
 from rhocal.calibrators.validated_fit import fit_validated
-from rhocal.errors import BoundaryWarning, GuardWarning, InputError, RhocalWarning, warn
+from rhocal.errors import BoundaryWarning, FewSamplesWarning, GuardWarning, InputError, RhocalWarning, warn
 from rhocal.numerics.special import dot, log_softmax
 from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
@@ -258,6 +258,12 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
     # In folds by label the share of a class looks exact to methods that have a map of it; guarded methods are scales, and fall
     # back for 0.6 %, which takes folds that are alike.
     folds = Folds.from_profile(profile, N_FOLDS, by_label=calibrator.is_guarded, shuffle_ties=True)
+    if not folds and profile.clusters is not None:
+        warn(
+            f"{calibrator.label}: all samples are in one cluster, so that none can be held out; whether the fit is better than no "
+            "calibration is not known. Use samples of several clusters",
+            FewSamplesWarning,
+        )
     if not folds or profile.total_weight < MIN_SAMPLES:
         return None
     scored = scored_folds(folds, profile.clusters)

@@ -19,6 +19,7 @@ from rhocal.cli.compare import compare
 from rhocal.cli.decide import decide
 from rhocal.cli.demo import demo
 from rhocal.cli.evaluate import evaluate
+from rhocal.cli.execution import forget_printed_lines
 from rhocal.cli.export import export
 from rhocal.cli.fit import fit
 from rhocal.cli.methods import methods_
@@ -53,6 +54,7 @@ def root(
     if version:
         typer.echo(f"rhocal {__version__}")
         raise typer.Exit
+    forget_printed_lines()
 
 
 app.command()(split)

@@ -204,6 +204,12 @@ def _print_once(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def forget_printed_lines() -> None:
+    """Print every line again: another command of the same process begins."""
+    _print_once.cache_clear()
+    _show_columns.cache_clear()
+
+
 def clusters_of(source: Source, clusters: str | None) -> str | None:
     """The name of the clusters that the caller states, else of the questions of a log that occur more than once."""
     log = source.log.log

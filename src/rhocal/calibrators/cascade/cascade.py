@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
+from rhocal.calibrators.cascade.fitting import CascadeFit, can_be_cross_fitted, fit_cascade
 from rhocal.calibrators.cascade.scores import base_scores
 from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
 from rhocal.calibrators.cascade.simpler import few_samples_method, simpler_method, with_effective_weight
@@ -155,7 +155,7 @@ class Cascade(Calibrator):
         """The map, the evidence, and the fit with its held-out logits; None where something else is used."""
         data = with_effective_weight(data)
         profile = Profile.from_predictions(data)
-        if profile.total_weight < self.min_samples or profile.spread == 0:
+        if not can_be_cross_fitted(profile, self.min_samples):
             return *self._fit_fallback(data), None
         search = ScaleSearch.from_profile(profile)
         fit = fit_cascade(data, search, exchangeable=self.exchangeable, kinds=self.steps)

@@ -74,6 +74,12 @@ class CascadeFit:
         return SampleScores(nll + self.optimism, brier)
 
 
+def can_be_cross_fitted(profile: Profile, min_samples: float) -> bool:
+    """Whether there are enough samples, and a cluster for every fold."""
+    n_clusters = N_FOLDS if profile.clusters is None else len(np.unique(profile.clusters[profile.weights > 0]))
+    return profile.total_weight >= min_samples and n_clusters >= N_FOLDS and profile.spread > 0
+
+
 def n_folds_for(n_samples: float, n_classes: int) -> int:
     """More folds where they are cheap or where samples are few."""
     is_small = n_classes <= FEW_CLASSES or (n_samples < FEW_SAMPLES and n_classes <= MANY_CLASSES)

@@ -17,7 +17,7 @@ from rhocal.calibrators.cascade.cascade import (
     fitted_numbers,
 )
 from rhocal.calibrators.cascade.confidence import SHARES, KeptConfidence
-from rhocal.calibrators.cascade.fitting import CascadeFit, fit_cascade
+from rhocal.calibrators.cascade.fitting import CascadeFit, can_be_cross_fitted, fit_cascade
 from rhocal.calibrators.cascade.keeping import Keeps, keep, project
 from rhocal.calibrators.cascade.simpler import with_effective_weight
 from rhocal.calibrators.estimator import unfitted
@@ -109,7 +109,7 @@ class KeptCascade(Calibrator):
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         data = with_effective_weight(data)
         profile = Profile.from_predictions(data)
-        if profile.total_weight < self.min_samples or profile.spread == 0:
+        if not can_be_cross_fitted(profile, self.min_samples):
             reference = fit_validated(unfitted("field"), data, kind="logits")
             return self._fallback_map(reference, data), reference.solution_
         fit = fit_cascade(data, ScaleSearch.from_profile(profile), exchangeable=self.exchangeable)
