@@ -9,7 +9,7 @@ from rhocal.calibrators.clusters import design_effect
 from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.folds import Folds
 from rhocal.data.predictions import Predictions
-from rhocal.errors import InputError
+from rhocal.errors import FewSamplesWarning, InputError
 from rhocal.evaluation.compare import random_split
 from rhocal.profile.profile import Profile
 
@@ -138,11 +138,21 @@ def test_halves_of_a_comparison_share_no_cluster():
 
 def test_one_cluster_gives_no_evidence():
     logits, labels = questions(300)
-    cal = rhocal.FieldScaling().fit(logits, labels, clusters=np.zeros(300, int))
+    with pytest.warns(FewSamplesWarning, match="in one cluster"):
+        cal = rhocal.FieldScaling().fit(logits, labels, clusters=np.zeros(300, int))
     assert cal.solution_.held_out is None
 
 
-@pytest.mark.parametrize("clusters", [[0, 1], np.zeros((4, 2)), [0.5] * 300, [None] * 300])
+@pytest.mark.parametrize("name", ["cascade", "cascade-top", "auto"])
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+def test_few_clusters_are_too_few_for_a_cascade(name: str):
+    logits, labels = questions(600)
+    for n_clusters in (1, 3, 9):
+        cal = calibrator(name).fit(logits, labels, clusters=np.arange(600) % n_clusters)
+        assert np.isfinite(cal.predict_proba(logits)).all()
+
+
+@pytest.mark.parametrize("clusters", [[0, 1], np.zeros((4, 2)), [0.5] * 300, [None] * 300, ["a", ""] * 150])
 def test_clusters_are_validated(clusters: object):
     logits, labels = questions(300)
     with pytest.raises(InputError, match="clusters"):

@@ -5,7 +5,7 @@ import pytest
 
 import rhocal
 from rhocal import CorrectnessModel
-from rhocal.errors import BoundaryWarning, InputError
+from rhocal.errors import BoundaryWarning, InputError, SuspiciousInputWarning
 
 
 def answers(n, n_subjects, spread, seed=0):
@@ -49,7 +49,8 @@ def test_few_answers_are_pooled():
     score, _, subject, _, correct = answers(6000, 20, 1.0)
     model = rhocal.CorrectnessModel().fit(score, correct, subjects=subject)
     assert 0.4 <= model.deviation_ <= 1.6
-    unknown = model.predict_proba(score[:5], subjects=np.full(5, 99))
+    with pytest.warns(SuspiciousInputWarning, match="5 samples are of subjects that the fit has not seen"):
+        unknown = model.predict_proba(score[:5], subjects=np.full(5, 99))
     np.testing.assert_allclose(unknown, model.predict_proba(score[:5]))
 
 

@@ -19,10 +19,11 @@ from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import MIN_SAMPLES
+from rhocal.data.columns import shown
 from rhocal.data.labels import per_sample, sample_groups, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.errors import BoundaryWarning, GuardWarning, InputError, not_fitted, warn
+from rhocal.errors import BoundaryWarning, GuardWarning, InputError, SuspiciousInputWarning, not_fitted, warn
 from rhocal.numerics.special import expit
 from rhocal.profile.profile import Profile
 
@@ -142,7 +143,9 @@ class CorrectnessModel:
         if subjects is not None:
             groups = sample_groups(subjects, len(odds), "score")
             offsets = {str(name): offset for name, offset in self.offsets_.items()}  # 1 and "1" are one subject
-            total = total + np.array([offsets.get(str(name), 0.0) for name in groups.tolist()])
+            names = [str(name) for name in groups.tolist()]
+            _warn_of_unseen([name for name in names if name not in offsets], offsets)
+            total = total + np.array([offsets.get(name, 0.0) for name in names])
         right = expit(total)
         return np.column_stack([1 - right, right])
 
@@ -311,6 +314,16 @@ def _matrix(features: Mapping[str, Any] | None, names: list[str], n: int) -> Vec
             raise InputError(f"features[{name!r}] must hold finite numbers; texts are subjects")
         columns.append(values.astype(np.float64))
     return np.column_stack(columns) if columns else np.zeros((n, 0))
+
+
+def _warn_of_unseen(names: list[str], offsets: Mapping[str, float]) -> None:
+    """Warn of samples whose subject was not fitted: names may be written in another way, as 01 and 1."""
+    if names:
+        warn(
+            f"{len(names):,} samples are of subjects that the fit has not seen ({shown(dict.fromkeys(names))}; it has seen "
+            f"{shown(offsets)}): they are given the offset of an average subject",
+            SuspiciousInputWarning,
+        )
 
 
 def _fit(

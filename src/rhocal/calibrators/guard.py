@@ -260,8 +260,8 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
     folds = Folds.from_profile(profile, N_FOLDS, by_label=calibrator.is_guarded, shuffle_ties=True)
     if not folds and profile.clusters is not None:
         warn(
-            f"{calibrator.label}: all samples are in one cluster, so that none can be held out; whether the fit is better than no "
-            "calibration is not known. Use samples of several clusters",
+            f"{calibrator.label}: all samples are in one cluster, so that none can be held out, and whether it is better than "
+            "no calibration is not known. Use samples of several clusters",
             FewSamplesWarning,
         )
     if not folds or profile.total_weight < MIN_SAMPLES:

@@ -77,9 +77,16 @@ def sample_groups(values: Any, n: int, name: str, argument: str = "groups") -> N
     return flat if flat.dtype.kind == "U" else flat.astype(np.int64)
 
 
+def refuse_empty_clusters(names: NDArray[Any]) -> None:
+    """An empty text, as a table has where nothing is known, is not the name of a cluster."""
+    if names.dtype.kind == "U" and (names == "").any():
+        raise InputError("clusters has empty names; every sample needs a cluster, if need be one of its own")
+
+
 def cluster_numbers(values: Any, n: int, name: str) -> NDArray[np.intp] | None:
     """The number of the cluster of each sample; None where every sample is a cluster of its own."""
     names, numbers = np.unique(sample_groups(values, n, name, "clusters"), return_inverse=True)
+    refuse_empty_clusters(names)
     return None if len(names) == n else numbers.astype(np.intp)
 
 

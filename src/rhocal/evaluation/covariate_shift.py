@@ -95,9 +95,10 @@ class ImportanceWeights:
         if not self.is_shifted:
             return f"no sign of a shift of these features ({p}, AUC {self.auc:.3f}); weights leave {size:,.0f} of {n:,} samples"
         k = int(np.argmax(self.before))
+        verb = "reduce" if round(self.after[k], 2) < round(self.before[k], 2) else "do not reduce"
         return (
             f"the features differ ({p}, AUC {self.auc:.3f}); weights leave {size:,.0f} effective samples of {n:,}, and "
-            f"reduce the largest distance of means ({self.features[k]}) from {self.before[k]:.2f} to {self.after[k]:.2f} "
+            f"{verb} the largest distance of means ({self.features[k]}) from {self.before[k]:.2f} to {self.after[k]:.2f} "
             "standard deviations"
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.scale.scale_search import ScaleSearch
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats
+    from rhocal.profile.profile import Profile
 
 N_FOLDS, N_FOLDS_MANY = 10, 5
 """Folds of few samples or few classes, and of many."""

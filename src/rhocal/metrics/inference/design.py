@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rhocal.data.labels import refuse_empty_clusters
 from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import bin_totals
@@ -180,6 +181,7 @@ def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
         raise InputError("clusters has missing values; every sample needs a cluster")
     if names.dtype.kind == "O":
         names = names.astype(str)
+    refuse_empty_clusters(names)
     return np.unique(names, return_inverse=True)[1].astype(np.intp)
 
 
