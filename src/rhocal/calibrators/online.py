@@ -10,8 +10,8 @@ A correction is adopted when its evidence against the map in use is 1/α. The ev
 ever reaches 20 with a chance of at most 5 %, however many batches come.
 
 After an adoption the NLL of the map in use minus that of the first calibrator is summed up, from its lowest point on. When the
-sum exceeds log(1/α) = 3.0 nats, the first calibrator is used again. So from an adoption to its end, whatever the data is, the
-summed NLL is at most 3.0 nats, and what the last batch adds, above that of the first calibrator.
+sum exceeds log(1/α) = 3.0 nats, the first calibrator is used again. So from an adoption to its end the summed NLL, in which a
+sample counts at most ``MAX_NLL``, is at most 3.0 nats, and what the last batch adds, above that of the first calibrator.
 """
 
 from __future__ import annotations

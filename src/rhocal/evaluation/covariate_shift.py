@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Floats, Vector
 
 DETECTED = 0.01
-"""A p-value below which the features are said to differ."""
+"""A p-value below which the features differ."""
 MIN_EFFECTIVE = 30
 """Effective samples below which a fit is refused."""
 FEW_EFFECTIVE = 200

@@ -29,7 +29,7 @@ MAX_SQUARED = 200
 """Features up to which squares are."""
 MAX_NEWTON_TERMS = 100
 MAX_COPIES_TOGETHER = 8
-"""Equal rows that stay in one fold, so that copies of a sample are not told apart by themselves."""
+"""Equal rows that stay in one fold, so that copies of a sample do not identify themselves."""
 MAX_FIT_SAMPLES = 20_000
 """Of each population that a classifier is fitted on."""
 
@@ -122,7 +122,7 @@ def _row_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
 def _mean_of_equals(source: Floats, target: Floats, own: Vector, other: Vector) -> tuple[Vector, Vector]:
     """Equal rows of both have equal odds, whichever fold they are in.
 
-    Otherwise a value that many rows share would be told apart by the fold: without a sample its own population is rarer there.
+    Otherwise a value that many rows share would be recognized by its fold: without a sample its own population is rarer there.
     """
     equal, _, counts = _equal_rows(_rounded(np.concatenate([source, target])))
     means = (np.bincount(equal, np.concatenate([own, other])) / counts)[equal]
