@@ -81,3 +81,32 @@ def test_commands_that_need_all_classes_say_so(tmp_path, command):
     values = np.log([[0.6, 0.2], [0.5, 0.4]])
     np.savez(tmp_path / "top.npz", top_log_probs=values, top_indices=[[7, 2], [0, 9]], n_classes=100, labels=[7, 0])
     assert "needs the logits of all" in error(command[0], tmp_path / "top.npz", *command[1:])
+
+
+def test_figures_know_weights_and_clusters(tmp_path):
+    """Intervals of the diagram are wider for copies in clusters; fractions without a kind are warned of."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
+    arrays = {
+        "logits": np.repeat(logits, 5, axis=0),
+        "labels": np.repeat(labels, 5),
+        "patient": np.repeat(range(40), 5),
+    }
+    np.savez(tmp_path / "copies.npz", **arrays, w=rng.random(200))
+    drawn = []
+    for k, options in enumerate(((), ("--clusters", "patient"), ("--weights", "w", "--weight-kind", "importance"))):
+        invoke("plot", "reliability", tmp_path / "copies.npz", "-o", tmp_path / f"{k}.svg", *options)
+        drawn.append((tmp_path / f"{k}.svg").read_text())
+    assert len(set(drawn)) == 3
+    with pytest.warns(rhocal.errors.SuspiciousInputWarning, match="not whole numbers"):
+        CliRunner().invoke(
+            app, ["plot", "reliability", str(tmp_path / "copies.npz"), "-o", str(tmp_path / "x.svg"), "--weights", "w"]
+        )
+
+
+def test_header_counts_weighted_rows(tmp_path):
+    """Rows with counts: the header states both numbers."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "w.npz", logits=rng.normal(size=(60, 3)), labels=rng.integers(0, 3, 60), w=np.full(60, 4.0))
+    assert "60 samples (weights count them as 240)" in invoke("evaluate", tmp_path / "w.npz", "--weights", "w").output
+    assert "60 samples, 3" in invoke("evaluate", tmp_path / "w.npz").output

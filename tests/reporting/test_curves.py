@@ -298,3 +298,28 @@ def test_cumulative_differences_reject_what_is_wrong():
     copies = np.repeat(p[:200], 10), np.repeat(labels[:200], 10)
     clustered = curves.cumulative_gap(*copies, of_positive=True, clusters=np.repeat(np.arange(200), 10))
     assert clustered.band > 2.5 * curves.cumulative_gap(*copies, of_positive=True).band
+
+
+@pytest.mark.parametrize("curve", [curves.reliability, curves.smooth_reliability, curves.net_benefit])
+def test_intervals_know_weights_and_clusters(curve):
+    """Copies in a cluster are one sample, and weights that correct a selection mean the same at any scale."""
+    probs, labels = synthetic(300, 2, seed=3)
+    one = _widths(curve(probs, labels, **LOGITS))
+    copies = (np.repeat(probs, 10, axis=0), np.repeat(labels, 10))
+    clustered = _widths(curve(*copies, clusters=np.repeat(np.arange(300), 10), **LOGITS))
+    assert clustered == pytest.approx(one, rel=0.15)
+    assert _widths(curve(*copies, **LOGITS)) < 0.5 * one
+    weights = np.random.default_rng(1).gamma(0.5, 1, 300)
+    small, large = (
+        _widths(curve(probs, labels, sample_weight=scale * weights, weight_kind="importance", **LOGITS))
+        for scale in (1, 1000)
+    )
+    assert small == pytest.approx(large)
+    assert small > 1.2 * one  # an effective size of about 100
+
+
+def _widths(found):
+    low, high = (
+        (found.interval_low, found.interval_high) if isinstance(found, curves.Reliability) else (found.low, found.high)
+    )
+    return float(np.mean(high - low))

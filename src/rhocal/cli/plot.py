@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.artifacts import load_calibrators
-from rhocal.cli.execution import IN_MEMORY
-from rhocal.cli.options import Arrays, SpecOptions, grouped
+from rhocal.cli.execution import IN_MEMORY, clusters_of
+from rhocal.cli.options import Arrays, ClustersOption, SpecOptions, WeightKindOption, grouped
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.bins import N_BINS
 from rhocal.numerics.caching import cached_property
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
+    from rhocal.reporting.plotting import FigureOptions
 
 
 @dataclass
@@ -33,13 +34,32 @@ class Request:
     n_bins: int
     scheme: str
     metric: str
-    source: Callable[[], Source]
-    """Opens the file as a file of scores."""
+    weight_kind: str | None
+    clusters: str | None
+    open: Callable[..., Source]
+    """Opens the file as a file of scores; of the name of an array or column, with its values as groups."""
 
     @cached_property
-    def data(self) -> Predictions:
+    def source(self) -> Source:
         """The test split of the file."""
-        return self.source().predictions
+        return self.open()
+
+    @property
+    def data(self) -> Predictions:
+        """The samples of the test split."""
+        return self.source.predictions
+
+    @property
+    def figure_options(self) -> FigureOptions:
+        """What the figure shows, and what is known about how its samples were drawn."""
+        from rhocal.metrics.inference.design import SamplingDesign
+        from rhocal.reporting.plotting import FigureOptions
+
+        clusters = clusters_of(self.source, self.clusters)
+        groups = None if clusters is None else self.open(clusters).predictions.groups
+        options = FigureOptions(self.n_bins, self.scheme, SamplingDesign(self.weight_kind, groups))
+        options.check(self.data)
+        return options
 
     def views(self) -> dict[str, Predictions]:
         """Predictions by name: uncalibrated, and with each calibrator."""
@@ -88,13 +108,13 @@ class Request:
 def _of_one(r: Request) -> Any:
     from rhocal.reporting.plotting import OF_ONE
 
-    return OF_ONE[r.what](list(r.views().values())[-1], r.n_bins, r.scheme)
+    return OF_ONE[r.what](list(r.views().values())[-1], r.figure_options)
 
 
 def _of_several(r: Request) -> Any:
     from rhocal.reporting.plotting import OF_SEVERAL
 
-    return OF_SEVERAL[r.what](r.views(), r.n_bins, r.scheme)
+    return OF_SEVERAL[r.what](r.views(), r.figure_options)
 
 
 def _temperature(r: Request, against: str = "amplitude") -> Any:
@@ -142,12 +162,12 @@ def _amplitude(r: Request) -> Any:
     return r.plots.amplitude_over_epochs([r.curves.amplitudes(name, run[:]) for name, run in runs.items()])
 
 
-def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path]) -> Source:
+def _open(path: Path, arrays: Arrays, spec: SpecOptions, artifacts: list[Path], groups: str | None = None) -> Source:
     """A file of scores, read as the calibrators that are drawn take it."""
     calibrators = load_calibrators(artifacts)
     first = next(iter(calibrators.values()), None)
     stated = spec.spec(calibrators.values())
-    return IN_MEMORY.open(path, arrays.of_calibrator(first, path), stated, "test")
+    return IN_MEMORY.open(path, arrays.of_calibrator(first, path), stated, "test", groups)
 
 
 KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
@@ -193,6 +213,8 @@ def plot(
     ] = "width",
     metric: Annotated[str, typer.Option(help="The metric of `pareto` and `learning-curve`.")] = "ece",
     *,
+    clusters: ClustersOption = None,
+    weight_kind: WeightKindOption = None,
     arrays: Arrays,
     spec: SpecOptions,
 ) -> None:
@@ -201,6 +223,7 @@ def plot(
 
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")
-    source = partial(_open, path, arrays, spec, artifacts or [])
-    plots.save(KINDS[what][0](Request(what, path, artifacts or [], n_bins, scheme, metric, source)), output)
+    opener = partial(_open, path, arrays, spec, artifacts or [])
+    request = Request(what, path, artifacts or [], n_bins, scheme, metric, weight_kind, clusters, opener)
+    plots.save(KINDS[what][0](request), output)
     typer.echo(f"{what}: {output}")

@@ -200,7 +200,16 @@ def infer(
         samples.n_effective,
         drawn.rows is not None and drawn.rows.of_answers,
         None if drawn.rows is None else drawn.rows.score_column,
+        _counted(samples),
     )
+
+
+def _counted(samples: Samples) -> float | None:
+    """How many samples the weights count; None if they are not counts, or as many as there are rows."""
+    if samples.n_effective is not None or not samples.scored.weighted:
+        return None
+    total = float(samples.scored.weights.sum())
+    return None if total == samples.scored.n_samples else total
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,8 @@ class Evaluation:
     """Whether samples are answers of a log that are right or wrong: accuracy is the share that is right."""
     score_column: str | None = None
     """The name of a single column of scores, where it states the positive class."""
+    n_counted: float | None = None
+    """The sum of weights that are counts of samples, if it is not ``n_samples``."""
 
     def __getitem__(self, metric: str) -> MetricValue:
         for value in self.values:
@@ -192,8 +194,10 @@ class Evaluation:
 
     @property
     def effective(self) -> str:
-        """The effective sample size in brackets, if it is not the number of samples."""
-        return "" if self.n_effective is None else f" (effective sample size {self.n_effective:,.0f})"
+        """In brackets what the samples count as, if it is not their number: the effective size, or the sum of the weights."""
+        if self.n_effective is not None:
+            return f" (effective sample size {self.n_effective:,.0f})"
+        return "" if self.n_counted is None else f" (weights count them as {self.n_counted:,.6g})"
 
     @property
     def notes(self) -> list[str]:

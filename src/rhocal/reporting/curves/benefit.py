@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import normal_quantile
@@ -38,13 +39,17 @@ class NetBenefit:
 
 
 def net_benefit(
-    probs: Any, labels: Any, *, sample_weight: Any = None, kind: Kind = "probs", n_thresholds: int = N_THRESHOLDS,
-    classes: Any = None, positive: Any = None,
+    probs: Any, labels: Any, *, sample_weight: Any = None, weight_kind: str | None = "frequency", clusters: Any = None,
+    kind: Kind = "probs", n_thresholds: int = N_THRESHOLDS, classes: Any = None, positive: Any = None,
 ) -> NetBenefit:  # fmt: skip
-    """The decision curve of the positive class of two at evenly spaced thresholds between 0 and 1."""
+    """The decision curve of the positive class of two at evenly spaced thresholds between 0 and 1.
+
+    ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
+    """
     scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
     if scored.source.n_classes != 2:
         raise InputError(f"a decision curve is about the positive class of two; there are {scored.source.n_classes}")
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     view = scored.one_class(positive_column(scored.source))
     threshold = np.arange(1, n_thresholds + 1) / (n_thresholds + 1)
     odds = threshold / (1 - threshold)

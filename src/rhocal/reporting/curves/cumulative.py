@@ -51,7 +51,7 @@ def cumulative_gap(
     labels: Any,
     *,
     sample_weight: Any = None,
-    weight_kind: str = "frequency",
+    weight_kind: str | None = "frequency",
     clusters: Any = None,
     kind: Kind = "probs",
     classes: Any = None,

@@ -11,6 +11,7 @@ from rhocal.errors import InputError
 from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import accuracy_interval, consistency_band
 from rhocal.metrics.inference.defaults import N_REPLICATES
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
@@ -57,6 +58,8 @@ def reliability(
     n_bins: int = N_BINS,
     scheme: str = "width",
     sample_weight: Any = None,
+    weight_kind: str | None = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
     classes: Any = None,
     positive: Any = None,
@@ -67,11 +70,13 @@ def reliability(
     """Accuracy and confidence in bins of equal ``width`` or equal ``mass``, with bands, intervals and counts.
 
     With ``of_positive`` they are prevalence and probability of the positive class of two, by default the second.
+    ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
     """
     validate_options({"n_bins": n_bins})
     if scheme not in SCHEMES:
         raise InputError(f"scheme is one of {', '.join(SCHEMES)}; got {scheme!r}")
     scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     return reliability_from_scored(
         scored, n_bins=n_bins, scheme=scheme, of_positive=of_positive, n_replicates=n_replicates, seed=seed
     )

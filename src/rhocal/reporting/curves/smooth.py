@@ -11,6 +11,7 @@ from rhocal import optimize
 from rhocal.errors import InputError
 from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import curve_band
+from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.metrics.smooth import smooth_ece
@@ -55,18 +56,24 @@ def smooth_reliability(
     smoother: str = "kernel",
     bandwidth: float | None = None,
     sample_weight: Any = None,
+    weight_kind: str | None = "frequency",
+    clusters: Any = None,
     kind: Kind = "probs",
     classes: Any = None,
     positive: Any = None,
     n_replicates: int = N_REPLICATES,
     seed: int = 0,
 ) -> SmoothReliability:
-    """A smooth reliability curve: Gaussian ``kernel`` (reflected at 0 and 1) or ``isotonic``."""
+    """A smooth reliability curve: Gaussian ``kernel`` (reflected at 0 and 1) or ``isotonic``.
+
+    ``weight_kind`` and ``clusters`` are those of ``rhocal.evaluate``.
+    """
     if smoother not in SMOOTHERS:
         raise InputError(f"smoother is one of {', '.join(SMOOTHERS)}; got {smoother!r}")
     if bandwidth is not None:
         validate_options({"bandwidth": bandwidth})
     scored = Scored.from_arrays(probs, labels, sample_weight, kind, classes=classes, positive=positive)
+    scored = SamplingDesign(weight_kind, clusters).apply(scored)
     cells = equal_width_sums(scored, N_CELLS).nonempty()
     x, total = cells.mean, float(cells.weight.sum())
     cumulative = np.cumsum(cells.weight) / total
