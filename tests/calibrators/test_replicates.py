@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import rhocal
 from helpers import synthetic
 from rhocal.calibrators import replicates
-from rhocal.calibrators.replicates import draw_weights, interval_of, method_of_refits
+from rhocal.calibrators.replicates import interval_of, method_of_refits
+from rhocal.calibrators.resampling import draw_weights
 from rhocal.calibrators.ridge_centers import drawn_centers, ridge_centers
 from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions
@@ -54,9 +55,8 @@ def test_order_copies_and_weights():
     np.testing.assert_allclose(one, other, atol=1e-6)
     drawn = rhocal.bootstrap(cal, Z, Y, n_replicates=20, seed=1).predict_interval(Z[:9])
     assert not np.allclose(one, drawn, atol=1e-4)
-    data = Predictions.from_arrays(Z, Y)
     counts = np.where(np.arange(250) < 125, 2.0, 0.0)
-    weights = np.stack(list(draw_weights(data, counts, 400, 0)))
+    weights = np.stack(list(draw_weights(Predictions.from_arrays(Z, Y, weights=counts), 400, 0)))
     assert (weights[:, 125:] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     # Twice the samples: half of the variance.
@@ -184,3 +184,83 @@ def test_centers_of_ridges_are_drawn_in_replicates(monkeypatch):
     monkeypatch.setattr(replicates, "drawn_centers", lambda *_: nullcontext())
     without = rhocal.bootstrap(cal, Z[:100], Y[:100], n_replicates=60).predict_interval(Z)
     assert (with_draws.high - with_draws.low).mean() > 1.05 * (without.high - without.low).mean()
+
+
+COPIES = np.repeat(np.arange(250), 4)
+"""Four copies of each sample, which are a cluster."""
+
+
+@pytest.mark.parametrize("name", ["isotonic", "venn-abers", "platt", "temperature", "svs", "histogram-binning", "field"])
+def test_copies_in_clusters_are_no_evidence(name):
+    """Ten copies of each sample halved the intervals of isotonic regression: clusters could not be stated."""
+    once, copied = rhocal.calibrator(name).fit(Z, Y), rhocal.calibrator(name).fit(Z[COPIES], Y[COPIES], clusters=COPIES)
+    one = rhocal.bootstrap(once, Z, Y, n_replicates=20).predict_interval(Z[:50])
+    other = rhocal.bootstrap(copied, Z[COPIES], Y[COPIES], n_replicates=20, clusters=COPIES).predict_interval(Z[:50])
+    np.testing.assert_allclose((other.high - other.low).mean(), (one.high - one.low).mean(), rtol=0.02)
+
+
+def test_names_and_order_of_clusters_do_not_matter():
+    clusters = np.arange(250) // 3
+    names = np.array([f"patient {k}" for k in (clusters * 7) % 101])
+    order = np.random.default_rng(0).permutation(250)
+    cal = rhocal.calibrator("vector").fit(Z, Y, clusters=clusters)
+    one = rhocal.bootstrap(cal, Z, Y, n_replicates=20, clusters=clusters).predict_interval(Z[:9])
+    other = rhocal.bootstrap(cal, Z[order], Y[order], n_replicates=20, clusters=names[order]).predict_interval(Z[:9])
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    alone = rhocal.bootstrap(rhocal.calibrator("vector").fit(Z, Y), Z, Y, n_replicates=20)
+    of_each = rhocal.bootstrap(rhocal.calibrator("vector").fit(Z, Y), Z, Y, n_replicates=20, clusters=np.arange(250))
+    np.testing.assert_array_equal(alone.predict_interval(Z[:9]), of_each.predict_interval(Z[:9]))
+    data = Predictions.from_arrays(Z, Y, weights=np.arange(250) % 3, clusters=clusters)
+    drawn = np.stack(list(draw_weights(data, 3, 0)))
+    assert (drawn[:, np.arange(250) % 3 == 0] == 0).all()
+    np.testing.assert_allclose(drawn[:, 1] * 2, drawn[:, 2])
+
+
+def test_clusters_of_the_fit_are_asked_for(tmp_path):
+    clusters = np.arange(250) // 5
+    cal = rhocal.TemperatureScaling().fit(Z, Y, clusters=clusters)
+    cal.save(tmp_path / "cal.safetensors")
+    moved = rhocal.adapt(cal, priors=[0.8, 0.1, 0.1]).calibrator
+    for fitted in (cal, rhocal.load(tmp_path / "cal.safetensors"), moved):
+        assert fitted.n_clusters_ == 50
+        with pytest.raises(InputError, match=r"fitted on samples of 50 clusters; .* Pass clusters= to state what"):
+            rhocal.bootstrap(fitted, Z, Y)
+        rhocal.bootstrap(fitted, Z, Y, n_replicates=20, clusters=clusters)
+    with pytest.raises(InputError, match="the samples are those of 1 clusters"):
+        rhocal.bootstrap(cal, Z, Y, clusters=np.zeros(250))
+    assert rhocal.TemperatureScaling().fit(Z, Y).n_clusters_ is None
+    assert rhocal.calibrator("svs").fit(Z[COPIES], Y[COPIES], clusters=COPIES).n_samples_ == 250
+
+
+def test_few_clusters_have_wide_intervals():
+    """Means of 5 clusters: Student's t with 4 degrees of freedom, and the variance of a mean of 5."""
+    drawn = np.array([[0.4], [0.6]] * 50)
+    center = np.array([0.5])
+    (low, high), (low_5, high_5) = interval_of(center, drawn, 0.95), interval_of(center, drawn, 0.95, 5.0)
+    angle = [2 * np.arcsin(np.sqrt(side)) for side in (low, high, low_5, high_5)]
+    assert ((angle[3] - angle[2]) / (angle[1] - angle[0])).item() == pytest.approx(2.776 / 1.984 * np.sqrt(1.5), rel=1e-3)
+
+
+def test_weights_and_clusters_on_the_command_line_are_those_of_the_fit(tmp_path):
+    """The file that is applied to has neither, and needs none."""
+    clusters, weights = np.arange(250) // 5, 1.0 + np.arange(250) % 3
+    np.savez(tmp_path / "fit.npz", logits=Z, labels=Y, patient=clusters, w=weights)
+    np.savez(tmp_path / "new.npz", logits=Z[:20])
+    cal, out = tmp_path / "cal.safetensors", tmp_path / "out.npz"
+    fitted = rhocal.calibrator("isotonic").fit(Z, Y, weights, clusters=clusters)
+    fitted.save(cal)
+
+    def call(*options):
+        arguments = ["apply", cal, tmp_path / "new.npz", "-o", out, *options]
+        done = CliRunner().invoke(app, [str(one) for one in arguments])
+        return in_options(done.exception, app) if isinstance(done.exception, InputError) else done.output
+
+    interval = ("--interval", 0.9, "--fitted-on", tmp_path / "fit.npz", "--weights", "w")
+    assert "fitted on samples of 50 clusters" in call(*interval)
+    assert "--clusters" in call(*interval)
+    assert not out.exists()
+    call(*interval, "--clusters", "patient")
+    replicates = rhocal.bootstrap(fitted, Z, Y, weights, clusters=clusters)
+    with np.load(out) as file:
+        np.testing.assert_allclose((file["probs_low"], file["probs_high"]), replicates.predict_interval(Z[:20], level=0.9))
+    assert "--clusters is for intervals; give their level too" in call("--clusters", "patient")

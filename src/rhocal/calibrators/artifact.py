@@ -68,6 +68,7 @@ def describe(calibrator: Calibrator) -> tuple[dict[str, Any], Tensors]:
         **({} if calibrator.columns_ is None else {"columns": list(calibrator.columns_)}),
         **({} if calibrator.label_shares_ is None else {"label_shares": calibrator.label_shares_.tolist()}),
         **({} if calibrator.n_samples_ is None else {"n_samples": calibrator.n_samples_}),
+        **({} if calibrator.n_clusters_ is None else {"n_clusters": calibrator.n_clusters_}),
         **({} if calibrator.weighting_ is None else {"weighting": asdict(calibrator.weighting_)}),
         **_describe(calibrator, "", tensors),
     }
@@ -134,7 +135,8 @@ def build(card: dict[str, Any], tensors: Tensors) -> Calibrator:
     calibrator.positive_ = _positive(card.get("positive"), classes)
     calibrator.columns_ = _columns(card.get("columns"))
     calibrator.label_shares_ = _label_shares(card.get("label_shares"), len(classes))
-    calibrator.n_samples_ = _n_samples(card.get("n_samples"))
+    calibrator.n_samples_ = _count(card.get("n_samples"), "samples")
+    calibrator.n_clusters_ = _count(card.get("n_clusters"), "clusters")
     calibrator.weighting_ = _weighting(card.get("weighting"))
     return calibrator
 
@@ -156,10 +158,10 @@ def _label_shares(shares: Any, n_classes: int) -> NDArray[np.float64] | None:
     return values
 
 
-def _n_samples(n: Any) -> int | None:
-    """The size of the calibration set, a whole number."""
+def _count(n: Any, what: str) -> int | None:
+    """Of samples or clusters of the calibration set, a whole number."""
     if n is not None and (type(n) is not int or n < 1):
-        raise FileError(f"damaged, its number of samples is {n!r}")
+        raise FileError(f"damaged, its number of {what} is {n!r}")
     return n
 
 

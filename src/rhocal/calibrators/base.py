@@ -89,7 +89,9 @@ class Calibrator(ABC):
     label_shares_: NDArray[np.float64] | None = None
     """The mix of classes that its probabilities are for: that of the calibration set, or what ``rhocal.adapt`` set."""
     n_samples_: int | None = None
-    """Size of the calibration set; with weights its effective size."""
+    """Size of the calibration set; with weights or clusters its effective size."""
+    n_clusters_: int | None = None
+    """Number of clusters of the calibration set, if it had any."""
     weighting_: Weighting | None = None
     """The importance weights of the fit, if it had any (``rhocal.reweight``)."""
     online_: OnlineCalibration | None = None

@@ -2,7 +2,7 @@
 
 A calibrator is fitted again on reweighted calibration sets (the Bayesian bootstrap, Rubin 1981): the weight of a sample is
 drawn from a gamma distribution whose shape is its weight, so that a weight of 2 has the distribution of two copies, and a
-class never disappears. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
+class never disappears. Clusters of samples that depend on each other are reweighted as a whole. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
 endlessly many samples, which is the true probability only if a member of the family is right.
 
 A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
@@ -22,6 +22,7 @@ are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``)
 from __future__ import annotations
 
 import hashlib
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,12 +33,14 @@ from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
 from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
 from rhocal.calibrators.cascade.cascade import Cascade
+from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.resampling import draw_weights, effective_clusters, sample_weights
 from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.validated_fit import effective_size
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
 N_REPLICATES = 100
 MIN_REPLICATES, MAX_REPLICATES = 20, 10_000
 LEVEL = 0.95
+MIN_CLUSTERS = 2
+"""Effective number of clusters; fewer have no variance."""
 MAX_DISTANCE = 1e-3
 """Distance of a probability to that of a fit on the same samples; in memory it is below 1e-12, fits on blocks approximate."""
 REPLICATED_ENTRIES = 1 << 22
@@ -82,6 +87,8 @@ class Replicates:
     maps: tuple[Map, ...]
     monotone: MonotoneBounds | None = None
     """Of isotonic regression and Venn–Abers, instead of maps."""
+    n_units: float = math.inf
+    """The effective number of clusters; infinite where samples are independent."""
 
     def predict_interval(
         self,
@@ -111,7 +118,7 @@ class Replicates:
         for rows in row_blocks(data.n_samples, data.n_classes * len(self.maps), REPLICATED_ENTRIES):
             part = data.take(np.arange(rows.start, rows.stop))
             drawn = np.stack([map_.probs(part).astype(np.float64) for map_ in self.maps])
-            low[rows], high[rows] = interval_of(center[rows].astype(np.float64), drawn, level)
+            low[rows], high[rows] = interval_of(center[rows].astype(np.float64), drawn, level, self.n_units)
         return low, high
 
     def _monotone_bounds(
@@ -141,12 +148,15 @@ def _with_odds_ratio(probs: Vector, before: Vector, after: Vector) -> Vector:
     return np.asarray(yes / np.maximum(yes + no, np.finfo(float).tiny))
 
 
-def interval_of(center: Vector, drawn: Vector, level: float) -> tuple[Vector, Vector]:
+def interval_of(center: Vector, drawn: Vector, level: float, n_units: float = math.inf) -> tuple[Vector, Vector]:
     """Bounds of probabilities from those of replicates, which are the first axis: Student's t of the angle 2·asin(√p).
 
-    The angle is near normal and finite at 0 and 1; percentiles of 100 replicates cover less.
+    The angle is near normal and finite at 0 and 1; percentiles of 100 replicates cover less. Reweighted means of few units
+    vary less than their means do, by (n − 1)/(n + 1), and their variance has n − 1 degrees of freedom.
     """
-    half = student_quantile(len(drawn) - 1, (1 + level) / 2) * _angle(drawn).std(axis=0, ddof=1)
+    degrees = min(len(drawn), n_units) - 1
+    factor = 1.0 if math.isinf(n_units) else math.sqrt((n_units + 1) / (n_units - 1))
+    half = student_quantile(degrees, (1 + level) / 2) * factor * _angle(drawn).std(axis=0, ddof=1)
     low, high = (np.sin(np.clip(_angle(center) + sign * half, 0.0, np.pi) / 2) ** 2 for sign in (-1, 1))
     return np.minimum(low, center), np.maximum(high, center)
 
@@ -169,6 +179,7 @@ def bootstrap(
     ignore_index: int | None = None,
     class_axis: int = -1,
     positive: Any = None,
+    clusters: Any = None,
 ) -> Replicates:
     """Fit a calibrator again on reweighted calibration sets, for intervals of its probabilities.
 
@@ -186,6 +197,9 @@ def bootstrap(
         As in ``fit``.
     positive
         As in ``fit``; what a single column is scores of is known from it.
+    clusters
+        What each sample belongs to (its patient, its question), as in ``fit``. Whole clusters are reweighted, and likelihood
+        ratios count the independent samples that tell as much. A calibrator that was fitted with clusters needs them.
 
     What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
     reference that a guarded fit fell back to. The interval does not cover this choice.
@@ -205,7 +219,7 @@ def bootstrap(
     named_positive(positive, calibrator, classes)  # it has to be a class
     calibrator.check_groups(groups)
     logits = in_columns_of_fit(calibrator, logits, classes)
-    source = as_source(logits, labels, sample_weight, groups, spec=spec)
+    source = as_source(logits, labels, sample_weight, groups, clusters, spec=spec)
     return bootstrap_source(calibrator, source, n_replicates, seed)
 
 
@@ -218,23 +232,46 @@ def bootstrap_source(
     if not source.resident:
         raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")
     data = source.predictions.in_order_of(calibrator.classes_)[0].prepared()
+    n_units = _check_clusters(calibrator, data)
+    data = with_design_effect(data)
     _check_samples(calibrator, data)
     method = method_of_refits(_before_adaptation(calibrator))
     if isinstance(method, BinaryCalibrator) and method.is_monotone:
         fitted = fit_without_warnings(method, data, calibrator.map_)
         assert isinstance(fitted, BinaryCalibrator)
-        return Replicates(calibrator, (), MonotoneBounds.from_fit(fitted, data))
-    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)))
+        return Replicates(calibrator, (), MonotoneBounds.from_fit(fitted, data, n_units), n_units)
+    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)), n_units=n_units)
+
+
+def _check_clusters(calibrator: Calibrator, data: Predictions) -> float:
+    """The effective number of clusters, infinite without any; an error where they are missing, or there is only one."""
+    if data.clusters is None:
+        if calibrator.n_clusters_ is None:
+            return math.inf
+        raise InputError(
+            f"the calibrator was fitted on samples of {calibrator.n_clusters_:,} clusters; intervals without them would be too "
+            "narrow",
+            argument="clusters",
+            remedy="state what each sample belongs to, as in the fit",
+        )
+    n_units = effective_clusters(data)
+    if n_units < MIN_CLUSTERS:
+        raise InputError(
+            f"clusters: the samples are those of {n_units:.2g} clusters, by their weights; how far fits vary from cluster to "
+            f"cluster needs {MIN_CLUSTERS} at least"
+        )
+    return n_units
 
 
 def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
     """Warn unless the samples are those of the fit: as many, and a fit on them gives the same probabilities."""
     n, n_fitted = effective_size(data), calibrator.n_samples_
-    if n_fitted is not None and n != n_fitted:
+    is_clustered = calibrator.n_clusters_ is not None, data.clusters is not None
+    if n_fitted is not None and n != n_fitted and len(set(is_clustered)) == 1:
         reason = f"the calibrator was fitted on {n_fitted:,} samples, and these are {n:,}"
     else:
         fitted = _before_adaptation(calibrator)
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        weights = sample_weights(data)
         (again,) = _refits(fitted, data, [weights / weights.sum()])
         distance = float(np.abs(again.probs(data) - fitted.map_.probs(data)).max())
         if distance <= MAX_DISTANCE:
@@ -263,8 +300,7 @@ def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int
             first.__dict__ |= vars(calibrator.first_) | {"map_": map_}
             yield Chain.from_fitted(first, calibrator.second_, like=calibrator).map_
         return
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
-    yield from _refits(calibrator, data, draw_weights(data, weights, n_replicates, seed), seed)
+    yield from _refits(calibrator, data, draw_weights(data, n_replicates, seed), seed)
 
 
 def _refits(
@@ -290,18 +326,3 @@ def method_of_refits(calibrator: Calibrator) -> Calibrator:
     if isinstance(calibrator, Cascade) and calibrator.fallback_:
         return method_of_refits(calibrator.fallback_[0])
     return unfitted(calibrator.with_choices() if isinstance(calibrator, ScaleCalibrator) else calibrator)
-
-
-def draw_weights(data: Predictions, weights: Vector, n_replicates: int, seed: int) -> Iterator[Vector]:
-    """Weights of the samples, with a sum of 1, for each replicate."""
-    assert data.labels is not None
-    rows = np.ascontiguousarray(data.logits, np.float64)
-    digests = [
-        hashlib.blake2b(row, digest_size=8, key=label).digest()
-        for row, label in zip(rows, np.asarray(data.labels, np.int64), strict=True)
-    ]
-    order = np.lexsort([weights, np.frombuffer(b"".join(digests), np.uint64)])
-    for k in range(n_replicates):
-        drawn = np.zeros(len(order))
-        drawn[order] = np.random.default_rng((seed, k)).standard_gamma(weights[order])
-        yield drawn / drawn.sum()

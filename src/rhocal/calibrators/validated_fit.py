@@ -40,6 +40,7 @@ def fit_validated(
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
     calibrator.smallest_prob_ = data.smallest_prob
     calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
+    calibrator.n_clusters_ = None if data.clusters is None else len(np.unique(data.clusters))
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
     vars(calibrator)["map_"] = map_
     return calibrator
@@ -53,10 +54,14 @@ def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:
 
 
 def effective_size(data: Predictions | Profile) -> int:
-    """The number of samples; with weights (Σw)²/Σw², the number of equal weights with the same variance of a mean."""
+    """The number of samples; with weights (Σw)²/Σw², the number of equal weights with the same variance of a mean.
+
+    With clusters it is at most the sum of weights, which ``with_design_effect`` makes the number of independent samples.
+    """
     assert data.labels is not None
-    if data.weights is None:
-        return len(data.labels)
-    weights = np.asarray(data.weights, np.float64)
-    weights = weights / weights.max()  # the square of a large weight is no number
-    return max(1, round(float(weights.sum() ** 2 / (weights @ weights))))
+    size = float(len(data.labels))
+    if data.weights is not None:
+        weights = np.asarray(data.weights, np.float64)
+        weights = weights / weights.max()  # the square of a large weight is no number
+        size = float(weights.sum() ** 2 / (weights @ weights))
+    return max(1, round(size if data.clusters is None else min(size, data.total_weight)))

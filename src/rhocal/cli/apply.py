@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from rhocal.cli.answers import load_for
 from rhocal.cli.execution import BLOCKS, IN_MEMORY, ExecutionOptions, StreamOption, skipped
-from rhocal.cli.options import Arrays, ClassAxis, GroupsOption, Json, SourceFile, SpecOptions, grouped, print_json
+from rhocal.cli.options import Arrays, ClassAxis, ClustersOption, GroupsOption, Json, SourceFile, SpecOptions, grouped, print_json
 from rhocal.cli.split import as_written
 from rhocal.cli.top_k import apply_top_k_file, refuse, top_k_of
 from rhocal.errors import InputError
@@ -65,6 +66,7 @@ def apply_(
     arrays: Arrays,
     class_axis: ClassAxis = -1,
     groups: GroupsOption = None,
+    clusters: ClustersOption = None,
     stream: StreamOption = None,
     restart: Annotated[
         bool,
@@ -81,7 +83,8 @@ def apply_(
     the same command continues an interrupted run.
 
     `--interval 0.95 --fitted-on data.npz` adds the bounds of every probability (probs_low, probs_high): the error of the
-    fit, found by fitting again on resamples of the calibration set.
+    fit, found by fitting again on resamples of the calibration set. --weights and --clusters are then arrays of that file;
+    a calibrator that was fitted with clusters needs them.
     """
     from rhocal.calibrators.applying import WRITE, apply_source
     from rhocal.calibrators.artifact import FORMAT
@@ -93,6 +96,9 @@ def apply_(
     check_output(output, [source, artifact])
     if format_of(source) == FORMAT and format_of(artifact) != FORMAT:
         raise InputError(f"the calibrator comes first: rhocal apply {source} {artifact} -o {output}")
+    of_fit = arrays
+    if interval is not None:
+        arrays = replace(arrays, weights=None)  # they are those of the fit
     calibrator = load_for(artifact, source, arrays)
     execution, stated = ExecutionOptions(stream), SpecOptions(kind, None, class_axis)
     if (top := top_k_of(source, arrays, stated, execution, needs_labels=False)) is not None:
@@ -101,6 +107,7 @@ def apply_(
             {
                 "--interval": interval is not None,
                 "--fitted-on": fitted_on is not None,
+                "--clusters": clusters is not None,
                 "--groups": groups is not None,
                 "--write logits": write != "probs",
                 "--restart": restart,
@@ -116,7 +123,7 @@ def apply_(
     beside = {} if keep_columns is None else _other_columns(arrays, source, output, keep_columns, calibrator.classes_)
     if scores.log.log is not None:
         beside = _question_ids(arrays, source, output, calibrator.classes_) | beside
-    replicates = _replicates(calibrator, interval, fitted_on, n_replicates, arrays, spec, groups)
+    replicates = _replicates(calibrator, interval, fitted_on, n_replicates, of_fit, spec, groups, clusters)
     with execution.progress("applying", scores) as blocks:
         document = apply_source(
             calibrator,
@@ -157,19 +164,23 @@ def _replicates(
     arrays: Arrays,
     spec: InputSpec,
     groups: str | None,
+    clusters: str | None,
 ) -> Replicates | None:
     """Fits on resamples, if intervals are wanted."""
     from rhocal.calibrators.replicates import bootstrap_source
     from rhocal.data.arguments import check_level
 
     if level is None:
-        if fitted_on is not None:
-            raise InputError("--fitted-on is for intervals; give their level too: --interval 0.95")
+        for option, value in (("--fitted-on", fitted_on), ("--clusters", clusters)):
+            if value is not None:
+                raise InputError(f"{option} is for intervals; give their level too: --interval 0.95")
         return None
     check_level(level, "--interval", "0.95 for 95 %")
     if fitted_on is None:
         raise InputError("--interval fits again on resamples of the calibration set; give it: --fitted-on data.npz")
-    source = IN_MEMORY.open(fitted_on, arrays.of_calibrator(calibrator, fitted_on), spec, "calibration", groups)
+    arrays = arrays.of_calibrator(calibrator, fitted_on)
+    source = IN_MEMORY.open(fitted_on, arrays, spec, "calibration", groups)
+    source = IN_MEMORY.with_clusters(source, clusters, fitted_on, arrays, spec)
     return bootstrap_source(calibrator, source, n_replicates)
 
 

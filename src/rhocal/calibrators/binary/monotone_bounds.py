@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,10 @@ class MonotoneBounds:
     intervals: tuple[MonotoneInterval, ...]
 
     @classmethod
-    def from_fit(cls, calibrator: BinaryCalibrator, data: Predictions) -> MonotoneBounds:
-        """From the samples of the fit."""
-        return cls(calibrator, tuple(MonotoneInterval.from_outcomes(own) for _, own in calibrator.outcomes(data)))
+    def from_fit(cls, calibrator: BinaryCalibrator, data: Predictions, n_units: float = math.inf) -> MonotoneBounds:
+        """From the samples of the fit; ``n_units`` is the effective number of clusters."""
+        outcomes = calibrator.outcomes(data)
+        return cls(calibrator, tuple(MonotoneInterval.from_outcomes(own, n_units) for _, own in outcomes))
 
     def bounds(self, data: Predictions, level: float) -> Bounds:
         """Bounds of every probability; 0 for masked classes."""

@@ -11,13 +11,14 @@ The interval holds for every estimate of a non-decreasing probability: isotonic 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhocal import optimize
-from rhocal.numerics.special import normal_quantile
+from rhocal.numerics.special import student_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,9 +89,11 @@ class MonotoneInterval:
     others: _Constrained
     largest: float
     """Log-likelihood of the isotonic regression."""
+    n_units: float = math.inf
+    """The effective number of clusters of the samples: χ² with one degree of freedom becomes the square of Student's t."""
 
     @classmethod
-    def from_outcomes(cls, data: Outcomes) -> MonotoneInterval:
+    def from_outcomes(cls, data: Outcomes, n_units: float = math.inf) -> MonotoneInterval:
         """Of scores with their hits."""
         values, starts = optimize.isotonic(data.rate, data.weight)
         values = np.clip(values, 0.0, 1.0)
@@ -100,7 +103,7 @@ class MonotoneInterval:
         largest = float((_times_log(data.hits, values) + _times_log(data.weight - data.hits, 1 - values)).sum())
         hits = data.hits[places]
         others = _Constrained.at(data, places, values, starts)
-        return cls(data.score[places], values[places], share, hits, data.weight[places] - hits, others, largest)
+        return cls(data.score[places], values[places], share, hits, data.weight[places] - hits, others, largest, n_units)
 
     def bounds(self, score: Vector, level: float) -> tuple[Vector, Vector]:
         """Bounds of the probability at any scores: those of the nearest score below, and of the nearest above."""
@@ -110,7 +113,7 @@ class MonotoneInterval:
         return np.append(0.0, low)[below], np.append(high, 1.0)[above]
 
     def _at_scores(self, level: float) -> tuple[Vector, Vector]:
-        chi2 = float(normal_quantile(np.array((1 + level) / 2))) ** 2
+        chi2 = student_quantile(self.n_units - 1, (1 + level) / 2) ** 2
         limit = self.largest - chi2 * (POOLED_FACTOR + (1 - POOLED_FACTOR) * self.share) / 2
         bounds = []
         for end in (0.0, 1.0):

@@ -94,7 +94,7 @@ class Chain(Calibrator):
             raise InputError(f"{like.label} reads groups, which a chain does not pass on")
         chain = cls(unfitted(first), unfitted(second))
         about_input = ("classes_", "kind_", "mask_gap_", "smallest_prob_", "positive_", "columns_")
-        for name in (*about_input, "label_shares_", "n_samples_", "weighting_"):
+        for name in (*about_input, "label_shares_", "n_samples_", "n_clusters_", "weighting_"):
             setattr(chain, name, getattr(like, name))
         chain.solution_ = like.solution_
         stages = {"first": copy(first), "second": copy(second)}
