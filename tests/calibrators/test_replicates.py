@@ -190,7 +190,9 @@ COPIES = np.repeat(np.arange(250), 4)
 """Four copies of each sample, which are a cluster."""
 
 
-@pytest.mark.parametrize("name", ["isotonic", "venn-abers", "platt", "temperature", "svs", "histogram-binning", "field"])
+@pytest.mark.parametrize(
+    "name", ["isotonic", "venn-abers", "platt", "temperature", "svs", "histogram-binning", "field"]
+)
 def test_copies_in_clusters_are_no_evidence(name):
     """Ten copies of each sample halved the intervals of isotonic regression: clusters could not be stated."""
     once, copied = rhocal.calibrator(name).fit(Z, Y), rhocal.calibrator(name).fit(Z[COPIES], Y[COPIES], clusters=COPIES)
@@ -238,7 +240,9 @@ def test_few_clusters_have_wide_intervals():
     center = np.array([0.5])
     (low, high), (low_5, high_5) = interval_of(center, drawn, 0.95), interval_of(center, drawn, 0.95, 5.0)
     angle = [2 * np.arcsin(np.sqrt(side)) for side in (low, high, low_5, high_5)]
-    assert ((angle[3] - angle[2]) / (angle[1] - angle[0])).item() == pytest.approx(2.776 / 1.984 * np.sqrt(1.5), rel=1e-3)
+    assert ((angle[3] - angle[2]) / (angle[1] - angle[0])).item() == pytest.approx(
+        2.776 / 1.984 * np.sqrt(1.5), rel=1e-3
+    )
 
 
 def test_weights_and_clusters_on_the_command_line_are_those_of_the_fit(tmp_path):
@@ -262,5 +266,7 @@ def test_weights_and_clusters_on_the_command_line_are_those_of_the_fit(tmp_path)
     call(*interval, "--clusters", "patient")
     replicates = rhocal.bootstrap(fitted, Z, Y, weights, clusters=clusters)
     with np.load(out) as file:
-        np.testing.assert_allclose((file["probs_low"], file["probs_high"]), replicates.predict_interval(Z[:20], level=0.9))
+        np.testing.assert_allclose(
+            (file["probs_low"], file["probs_high"]), replicates.predict_interval(Z[:20], level=0.9)
+        )
     assert "--clusters is for intervals; give their level too" in call("--clusters", "patient")

@@ -2,8 +2,9 @@
 
 A calibrator is fitted again on reweighted calibration sets (the Bayesian bootstrap, Rubin 1981): the weight of a sample is
 drawn from a gamma distribution whose shape is its weight, so that a weight of 2 has the distribution of two copies, and a
-class never disappears. Clusters of samples that depend on each other are reweighted as a whole. The interval covers the error of the fit, not of the family: it holds what the same fit would give on
-endlessly many samples, which is the true probability only if a member of the family is right.
+class never disappears. Clusters of samples that depend on each other are reweighted as a whole. The interval covers the error
+of the fit, not of the family: it holds what the same fit would give on endlessly many samples, which is the true probability
+only if a member of the family is right.
 
 A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
 

@@ -10,7 +10,17 @@ import typer
 
 from rhocal.cli.answers import load_for
 from rhocal.cli.execution import BLOCKS, IN_MEMORY, ExecutionOptions, StreamOption, skipped
-from rhocal.cli.options import Arrays, ClassAxis, ClustersOption, GroupsOption, Json, SourceFile, SpecOptions, grouped, print_json
+from rhocal.cli.options import (
+    Arrays,
+    ClassAxis,
+    ClustersOption,
+    GroupsOption,
+    Json,
+    SourceFile,
+    SpecOptions,
+    grouped,
+    print_json,
+)
 from rhocal.cli.split import as_written
 from rhocal.cli.top_k import apply_top_k_file, refuse, top_k_of
 from rhocal.errors import InputError

@@ -103,7 +103,9 @@ class MonotoneInterval:
         largest = float((_times_log(data.hits, values) + _times_log(data.weight - data.hits, 1 - values)).sum())
         hits = data.hits[places]
         others = _Constrained.at(data, places, values, starts)
-        return cls(data.score[places], values[places], share, hits, data.weight[places] - hits, others, largest, n_units)
+        return cls(
+            data.score[places], values[places], share, hits, data.weight[places] - hits, others, largest, n_units
+        )
 
     def bounds(self, score: Vector, level: float) -> tuple[Vector, Vector]:
         """Bounds of the probability at any scores: those of the nearest score below, and of the nearest above."""
