@@ -228,3 +228,56 @@ def test_the_policy_of_the_calibrator_that_is_given_counts(cal, tmp_path):
     (adopted, *_) = [one for one in steps if one.action == "updated"]
     assert adopted.calibrator.policy_ is None
     assert "the policy was removed" in adopted.verdict
+
+
+def play_against(cal, n_batches, size, seed, **options):
+    """A stream that turns against the map in use: populations that a correction fits, until one is used.
+
+    The loss is computed here, from probabilities, after each batch.
+    """
+    rng = np.random.default_rng(seed)
+    loss, largest, steps, first = 0.0, 0.0, [], cal
+    for k in range(n_batches):
+        z, y = draw(size, [seed, k], *((3.0, 0.8) if rng.random() < 0.5 else (0.6, -0.8)))
+        nll = [np.minimum(-np.log(one.predict_proba(z)), 30.0) for one in (cal, first)]
+        if steps and steps[-1].online.correction is not None:
+            y = np.where(rng.random(size) < 0.5, (nll[0] - nll[1]).argmax(axis=1), y)
+        added = float((nll[0] - nll[1])[np.arange(size), y].sum())
+        loss, largest = loss + added, max(largest, added)
+        steps.append(cal.update(z, y, **options))
+        cal = steps[-1].calibrator
+        assert steps[-1].online.loss == pytest.approx(loss, abs=1e-6)
+        assert loss <= math.log(20) * (1 + math.log2(k + 1)) + largest + 1e-9
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_whole_stream_loses_no_more_than_is_promised(cal, seed):
+    """The bound held for each adoption: such streams adopted again and again, and each time lost a batch."""
+    steps = play_against(cal, 60, 100, seed)
+    actions = [step.action for step in steps]
+    assert actions.count("rolled back") >= 1
+    blocked = [step for step in steps if step.has_lost_too_much]
+    assert blocked
+    assert "Fit a calibrator on recent samples, and begin anew" in blocked[0].verdict
+    assert blocked[0].action == "kept"
+    assert blocked[0].to_dict()["loss"] > blocked[0].to_dict()["max_loss"] - math.log(20)
+
+
+def test_losses_count_while_the_memory_is_small(cal):
+    """With a half-life of 5 samples the memory is below 100, so that corrections are not fitted, and one is in use."""
+    steps = follow(cal, [drifted(k, 500) for k in range(3, 8)], half_life=5)
+    assert steps[-1].online.correction is not None
+    z, y = draw(20, 3)
+    wrong = steps[-1].calibrator.predict_proba(z).argmin(axis=1)
+    after = follow(steps[-1].calibrator, [(z, wrong), draw(20, 4), draw(20, 5)])
+    assert steps[-1].online.memory.n_samples >= 100 > after[-1].online.memory.n_samples
+    for before, step in zip([steps[-1], *after], after, strict=False):
+        assert step.online.loss - before.online.loss == pytest.approx(20 * (step.nll - step.nll_first))
+
+
+def test_a_state_keeps_the_loss(cal, tmp_path):
+    online = play_against(cal, 12, 100, 0)[-1].online
+    assert online.loss != 0
+    online.save(tmp_path / "online.safetensors")
+    assert rhocal.OnlineCalibration.load(tmp_path / "online.safetensors").loss == online.loss

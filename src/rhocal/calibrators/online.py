@@ -9,9 +9,15 @@ A correction is adopted when its evidence against the map in use is 1/α. The ev
 ``evaluation/bets.py``). If the map in use is right, its mean is at most 1 at every moment, so that by Ville's inequality it
 ever reaches 20 with a chance of at most 5 %, however many batches come.
 
-After an adoption the NLL of the map in use minus that of the first calibrator is summed up, from its lowest point on. When the
-sum exceeds log(1/α) = 3.0 nats, the first calibrator is used again. So from an adoption to its end the summed NLL, in which a
-sample counts at most ``MAX_NLL``, is at most 3.0 nats, and what the last batch adds, above that of the first calibrator.
+The loss is the summed NLL of the maps in use minus that of the first calibrator, in which a sample counts at most ``MAX_NLL``;
+a gain is negative. After n batches it may be B(n) = log(1/α)·(1 + log₂ n), 3.0 nats for each doubling of the batches. A
+correction is adopted only while the loss is at most B(n) − log(1/α), and the first calibrator is used again after the first batch
+at which the loss since its lowest point after the adoption exceeds log(1/α).
+
+So at every moment of the whole stream the loss is at most B(n), and what a single batch adds. Proof: while the first calibrator
+is used the loss does not change. At an adoption it is L ≤ B(n) − log(1/α). Until the batch that ends the use of the correction
+the loss since the lowest point, which is at most L, is at most log(1/α), so that the loss is at most L + log(1/α) ≤ B(n). That
+last batch adds what it adds, and B grows. No rule can do without this term: labels of a batch come after its predictions.
 """
 
 from __future__ import annotations
@@ -83,6 +89,8 @@ class OnlineCalibration:
     n_batches: int = 0
     n_updates: int = 0
     digests: tuple[str, ...] = ()
+    loss: float = 0.0
+    """Summed NLL of the maps that were in use minus that of the first calibrator, in nats, over all batches."""
     policy: Policy | None = None
     """Of the calibrator in use, until the map changes. Not part of the file: the calibrator that is given later counts."""
 
@@ -113,6 +121,11 @@ class OnlineCalibration:
             vars(first).pop(name, None)
         memory = Memory.empty(len(first.classes_))
         return cls(first, None, memory, float(half_life), float(alpha), policy=calibrator.policy_)
+
+    @property
+    def max_loss(self) -> float:
+        """What the stream may lose, beside what a single batch adds: log(1/α) for each doubling of the batches."""
+        return math.log(1 / self.alpha) * (1 + math.log2(max(self.n_batches, 1)))
 
     @property
     def calibrator(self) -> Calibrator:
@@ -157,33 +170,38 @@ class OnlineCalibration:
         total, share = float(weights.sum()), weights / weights.sum()
         first = _nll(outputs, batch)
         in_use = first if self.correction is None else _nll(self.correction.map_.logits(batch), batch)
+        above_first = float(weights @ (in_use - first))
         online = replace(
             self,
             memory=self.memory.add(outputs, data.labels, weights, self.half_life),
             n_batches=self.n_batches + 1,
             digests=(*self.digests, digest)[-MAX_DIGESTS:],
+            loss=self.loss + above_first,
         )
         step = Update(online, "kept", data.n_samples, float(share @ in_use), float(share @ first))
         corrections = self._corrections()
+        losses = [_nll(one.map_.logits(batch), batch) for one in corrections]
+        evidence = self.evidence.advance([float(weights @ (in_use - loss)) for loss in losses], above_first)
+        if corrections:
+            best = int(np.argmax(evidence.log_wealth))
+            value, error = paired_over_samples(losses[best], in_use, share, total)
+            step = replace(
+                step,
+                nll_candidate=float(share @ losses[best]),
+                difference=(value, value - Z95 * error, value + Z95 * error),
+                evidence=evidence.total,
+            )
+        limit = math.log(1 / self.alpha)
+        if self.correction is not None and evidence.excess > limit:
+            return step.changed("rolled back", online, None)
+        step = replace(step, online=replace(online, evidence=evidence))
         if not corrections:
             return step if self.n_batches else replace(step, action="began")
-        losses = [_nll(one.map_.logits(batch), batch) for one in corrections]
-        evidence = self.evidence.advance(
-            [float(weights @ (in_use - loss)) for loss in losses], float(weights @ (in_use - first))
-        )
-        best = int(np.argmax(evidence.log_wealth))
-        value, error = paired_over_samples(losses[best], in_use, share, total)
-        step = replace(
-            step,
-            nll_candidate=float(share @ losses[best]),
-            difference=(value, value - Z95 * error, value + Z95 * error),
-            evidence=evidence.total,
-        )
-        if self.correction is not None and evidence.excess > math.log(1 / self.alpha):
-            return step.changed("rolled back", online, None)
-        if evidence.total >= 1 / self.alpha and value <= 0:
-            return step.changed("updated", replace(online, n_updates=self.n_updates + 1), corrections[best])
-        return replace(step, online=replace(online, evidence=evidence))
+        if evidence.total < 1 / self.alpha or value > 0:
+            return step
+        if online.loss > online.max_loss - limit:
+            return replace(step, has_lost_too_much=True)
+        return step.changed("updated", replace(online, n_updates=self.n_updates + 1), corrections[best])
 
     def _samples(self, outputs: Floats, labels: Any, weights: Vector | None) -> Predictions:
         """Outputs of the first calibrator as the input of a correction."""

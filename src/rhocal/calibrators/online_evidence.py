@@ -31,12 +31,18 @@ class Evidence:
     """NLL of the map in use minus that of the first calibrator, summed up since its lowest point."""
 
     def advance(self, log_ratios: Sequence[float], above_first: float) -> Evidence:
-        """After one more batch. The share 1/(n(n + 1)) enters at batch n; all shares together are 1."""
+        """After one more batch. The share 1/(n(n + 1)) enters at batch n; all shares together are 1.
+
+        Without corrections, which need some memory, only the excess grows.
+        """
+        excess = max(0.0, self.excess + above_first)
+        if not log_ratios:
+            return replace(self, excess=excess)
         n = self.n_compared + 1
         old = self.log_wealth or (-math.inf,) * len(log_ratios)
         entering = -math.log(n * (n + 1))
         wealth = tuple(float(np.logaddexp(one, entering)) + gain for one, gain in zip(old, log_ratios, strict=True))
-        return Evidence(wealth, n, max(0.0, self.excess + above_first))
+        return Evidence(wealth, n, excess)
 
     @property
     def total(self) -> float:
@@ -66,6 +72,8 @@ class Update:
     """Against the map in use, in favor of corrections, over all batches since the last change; 1/α adopts one."""
     has_lost_policy: bool = False
     """Whether the map changed and had a policy, which was certified for the map before."""
+    has_lost_too_much: bool = False
+    """Whether a correction with enough evidence was not adopted, because of what the stream has lost so far."""
 
     def changed(self, action: Action, online: OnlineCalibration, correction: Calibrator | None) -> Update:
         """The same with another map in use: evidence begins anew, and there is no policy."""
@@ -83,19 +91,24 @@ class Update:
         if self.action == "skipped":
             return "skipped: this batch was counted before"
         n = f"{self.n_samples:,} samples"
-        if self.difference is None:
+        if self.difference is None and self.action != "rolled back":
             return f"kept: {n} are the first in memory, NLL {self.nll:.4f}; later batches are compared"
-        value, low, high = self.difference
+        figures = f"NLL on {n} {self.nll:.4f} in use, "
+        if self.difference is not None:
+            value, low, high = self.difference
+            figures += f"{self.nll_candidate:.4f} corrected ({value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}), "
         evidence = "above 1e6" if self.evidence > 1e6 else f"{self.evidence:.3g}"
-        figures = (
-            f"NLL on {n} {self.nll:.4f} in use, {self.nll_candidate:.4f} corrected ({value:+.4f}, 95 % interval {low:+.4f} to "
-            f"{high:+.4f}), {self.nll_first:.4f} at first; evidence {evidence} of {1 / self.online.alpha:g}"
-        )
+        figures += f"{self.nll_first:.4f} at first; evidence {evidence} of {1 / self.online.alpha:g}"
         reasons = {
             "updated": "updated: the correction is used from now on",
             "rolled back": "rolled back: the first calibrator is used again",
         }
         lost = f"; {LOST_POLICY}" if self.has_lost_policy else ""
+        if self.has_lost_too_much:
+            lost += (
+                f"; the correction is not used: updates have lost {self.online.loss:.3g} nats in all, and may lose "
+                f"{self.online.max_loss:.3g}. Fit a calibrator on recent samples, and begin anew with it"
+            )
         return f"{reasons.get(self.action, self.action)}; {figures}{lost}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +123,8 @@ class Update:
             "difference": self.difference and dict(zip(("value", "low", "high"), self.difference, strict=True)),
             "evidence": self.evidence,
             "excess": self.online.evidence.excess,
+            "loss": self.online.loss,
+            "max_loss": self.online.max_loss,
             "n_updates": self.online.n_updates,
             "verdict": self.verdict,
         }

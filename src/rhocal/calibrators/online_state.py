@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
 
 FORMAT, SCHEMA = "rhocal-online", 1
-NUMBERS = ("half_life", "alpha", "n_batches", "n_updates")
+NUMBERS = ("half_life", "alpha", "n_batches", "n_updates", "loss")
 MEMORY = ("outputs", "labels", "base", "age")
 
 
