@@ -268,7 +268,7 @@ def test_losses_count_while_the_memory_is_small(cal):
     """With a half-life of 5 samples the memory is below 100, so that corrections are not fitted, and one is in use."""
     steps = follow(cal, [drifted(k, 500) for k in range(3, 8)], half_life=5)
     assert steps[-1].online.correction is not None
-    z, y = draw(20, 3)
+    z = draw(20, 3)[0]
     wrong = steps[-1].calibrator.predict_proba(z).argmin(axis=1)
     after = follow(steps[-1].calibrator, [(z, wrong), draw(20, 4), draw(20, 5)])
     assert steps[-1].online.memory.n_samples >= 100 > after[-1].online.memory.n_samples

@@ -11,8 +11,8 @@ ever reaches 20 with a chance of at most 5 %, however many batches come.
 
 The loss is the summed NLL of the maps in use minus that of the first calibrator, in which a sample counts at most ``MAX_NLL``;
 a gain is negative. After n batches it may be B(n) = log(1/α)·(1 + log₂ n), 3.0 nats for each doubling of the batches. A
-correction is adopted only while the loss is at most B(n) − log(1/α), and the first calibrator is used again after the first batch
-at which the loss since its lowest point after the adoption exceeds log(1/α).
+correction is adopted only while the loss is at most B(n) − log(1/α), and the first calibrator is used again after the first
+batch at which the loss since its lowest point after the adoption exceeds log(1/α).
 
 So at every moment of the whole stream the loss is at most B(n), and what a single batch adds. Proof: while the first calibrator
 is used the loss does not change. At an adoption it is L ≤ B(n) − log(1/α). Until the batch that ends the use of the correction
