@@ -295,3 +295,16 @@ def test_weights_are_repetition_for_the_guard(name):
     a = rhocal.calibrator(name).fit(logits, labels, times)
     b = rhocal.calibrator(name).fit(np.repeat(logits, times, axis=0), np.repeat(labels, times))
     np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)
+
+
+def test_a_streamed_fit_warns_once():
+    """The comparison belongs to the fit of the profile, and is made once."""
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=(130, 5))
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    logits = truth * np.exp(1.5 * rng.normal(size=(130, 1)))
+    blocks = [(logits[rows], labels[rows]) for rows in (slice(0, 70), slice(70, 130))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GuardWarning)
+        rhocal.calibrator("rho-norm-paper", n_steps=300).fit(rhocal.stream(blocks))
+    assert [type(warning.message) for warning in caught] == [GuardWarning]

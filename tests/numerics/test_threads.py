@@ -96,17 +96,17 @@ from rhocal.optimize import blas
 
 logits, labels = rhocal.demo_logits("cal")
 rhocal.TemperatureScaling().fit(logits[:500], labels[:500])
-compute, inside = Predictions.logits.compute, threading.Event()
+compute, inside = Predictions.logits.func, threading.Event()
 
 def stop(data):
     with blas._lock:
         inside.set()
         threading.Event().wait()
 
-Predictions.logits.compute = stop
+Predictions.logits.func = stop
 threading.Thread(target=lambda: Predictions.from_arrays(logits).logits, daemon=True).start()
 inside.wait()
-Predictions.logits.compute = compute
+Predictions.logits.func = compute
 child = os.fork()
 if child == 0:
     rhocal.FieldScaling().fit(logits[:500], labels[:500])

@@ -156,7 +156,6 @@ class Fits:
                 )
         for warning in caught:
             warn(warning.message, type(warning), argument=warning.argument, remedy=warning.remedy)
-        self._check(calibrator, profile)
         return profile
 
     def _check(self, calibrator: Calibrator, data: Predictions | Profile) -> None:
@@ -289,7 +288,7 @@ def log_center(profile: Profile) -> float:
 
 
 def fit_quietly(calibrator: ScaleCalibrator, profile: Profile) -> list[RhocalWarning]:
-    """Fit, and return the warnings: they may be about a fit that is not the last."""
+    """Fit and compare with the references, and return the warnings: they may be about a fit that is not the last."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RhocalWarning)
         calibrator.fit_profile(profile)

@@ -21,7 +21,7 @@ from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import BoundaryWarning, FewSamplesWarning, GuardWarning, InputError, RhocalWarning, warn
-from rhocal.numerics.special import dot, log_softmax
+from rhocal.numerics.special import dots, log_softmax
 from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
 from rhocal.profile.statistics import nll_by_scale, of_scale
@@ -90,14 +90,16 @@ def held_out_scores(
 ) -> HeldOutScores:
     """Summarize the scores of a method and of the references. Weights and clusters are those of the samples scored."""
     share = weights / weights.sum()
-    present = [one for one in REFERENCES if one in scores]
-    reference = min(present, key=lambda one: float(dot(share, scores[one].nll)))
+    nlls = dots([score.nll for score in scores.values()], share).tolist()
+    briers = dots([score.brier for score in scores.values()], share).tolist()
+    nll_of = dict(zip(scores, nlls, strict=True))
+    reference = min((method for method in REFERENCES if method in scores), key=nll_of.__getitem__)
     mine, other = scores[name], scores[reference]
     nll, nll_error = paired_over_samples(mine.nll, other.nll, share, total_weight, clusters)
     brier, brier_error = paired_over_samples(mine.brier, other.brier, share, total_weight, clusters)
     return HeldOutScores(
-        nll={one: float(dot(share, score.nll)) for one, score in scores.items()},
-        brier={one: float(dot(share, score.brier)) for one, score in scores.items()},
+        nll=nll_of,
+        brier=dict(zip(scores, briers, strict=True)),
         reference=reference,
         above={"nll": nll, "nll_error": nll_error, "brier": brier, "brier_error": brier_error},
         n_samples=len(weights),
@@ -218,13 +220,13 @@ def check(calibrator: Calibrator, data: Predictions | Profile) -> None:
     scores = calibrator.solution_.held_out or _scores(calibrator, data)
     if scores is None:
         return
-    name = scores.method
-    if calibrator.is_guarded and is_worse(scores, calibrator.errors_before_fallback):
+    name, is_guarded = scores.method, calibrator.is_guarded
+    if is_guarded and is_worse(scores, calibrator.errors_before_fallback):
         reference = fit_without_warnings(scores.reference, data)
         vars(calibrator)["map_"] = calibrator._fallback_map(reference, data)  # noqa: SLF001 - our own
         scores = replace(scores, fell_back_to=scores.reference)
         warn(f"{name}: {scores.sentence(name)}, which is used instead", GuardWarning)
-    elif not calibrator.is_guarded and is_doubtful(scores):
+    elif not is_guarded and is_doubtful(scores):
         warn(
             f"{name}: {scores.sentence(name)}. These samples do not show that it is nearly as good (NLL "
             f"{scores.above['nll']:+.4f} ± {scores.above['nll_error']:.4f}). Use method auto, or {scores.reference}",

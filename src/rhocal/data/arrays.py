@@ -123,6 +123,12 @@ def check_frame_in_memory(values: Any, name: str) -> None:
     )
 
 
+def check_containers(scores: Any, labels: Any, weights: Any, groups: Any, name: str) -> tuple[Any, Any, Any, Any]:
+    """Scores as ``unpack_lists`` gives them, and what stands beside them as ``check_tensor`` does."""
+    beside = (labels, "labels"), (weights, "sample_weight"), (groups, "groups")
+    return unpack_lists(scores, name), *(check_tensor(values, argument) for values, argument in beside)
+
+
 def unpack_lists(values: Any, name: str) -> Any:
     """Scores as ``check_tensor`` passes them; a column of lists, one for each sample, becomes a matrix."""
     values = check_tensor(values, name)

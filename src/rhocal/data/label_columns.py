@@ -80,6 +80,20 @@ def is_kept(labels: NDArray[Any], ignore_index: int | None) -> NDArray[np.bool_]
     return np.asarray(labels != ignore_index)
 
 
+def kept_label_columns(
+    labels: NDArray[Any], names: NDArray[Any] | None, m: int, name: str, ignore_index: int | None
+) -> tuple[NDArray[np.intp], NDArray[Any] | None, NDArray[np.intp] | None]:
+    """Labels that are not ``ignore_index`` as column numbers, the names of the columns, and the rows; None for all of them."""
+    labels = as_label_array(labels)
+    kept = is_kept(labels, ignore_index)
+    if kept.all():
+        return *label_columns(labels, names, m), None
+    rows = np.flatnonzero(kept)
+    if not len(rows):
+        raise InputError(f"{name} has no samples: every one of the {len(labels)} labels is ignore_index={ignore_index}")
+    return *label_columns(labels[rows], names, m), rows
+
+
 def label_columns(
     labels: NDArray[Any], names: NDArray[Any] | None, m: int
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.columns import name_key
-from rhocal.data.label_columns import as_label_array, is_kept, label_columns
+from rhocal.data.label_columns import kept_label_columns
 from rhocal.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -116,13 +116,7 @@ def sample_labels(
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None, NDArray[np.intp] | None]:
     """Labels as column numbers, the names of the columns, and the rows whose label is not ignored; None for all of them."""
     n, m = shape
-    flat, rows = as_label_array(per_sample(labels, "labels", n, name)), None
-    if not (kept := is_kept(flat, ignore_index)).all():
-        rows = np.flatnonzero(kept)
-        if not len(rows):
-            raise InputError(f"{name} has no samples: every one of the {n} labels is ignore_index={ignore_index}")
-        flat = flat[rows]
-    return *label_columns(flat, names, m), rows
+    return kept_label_columns(per_sample(labels, "labels", n, name), names, m, name, ignore_index)
 
 
 def positive_column(positive: Any, classes: NDArray[Any]) -> int:

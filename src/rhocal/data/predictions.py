@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from rhocal.data.arrays import Scores, check_tensor, scan_scores, unpack_lists
+from rhocal.data.arrays import Scores, check_containers, scan_scores
 from rhocal.data.columns import class_order, frame_columns, match_columns, shown
 from rhocal.data.label_columns import label_values
 from rhocal.data.labels import (
@@ -19,7 +19,7 @@ from rhocal.data.labels import (
 )
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.score_names import score_class, score_name
-from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory, is_single_column
+from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
@@ -183,11 +183,11 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        scores, labels = unpack_lists(scores, name), check_tensor(labels, "labels")
-        weights, groups = check_tensor(weights, "sample_weight"), check_tensor(groups, "groups")
-        table, stored = as_matrix(scores, name, spec)
+        scores, labels, weights, groups = check_containers(scores, labels, weights, groups, name)
+        column_names = spec.columns or (None if isinstance(scores, np.ndarray) else frame_columns(scores))
+        table, stored, is_single = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
-        table, names, place = _in_class_order(table, names, labels, spec, spec.columns or frame_columns(scores))
+        table, names, place = _in_class_order(table, names, labels, spec, column_names)
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
@@ -197,7 +197,6 @@ class Predictions:
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
             columns = columns if place is None else place[columns]
-        is_single = is_single_column(scores, spec.class_axis)
         score_column = _score_column(scores, spec) if is_single else None
         positive = None
         if spec.positive is not None or score_column is not None:
@@ -225,12 +224,11 @@ class Predictions:
             of_answers=spec.of_answers and len(classes) == 2,
             score_column=score_column if spec.positive is None and positive is not None else None,
         )  # fmt: skip
-        column_names = spec.columns or frame_columns(scores) or ()
         if column_names and names is not None and not is_single:
             column_names = tuple(str(one) for one in names)  # in the order of the classes by now
         is_quick = labels is None and spec.kind == "logits"
         tolerance = SUM_TOLERANCE.get(stored, 1e-3)
-        return data._checked(tolerance, name, column_names, is_quick=is_quick, is_single=is_single)
+        return data._checked(tolerance, name, column_names or (), is_quick=is_quick, is_single=is_single)
 
     def _checked(self, tolerance: float, name: str, columns: Sequence[str], *, is_quick: bool, is_single: bool) -> Self:
         """The same with its scores checked; −∞ in logits becomes the lowest finite number."""
@@ -280,7 +278,8 @@ class Predictions:
         """
         if self.mask_gap is not None:
             return self
-        if self.resolution is not None:
+        if self.kind != "logits":
+            assert self.resolution is not None
             smallest = self.resolution.smallest_prob(self.n_classes) if smallest_prob is None else smallest_prob
             return self._replaced(self.seen, mask_gap=np.inf, smallest_prob=smallest)
         low, high = self.span

@@ -39,13 +39,16 @@ MIN_RIGHT_BY_CHANCE = 25
 """Samples that chance gets right, below which few right ones are no evidence: five standard deviations above none."""
 
 
-def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str]:
-    """Scores of shape (n_samples, n_classes), in memory or on their device, and the name of the type they were stored in."""
+def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str, bool]:
+    """Scores of shape (n_samples, n_classes), in memory or on their device, the name of the type they were stored in, and
+    whether they were a single column.
+    """  # noqa: D205
     device_scores = None if isinstance(scores, np.ndarray) else on_device(scores, spec.class_axis)
     if device_scores is not None:
-        return device_scores
+        return *device_scores, False
     values, stored = as_floats(scores, name, spec)
-    return _in_rows(_as_table(values, spec.class_axis, spec.kind, name)), stored
+    table = _in_rows(_as_table(values, spec.class_axis, spec.kind, name))
+    return table, stored, is_single_column(values, spec.class_axis)
 
 
 def is_single_column(scores: Any, class_axis: int = -1) -> bool:

@@ -95,7 +95,7 @@ class Profile:
     def from_predictions(cls, data: Predictions, names: Iterable[str] = ()) -> Profile:
         """Read the cheap features of every sample, where its scores are, and the numbers that have these names in ``kept``."""
         data = data.prepared()
-        gap = data.mask_gap
+        gap, has_masks = data.mask_gap, data.has_masks
         assert gap is not None
         assert data.labels is not None
         if data.kind == "logits":
@@ -108,7 +108,7 @@ class Profile:
             )
             seen = scan_scores(logits)
         if isinstance(logits, np.ndarray):
-            passes = array_passes(logits, seen, gap if data.has_masks else None)
+            passes = array_passes(logits, seen, gap if has_masks else None)
             label_logit = logits[np.arange(len(data.labels)), data.labels].astype(np.float64)
         else:
             passes, label_logit = logits.passes(), logits.gather(data.labels)
@@ -120,13 +120,13 @@ class Profile:
             classes=data.classes,
             kind=data.kind,
             top=top,
-            label_gap=np.maximum(label_logit - top, -gap) if data.has_masks else label_logit - top,
+            label_gap=np.maximum(label_logit - top, -gap) if has_masks else label_logit - top,
             correct=(predicted == data.labels).astype(np.float64),
             labels=data.labels.astype(np.int32),
             predicted=predicted.astype(np.int32),
             weights=weights / total,
             total_weight=total,
-            kept={"mean": passes.means() if data.has_masks else sums / logits.shape[1]},
+            kept={"mean": passes.means() if has_masks else sums / logits.shape[1]},
             groups=data.groups,
             clusters=data.clusters,
             mask_gap=gap,

@@ -94,11 +94,6 @@ class RawArray:
     member: Member | None = None
     """The part of the file with a checksum that the array lies in."""
 
-    @property
-    def n_bytes(self) -> int:
-        """Its size in the file."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         if not self.shape:  # a single number
             return replace(self, shape=(1,))[rows].reshape(())

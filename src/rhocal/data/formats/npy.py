@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +34,13 @@ def npy_array(path: Path, start: int, size: int, member: Member | None = None) -
     if dtype.hasobject:
         return with_objects(path, shape, dtype)
     array = RawArray(path, offset, dtype, shape, is_fortran and len(shape) > 1, member)
-    check_size(offset - start + array.n_bytes, size, array)
+    check_size(offset - start, size, array)
     return array
 
 
-def check_size(needed: int, size: int, array: Any) -> None:
+def check_size(n_header: int, size: int, array: StoredArray) -> None:
     """Raise an error if an array and its header have not as many bytes as the file."""
+    needed = n_header + math.prod(array.shape) * array.dtype.itemsize
     if needed != size:
         what = "ends before its last row; it is cut off" if needed > size else "has bytes behind its last row"
         raise FileError(

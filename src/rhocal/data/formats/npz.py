@@ -50,7 +50,7 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Store
     if dtype.hasobject:
         return with_objects(path, shape, dtype)
     array = CompressedArray(path, info.filename, shape, dtype, is_fortran=is_fortran and len(shape) > 1)
-    check_size(n_header + math.prod(shape) * dtype.itemsize, info.file_size, array)
+    check_size(n_header, info.file_size, array)
     return array
 
 
