@@ -260,3 +260,19 @@ def test_a_file_that_is_renamed_after_half_of_it_was_counted(folder, monkeypatch
     assert Monitor.load(folder.parent / "s.json").n == 300
     (folder / "a.parquet").rename(folder / "b.parquet")
     assert n_samples(folder) == 900
+
+
+def test_a_file_that_returns_after_another_had_its_name(folder):
+    away = folder.parent / "away"
+    as_parquet(folder / "a.parquet", Z[:300], Y[:300])
+    assert n_samples(folder) == 300
+    (folder / "a.parquet").rename(away)
+    as_parquet(folder / "a.parquet", Z[300:500], Y[300:500])  # a new file with the old name
+    assert n_samples(folder) == 500
+    away.rename(folder / "b.parquet")
+    assert n_samples(folder) == 500
+    (folder / "a.parquet").rename(away)
+    (folder / "b.parquet").rename(folder / "a.parquet")  # or one that is counted gets it
+    assert n_samples(folder) == 500
+    away.rename(folder / "c.parquet")
+    assert n_samples(folder) == 500

@@ -147,7 +147,7 @@ def new_batches(
     watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, clusters: str | None = None
 ) -> Iterator[Batch]:
     """Rows of a file that are not counted yet."""
-    from rhocal.data.followed import Position, adopt_moved, file_status, new_rows
+    from rhocal.data.followed import Position, file_status, find_position, new_rows
 
     positions, status = watched.positions, file_status(path)
     _check_mode(path, positions.get(path.name), is_late=False)
@@ -155,8 +155,7 @@ def new_batches(
         return
     opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=clusters, needs_labels=False)
     blocks = list(opened.blocks)
-    if path.name not in positions:
-        adopt_moved(positions, path, present, blocks)
+    find_position(positions, path, present, blocks)
     for block, position in new_rows(path, Position.from_state(positions.get(path.name)), blocks, status):
         if block is None:
             positions[path.name] = position.as_state()
@@ -172,7 +171,7 @@ def late_batches(
     watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, late: LateLabels
 ) -> Iterator[Batch]:
     """Rows of a file whose labels have come; the others wait."""
-    from rhocal.data.followed import Position, adopt_moved, file_status
+    from rhocal.data.followed import Position, file_status, find_position
     from rhocal.data.late_labels import labeled_rows
 
     positions, status = watched.positions, file_status(path)
@@ -183,8 +182,7 @@ def late_batches(
         return
     opened = ExecutionOptions(stream=True).open(path, arrays, spec, "test", clusters=late.id_name, needs_labels=False)
     blocks = list(opened.blocks)
-    if path.name not in positions:
-        adopt_moved(positions, path, present, blocks, with_ids=True)
+    find_position(positions, path, present, blocks, with_ids=True)
     for block, position in labeled_rows(path, positions.get(path.name), blocks, late, status):
         yield Batch(path.name, position, block, opened.spec)
     late.seen[path.name] = late.version

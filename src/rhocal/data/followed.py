@@ -88,18 +88,35 @@ def file_status(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def adopt_moved(
+def find_position(
     positions: dict[str, Any], path: Path, present: set[str], blocks: Sequence[BlockRef], *, with_ids: bool = False
 ) -> None:
-    """Give a file the position of one that is gone and had its size, modification time and rows."""
+    """Let the name of a file have the position of its rows, if some of them are counted.
+
+    A position of other rows is kept aside: their file may return. A file without a position gets that of one that is gone and
+    had its size, modification time and rows.
+    """
+
+    def has_rows(position: Position) -> bool:
+        return digest_of(blocks, position.n_rows, with_ids=with_ids) == position.digest
+
+    stored = Position.from_state(positions.get(path.name))
+    if stored.n_rows and not has_rows(stored):
+        set_aside(positions, path.name)
+    if path.name in positions:
+        return
     status = file_status(path)
     for name, value in positions.items():
         position = Position.from_state(value)
-        if name in present or position.identity[:2] != status[:2]:
-            continue
-        if digest_of(blocks, position.n_rows, with_ids=with_ids) == position.digest:
+        if name not in present and position.identity[:2] == status[:2] and has_rows(position):
             positions[path.name] = positions.pop(name)
             return
+
+
+def set_aside(positions: dict[str, Any], name: str) -> None:
+    """Keep a position under a key that no file has, because its name is that of another file now."""
+    value = positions.pop(name)
+    positions[f"{name}/{Position.from_state(value).digest}"] = value
 
 
 def follow_renames(positions: dict[str, Any], folder: Path, present: set[str]) -> dict[str, Any]:
@@ -119,7 +136,10 @@ def follow_renames(positions: dict[str, Any], folder: Path, present: set[str]) -
         before = names.get(identity, name)
         if known.get(name) != identity and now.get(before) != identity:
             moved[name] = before
-    kept = {name: value for name, value in positions.items() if name not in {*moved, *moved.values()}}
+    kept = {name: value for name, value in positions.items() if name not in moved.values()}
+    for name in moved:
+        if name in kept:
+            set_aside(kept, name)
     return kept | {name: positions[before] for name, before in moved.items()} if moved else positions
 
 
@@ -145,14 +165,13 @@ def new_rows(
 ) -> Iterator[tuple[Block | None, Position]]:
     """Blocks of rows that are not counted yet, each with the position after it; without such rows only the position.
 
-    ``status`` is that of the file before it was opened: if it changes, blocks may be of two files.
+    The position is one of these rows. ``status`` is that of the file before it was opened: if it changes, blocks may be of two
+    files.
     """
     digest = RowDigest()
     if position.n_blocks is not None:
         n_rows = sum(ref.n_rows for ref in blocks[: position.n_blocks])
         position = Position(n_rows, digest_of(blocks, n_rows) or "")
-    if position.n_rows and digest_of(blocks, position.n_rows) != position.digest:
-        position = Position()  # other rows than those that are counted: a new file
     total, done = sum(ref.n_rows for ref in blocks), 0
     for ref in blocks:
         block = read_block(ref)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.blocks import read_block
-from rhocal.data.followed import Position, RowDigest, digest_of, file_status, identity_of
+from rhocal.data.followed import Position, RowDigest, file_status, identity_of
 from rhocal.data.formats.parquet import exact_values, read_table
 from rhocal.data.streams import other_files, parquet_files
 from rhocal.errors import FileError, InputError
@@ -132,13 +132,11 @@ def labeled_rows(
 ) -> Iterator[tuple[Block | None, dict[str, Any]]]:
     """Rows whose label is known and that are not counted yet, each block with the position after it.
 
-    The groups of the blocks are the ids. ``stored`` is the position as the state keeps it, ``status`` that of the file before
-    it was opened.
+    The groups of the blocks are the ids. ``stored`` is the position of these rows as the state keeps it, ``status`` that of
+    the file before it was opened.
     """
     labels = late.labels
     position, waiting = Position.from_state(stored), _rows_of((stored or {}).get("waiting", []))
-    if position.n_rows and digest_of(blocks, position.n_rows, with_ids=True) != position.digest:
-        position, waiting = Position(), set()  # other rows than those that are counted: a new file
     total, done, digest = sum(ref.n_rows for ref in blocks), 0, RowDigest(with_ids=True)
     for ref in blocks:
         block = read_block(ref)
