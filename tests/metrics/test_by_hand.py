@@ -9,6 +9,7 @@ import scipy.stats
 from rhocal import metrics
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, OTHERS
+from rhocal.numerics.special import binomial_upper
 
 # Four samples: confidences .6 right, .8 wrong, .8 right, 1 right. The bins (.5, .6], (.7, .8] and (.9, 1] hold 1, 2 and 1.
 P = np.array([[0.6, 0.3, 0.1], [0.2, 0.8, 0.0], [0.1, 0.1, 0.8], [1.0, 0.0, 0.0]])
@@ -207,3 +208,15 @@ def test_weights_beyond_any_count_are_refused(size):
     with pytest.raises(InputError, match="multiply all by one number"):
         METRICS["ece"]([[0.5, 0.5]] * 3, [0, 1, 0], sample_weight=np.full(3, size))
     assert METRICS["auroc"]([[0.5, 0.5]] * 3, [0, 1, 0], sample_weight=np.full(3, size**0.3)) == 0.5
+
+
+def test_tce_of_weights_that_are_no_numbers_of_samples():
+    """An interval of 1e89 samples is narrower than rounding: the value depended on the order of the samples."""
+    probs, labels = [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]], [0, 1, 0]
+    with pytest.raises(InputError, match=r"tce takes weights.*3e\+89"):
+        METRICS["tce"](probs, labels, sample_weight=np.full(3, 1e89))
+    assert METRICS["tce"](probs, labels, sample_weight=np.full(3, 3e7)) == pytest.approx(1)
+
+
+def test_binomial_limits_of_few_failures_by_rounding():
+    assert binomial_upper(np.array([1e7 - 1e-8]), np.array([1e7]), 0.975).tolist() == [1.0]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rhocal.metrics.sums import Sketch
 
 TEST_LEVEL = 0.05
+MAX_TRIALS = 1e8
+"""Largest sum of weights that a binomial test takes as a number of samples. Beyond it quantiles of the beta distribution are not
+exact (SciPy 1.17: wrong by 1e-6 at 1e9), and soon a confidence and an accuracy differ by rounding alone."""
+
 MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""
 
@@ -139,6 +143,11 @@ def tce(ranked: BinSums, *, n_bins: int = N_BINS) -> float:
 
     Bins are of equal mass. The test has level 5 %: a confidence is rejected outside the Clopper–Pearson interval of the bin.
     """
+    if (total := float(ranked.weight.sum())) > MAX_TRIALS:
+        raise InputError(
+            f"tce takes weights as numbers of samples, at most {MAX_TRIALS:g} together; they sum to {total:g}. "
+            "Divide them, for example by their mean"
+        )
     where = ranked.mass_bins(n_bins)
     bins = ranked.rebin(where, n_bins)
     wrong = np.maximum(bins.weight - bins.correct, 0)
