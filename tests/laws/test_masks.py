@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 import rhocal
 from helpers import synthetic
@@ -125,6 +126,28 @@ def test_minus_infinity_is_a_mask(name):
         assert abs(nll(name, wide, columns) - nll(name, lowest, columns)) < 1e-6
 
 
+@pytest.mark.parametrize(("size", "dtype"), [(200, np.float16), (1e37, np.float32)])
+def test_minus_infinity_is_deeper_than_every_logit_of_its_type(size, dtype):
+    logits, labels = synthetic(400, 5, seed=5)
+    large = (logits * (size / np.abs(logits).max())).astype(dtype)
+    wide, columns = with_scattered(large, labels, -np.inf)
+    masked = wide == -np.inf
+    for given in (wide, torch.from_numpy(wide)):
+        probs = np.asarray(fitted("temperature", given, columns)[0].predict_proba(given))
+        assert probs[masked].max() < 1e-30
+        assert (probs.argmax(axis=1) == wide.argmax(axis=1)).all()
+    lowest = np.full((1, 5), -np.finfo(dtype).max, dtype)  # beside the lowest number a mask is no tie
+    lowest[0, 0] = -np.inf
+    assert fitted("temperature", large, labels)[0].predict_proba(lowest)[0].argmax() == 1
+
+
+def test_logits_far_below_zero_are_refused():
+    """A row may lie anywhere, but its squares must not overflow."""
+    logits, labels = synthetic(50, 5)
+    with pytest.raises(InputError, match="logits must lie between"):
+        rhocal.calibrator("matrix").fit(logits - 1e300, labels)
+
+
 def test_a_row_of_masks_alone_is_an_error():
     logits, labels = synthetic(50, 5)
     logits[7] = -np.inf
@@ -160,8 +183,6 @@ def test_every_backend_knows_masks(name, low, tmp_path):
     expected = cal.predict_proba(wide)
     apply, parameters = cal.apply_fn()
     np.testing.assert_allclose(apply(parameters, wide), expected, atol=2e-6)
-    import torch
-
     module = cal.to_torch(output="probs")
     np.testing.assert_allclose(module(torch.from_numpy(wide)).numpy(), expected, atol=2e-6)
     path = tmp_path / "map.onnx"

@@ -291,7 +291,7 @@ class Predictions:
         elif gap is None:
             label_gap = None if self.labels is None else self.seen.top / 2 - self.label_scores / 2
             gap = mask_gap(in_memory(self.scores), self.seen.top, label_gap)
-        if max(high, gap) > MAX_LOGIT:
+        if max(high, gap, -float(self.seen.top.min(initial=0))) > MAX_LOGIT:
             raise InputError(
                 f"logits must lie between {-MAX_LOGIT:g} and {MAX_LOGIT:g}; they go from {low:g} to {high:g}. Divide them by a "
                 "constant"

@@ -32,6 +32,10 @@ SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 
 """How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
 
 
+LARGEST_BESIDE_MASKS = 2.0**-9
+"""Logits up to this share of the largest number of their type leave room for masks, which lie ``MASK_VOID`` times as far below
+the largest logit of a row as any other does: a factor of 16 is left for gaps and for their comparison by binary exponents."""
+
 MAX_SHARE_OF_CHANCE = 0.5
 """Of the accuracy by chance: a classifier that is right less often is taken for one whose columns are mixed up."""
 
@@ -195,10 +199,21 @@ def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None
 
 
 def finite_masks(table: Scores) -> Scores:
-    """Logits with the lowest finite number in place of −∞: what lies so deep is a mask."""
-    if isinstance(table, np.ndarray):
-        return np.maximum(table, np.finfo(table.dtype).min)
-    return table.finite_masks()
+    """Logits with the lowest finite number in place of −∞: what lies so deep is a mask.
+
+    Where other logits come near that number, all are stored in the next larger type, so that masks still lie deeper.
+    """
+    if not isinstance(table, np.ndarray):
+        return table.finite_masks()
+    size = max((float(np.abs(finite_part(table[rows])).max()) for rows in row_blocks(*table.shape)), default=0.0)
+    if size > LARGEST_BESIDE_MASKS * float(np.finfo(table.dtype).max):
+        table = table.astype(np.float32 if table.dtype == np.float16 else np.float64)
+    return np.maximum(table, np.finfo(table.dtype).min)
+
+
+def finite_part(block: Floats) -> Floats:
+    """Logits with 0 in place of −∞."""
+    return np.where(np.isneginf(block), block.dtype.type(0), block)
 
 
 def in_memory(table: Scores) -> Floats:

@@ -12,6 +12,7 @@ from torch import Tensor
 from rhocal.calibrators.exporting import exported_map
 from rhocal.calibrators.scoring import apply_map
 from rhocal.data.predictions import SMALLEST_PROB
+from rhocal.data.scores import LARGEST_BESIDE_MASKS
 from rhocal.errors import InputError
 from rhocal.numerics.kernels import Scan
 from rhocal.torch.module import CalibratorModule
@@ -66,7 +67,10 @@ class TensorScores:
         return type(self)(_widened(self.table).clamp(max=1).exp())
 
     def finite_masks(self) -> Self:
-        return type(self)(self.table.clamp(min=torch.finfo(self.table.dtype).min))
+        limit = LARGEST_BESIDE_MASKS * torch.finfo(self.table.dtype).max
+        size = self.table.masked_fill(torch.isneginf(self.table), 0).abs().max() if self.table.numel() else 0
+        wide = self.table if size <= limit else self.table.to(torch.float64 if self.table.itemsize > 2 else torch.float32)
+        return type(self)(wide.clamp(min=torch.finfo(wide.dtype).min))
 
     def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
         if kind == "logits":
