@@ -158,3 +158,21 @@ def test_few_samples_for_many_classes_are_a_warning():
     many = rhocal.calibrator("temperature").fit(logits, labels)
     with pytest.warns(FewSamplesWarning, match="shares of 50 classes are estimated from 900 samples; below 20 a class"):
         rhocal.adapt(many, logits[:900])
+
+
+@pytest.mark.parametrize("method", ["matrix", "rho-norm", "temperature:svs"])
+def test_masked_classes_stay_masked(method):
+    """Rounding made masks classes again for the first map of a chain: a probability of .54 became 1e-45."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 4)) * 2
+    cal = rhocal.calibrator(method).fit(z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+    new = np.array([0.3, 0.25, 0.3, 0.15])
+    z[:, [0, 2]] = -1e4
+    before = cal.predict_proba(z)
+    want = before * (new / cal.label_shares_)
+    np.testing.assert_allclose(
+        rhocal.adapt(cal, priors=new).calibrator.predict_proba(z),
+        want / want.sum(axis=1, keepdims=True),
+        rtol=0,
+        atol=1e-9,
+    )

@@ -198,14 +198,17 @@ def put_behind(ops: Ops, out: Value, masked: Value) -> Value:
 
 
 def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> tuple[Value, Value | None]:
-    """What the formula gives, and which entries are masked: there, what stands as deep as the least deep mask."""
+    """What the formula gives, and which entries are masked: there, what stands as deep as the least deep mask.
+
+    The formula reads masks twice as deep: rounding must not make them classes again for the maps that it is made of.
+    """
     if map_.mask_gap == math.inf or map_.kind != "logits":
         return map_.formula(ops, parameters, logits), None
     top = ops.max(logits)
     masked = logits * 0.5 - top * 0.5 <= -0.5 * map_.mask_gap  # halves do not overflow
-    shallow = ops.where(masked, top - map_.mask_gap, logits)
     if map_.formula is unchanged:
-        return shallow, masked
+        return ops.where(masked, top - map_.mask_gap, logits), masked
+    shallow = ops.where(masked, top - 2.0 * map_.mask_gap, logits)
     if map_.is_neutral_mean:
         shallow = ops.where(masked, ops.mean_where_not(masked, shallow), logits)
     out = put_behind(ops, map_.formula(ops, parameters, shallow), masked)
