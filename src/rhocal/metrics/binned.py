@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 TEST_LEVEL = 0.05
 MAX_TRIALS = 1e8
-"""Largest sum of weights that a binomial test takes as a number of samples. Beyond it quantiles of the beta distribution are not
-exact (SciPy 1.17: wrong by 1e-6 at 1e9), and soon a confidence and an accuracy differ by rounding alone."""
+"""Largest sum of weights that a binomial test takes as a number of samples. Beyond it quantiles of the beta distribution are
+not exact (SciPy 1.17: wrong by 1e-6 at 1e9), and soon a confidence and an accuracy differ by rounding alone."""
 
 MAX_SWEEP_BINS = 1000
 """Bins at which the sweep stops: more are never monotone on real data, and each further count costs as much as it has bins."""

@@ -380,4 +380,5 @@ def binomial_upper(successes: Vector, trials: Vector, level: float) -> Vector:
 
     failures = np.asarray(trials, np.float64) - successes
     bound = betaincinv(np.asarray(successes) + 1.0, np.maximum(failures, 1e-300), level)
-    return np.where((failures > 0) & ~np.isnan(bound), bound, 1.0)  # NaN: failures of 1e-10, say, where weights are rounded
+    is_known = (failures > 0) & ~np.isnan(bound)  # NaN: failures of 1e-10, say, where weights are rounded
+    return np.where(is_known, bound, 1.0)
