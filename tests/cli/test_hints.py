@@ -51,3 +51,16 @@ def test_arguments_of_evaluate_are_checked(tmp_path):
     assert list(paired_differences(logits, logits, labels, kind="logits", metrics="ece")) == ["ece"]
     with pytest.raises(FileError, match="a folder, not a"):
         rhocal.load(tmp_path)
+
+
+def test_a_usual_name_of_labels_is_advised(tmp_path):
+    """The advice can be followed as it stands: the rest of the table is then unambiguous."""
+    rng = np.random.default_rng(0)
+    rows = [f"{p:.3f},{int(rng.random() < p)}" for p in rng.random(50)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["score,y_true", *rows]))
+    assert "Use --labels-name y_true to read the labels there" in run("evaluate", path, code=2).stderr
+    assert "50 samples" in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs").stdout
+    for damaged, said in (("0.5,", "labels are empty in 1 rows, the first is row 2"), (",1", "row 2 is empty")):
+        path.write_text("\n".join(["score,y_true", *rows[:2], damaged, *rows[2:]]))
+        assert said in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs", code=2).stderr

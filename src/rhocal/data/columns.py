@@ -19,9 +19,12 @@ N_SHOWN = 8
 """Names that a message shows before it ends in an ellipsis."""
 
 
-OTHER_COLUMNS = {
+LABEL_COLUMNS = {"label", "y", "y_true", "target", "truth", "true_label", "outcome", "class"}
+"""Usual names of a column of labels, in lower case, beside our own."""
+
+OTHER_COLUMNS = LABEL_COLUMNS | {
     "id", "index", "idx", "row", "fold", "split", "weight", "weights", "sample_weight", "group", "groups", "domain",
-    "predicted", "prediction", "confidence", "correct", "label", "labels", "target", "y", "uuid", "timestamp",
+    "predicted", "prediction", "confidence", "correct", "labels", "uuid", "timestamp",
 }  # fmt: skip
 """Usual names of columns beside those of classes, in lower case; some are those that our own outputs have."""
 

@@ -99,6 +99,7 @@ def label_columns(
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
     """Labels as column numbers, and the names of the columns."""
     labels = as_label_array(labels)
+    _refuse_empty(labels, names)
     if labels.dtype.kind == "f":
         bad = labels[~(np.isfinite(labels) & (labels == np.round(labels)))][0]
         if np.isnan(labels).any():
@@ -115,6 +116,17 @@ def label_columns(
         _refuse_numbers_as_names(names, labels)
         return _column_numbers(labels, m), names
     return _columns_by_name(labels, names, m)
+
+
+def _refuse_empty(labels: NDArray[Any], names: NDArray[Any] | None) -> None:
+    """Raise an error for texts without a letter, as cells of a table that were left empty, unless a class is named so."""
+    if labels.dtype.kind != "U" or (names is not None and "" in names.tolist()):
+        return
+    empty = np.char.strip(labels) == ""
+    if empty.any():
+        raise InputError(
+            f"labels are empty in {int(empty.sum())} rows, the first is row {int(empty.argmax())}; leave those samples out"
+        )
 
 
 def _refuse_numbers_as_names(names: NDArray[Any] | None, labels: NDArray[Any]) -> None:

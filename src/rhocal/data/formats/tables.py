@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.columns import first_number, is_index, is_other, name_key, shown
+from rhocal.data.columns import LABEL_COLUMNS, first_number, is_index, is_other, name_key, shown
 from rhocal.data.formats.base import Arrays, Names, StoredFile
 from rhocal.errors import FileError
 
@@ -32,7 +32,7 @@ def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> S
         return StoredFile(path, arrays, has_blocks=False)
     for name in classes:
         if table[name].dtype.kind not in "iuf":
-            raise FileError(f"{path}: column {name!r} is not numbers: {_first_text(table[name])!r}")
+            raise _not_numbers(path, name, table[name])
         arrays.pop(name, None)
     arrays[names.logits] = np.column_stack([table[name].astype(np.float64) for name in classes])
     unused = tuple(name for name in table if name not in {*classes, *names.beside})
@@ -217,7 +217,14 @@ def _label_values(labels: Callable[[], NDArray[Any] | None]) -> NDArray[Any] | N
 
 
 def _ambiguous(path: Path, kinds: Mapping[str, str], names: Names, reason: str) -> FileError:
-    """The error where columns must be named."""
+    """The error where columns must be named: that of the labels, if one has a usual name of labels, else those of classes."""
+    usual = [name for name in kinds if name.strip().lower() in LABEL_COLUMNS]
+    if names.labels not in kinds and len(usual) == 1:
+        return FileError(
+            f"{path}: no column is named {names.labels!r}, and it is unclear which columns hold the classes: {reason}",
+            argument=f"labels_name={usual[0]!r}",
+            remedy="read the labels there",
+        )
     rest = {name: kind for name, kind in kinds.items() if name not in names.beside}
     numbers = shown(name for name, kind in rest.items() if kind in NUMBERS)
     texts = [name for name, kind in rest.items() if kind == TEXT]
@@ -229,5 +236,8 @@ def _ambiguous(path: Path, kinds: Mapping[str, str], names: Names, reason: str) 
     )
 
 
-def _first_text(values: NDArray[Any]) -> str:
-    return next((str(value) for value in values.flat if not is_number(str(value))), "")
+def _not_numbers(path: Path, name: str, values: NDArray[Any]) -> FileError:
+    """The error for a column of scores with other entries."""
+    row, text = next((k, str(value)) for k, value in enumerate(values.flat) if not is_number(str(value)))
+    entry = f"has {text!r}" if text.strip() else "is empty"
+    return FileError(f"{path}: column {name!r} must hold numbers, but row {row} {entry}")
