@@ -25,6 +25,9 @@ from rhocal.data.spec import InputSpec
 from rhocal.data.streams import open_split
 
 FORMATS = ("npz", "compressed npz", "npy", "csv", "jsonl", "parquet", "safetensors")
+READ_WHOLE = {"csv", "jsonl"}
+"""Formats without a known place of rows: reading them block by block is refused."""
+
 BLOCK_ENTRIES = 64
 """Small blocks, so that small files have several."""
 
@@ -64,8 +67,8 @@ def compare(counts, path, form, what, *, is_unchanged=False):
     streamed = counts.attempt(f"{what}, block by block", lambda: read(path, resident=False))
     if is_unchanged:
         counts.check(f"{what}: refused", in_memory is not REFUSED)
-    if form not in {"csv", "jsonl"}:  # these are read whole
-        counts.check(f"{what}: in memory and block by block differ", is_same(in_memory, streamed))
+    want = REFUSED if form in READ_WHOLE else in_memory
+    counts.check(f"{what}: in memory and block by block differ", is_same(want, streamed))
     if in_memory is not REFUSED:
         other = reference(path, form)
         how = "refused by" if other is REFUSED else "differs from"

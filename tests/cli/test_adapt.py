@@ -182,3 +182,10 @@ def test_other_features_refused(tmp_path):
     text = " ".join(invoke("adapt", old, *cal, "--weights", "w", code=2).split())
     assert "5 effective samples of 300, too few to fit on" in text
     assert not out.exists()
+
+
+def test_a_column_of_features_that_is_not_there(folder):
+    cal, out = folder / "cal.safetensors", folder / "features.safetensors"
+    arguments = ["adapt", cal, folder / "new.csv", "--labeled", folder / "cal.csv", "--features", "nosuch", "-o", out]
+    error = CliRunner().invoke(app, [str(one) for one in arguments]).exception
+    assert "there is no column 'nosuch' of features" in str(error)

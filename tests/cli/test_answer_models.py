@@ -171,3 +171,9 @@ def test_a_comparison_does_not_average_over_outcomes(folder):
     )
     alone = json.loads(invoke("compare", *files[:2], "--methods", "identity", "--seeds", "1", "--json"))
     assert alone["summary"][0]["nll"] == pytest.approx(nll["options and classes"])
+
+
+def test_intervals_are_refused(folder):
+    said = error("apply", folder / "m.safetensors", folder / "new.jsonl", "-o", folder / "interval.csv",
+                 "--interval", "0.95", "--fitted-on", folder / "old.jsonl")  # fmt: skip
+    assert "there are no intervals of models with --features or --subjects" in said

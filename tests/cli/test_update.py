@@ -105,3 +105,21 @@ def test_the_policy_of_the_calibrator_that_is_given_counts(folder, tmp_path):
     text = invoke("update", given, *(folder / f"{k}.npz" for k in range(1, 6)), "-s", state, "-o", out)
     assert "the policy was removed" in text
     assert rhocal.load(out).policy_ is None
+
+
+def test_a_file_with_two_splits_is_no_batch(folder, tmp_path):
+    data = np.load(folder / "1.npz")
+    np.savez(tmp_path / "two.npz", **{f"{name}_{split}": data[name] for name in data for split in ("val", "test")})
+    out, state = tmp_path / "out.safetensors", tmp_path / "state.safetensors"
+    assert "holds two splits" in invoke(
+        "update", folder / "cal.safetensors", tmp_path / "two.npz", "-o", out, "-s", state, code=2
+    )
+
+
+def test_a_skipped_batch_has_no_nll(folder):
+    data = np.load(folder / "1.npz")
+    online = rhocal.OnlineCalibration.begin(rhocal.load(folder / "cal.safetensors"))
+    online = online.update(data["logits"], data["labels"]).online
+    found = online.update(data["logits"], data["labels"]).to_dict()
+    assert (found["action"], found["nll"], found["nll_candidate"]) == ("skipped", None, None)
+    json.dumps(found, allow_nan=False)

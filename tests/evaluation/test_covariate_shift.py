@@ -259,6 +259,8 @@ def test_errors(cal, weights):
         rhocal.estimate_weights(np.ones((4, 2)), np.ones((4, 3)))
     with pytest.raises(InputError, match="dates"):
         rhocal.estimate_weights(np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array(["2020-01-01"] * 2, "M8[D]"))
+    with pytest.raises(InputError, match="complex"):
+        rhocal.estimate_weights(np.arange(4) * 1j, np.arange(4.0))
 
 
 def test_small_and_many_features():

@@ -112,14 +112,13 @@ class Update:
         return f"{reasons.get(self.action, self.action)}; {figures}{lost}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON takes it."""
+        """The same as JSON takes it; what a batch does not have is None."""
+        nlls = {"nll": self.nll, "nll_first": self.nll_first, "nll_candidate": self.nll_candidate}
         return {
             "action": self.action,
             "method": self.calibrator.label,
             "n_samples": self.n_samples,
-            "nll": self.nll,
-            "nll_first": self.nll_first,
-            "nll_candidate": self.nll_candidate,
+            **{name: None if math.isnan(value) else value for name, value in nlls.items()},
             "difference": self.difference and dict(zip(("value", "low", "high"), self.difference, strict=True)),
             "evidence": self.evidence,
             "excess": self.online.evidence.excess,

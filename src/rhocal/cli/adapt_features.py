@@ -55,11 +55,12 @@ def reweight_file(
     check_output(output, [one for one in (artifact, labeled, target) if one is not None])
     cal = load(artifact)
     execution.refuse({"--labeled": execution.streams(labeled, skip_bad=arrays.skip_bad)})
-    source = execution.open(labeled, arrays.of_calibrator(cal, labeled), spec.spec([cal]), "calibration")
     weights = None
-    if covariates.features is not None:
+    if covariates.features is not None:  # first: a column that is not there is no class
         assert target is not None
         weights = _estimate(covariates.features, labeled, target)
+    source = execution.open(labeled, arrays.of_calibrator(cal, labeled), spec.spec([cal]), "calibration")
+    if weights is not None:
         (block,) = source.blocks
         rows = block.read()
         if rows.n_rows != len(weights.weights):

@@ -177,6 +177,7 @@ def _replicates(
     clusters: str | None,
 ) -> Replicates | None:
     """Fits on resamples, if intervals are wanted."""
+    from rhocal.calibrators.correctness_rows import AnswerProbabilities
     from rhocal.calibrators.replicates import bootstrap_source
     from rhocal.data.arguments import check_level
 
@@ -186,6 +187,8 @@ def _replicates(
                 raise InputError(f"{option} is for intervals; give their level too: --interval 0.95")
         return None
     check_level(level, "--interval", "0.95 for 95 %")
+    if isinstance(calibrator, AnswerProbabilities):
+        raise InputError("--interval: there are no intervals of models with --features or --subjects; leave it out")
     if fitted_on is None:
         raise InputError("--interval fits again on resamples of the calibration set; give it: --fitted-on data.npz")
     arrays = arrays.of_calibrator(calibrator, fitted_on)

@@ -62,6 +62,7 @@ def update(
     from rhocal.calibrators.artifact import load
     from rhocal.calibrators.online import OnlineCalibration
     from rhocal.data.atomic import check_output
+    from rhocal.data.streams import has_splits
 
     for option, path in (("-s", state), ("-o", output)):
         if path.suffix != ".safetensors":
@@ -80,6 +81,8 @@ def update(
     stated = spec.spec([online.first])
     steps = []
     for path in paths:
+        if has_splits(path, arrays.names()):
+            raise InputError(f"{path}: holds two splits; a batch is one set of samples, save it in a file of its own")
         data = IN_MEMORY.open(path, arrays.of_calibrator(cal, path), stated, "test").predictions
         steps.append((path, online.update_data(data)))
         online = steps[-1][1].online

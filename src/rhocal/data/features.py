@@ -13,7 +13,7 @@ from rhocal.data.files import SUFFIXES
 from rhocal.data.formats import is_delimited, open_file
 from rhocal.data.formats.base import Names, read_all
 from rhocal.data.formats.delimited import column_values
-from rhocal.errors import InputError, MissingArrayError
+from rhocal.errors import FileError, InputError, MissingArrayError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,12 @@ def _from_mapping(features: Mapping[str, Any], name: str) -> Columns:
 
 def read_features(path: Path, names: Sequence[str], split: Split) -> dict[str, Any]:
     """The named arrays or columns of a file; of a file with two splits, those of one."""
-    file = open_file(path, Names(names[0], names[0]))
+    try:
+        file = open_file(path, Names(names[0], names[0]))
+    except FileError as error:
+        if "unclear which columns" not in str(error):
+            raise
+        raise FileError(f"{path}: there is no column {names[0]!r} of features") from error
     return {name: cell_numbers(read_all(_array(file, name, split), path), path) for name in names}
 
 
@@ -154,6 +159,8 @@ def _numbers(source: NDArray[Any], target: NDArray[Any], name: str) -> list[tupl
         )
     if any(part.dtype.kind in "mM" for part in both):
         raise InputError(f"features: column {name} holds dates; convert them to numbers, such as days")
+    if any(part.dtype.kind == "c" for part in both):
+        raise InputError(f"features: column {name} holds complex numbers; give their real and imaginary parts")
     if all(part.dtype.kind in "biuf" for part in both):
         return _with_gaps(np.concatenate([part.astype(np.float64) for part in both]), name)
     try:
