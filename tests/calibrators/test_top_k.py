@@ -9,7 +9,7 @@ import rhocal
 from helpers import run, synthetic
 from rhocal.calibrators.top_k import calibrate_top_k, rest_bounds
 from rhocal.data.top_k import TopK
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.numerics.special import log_softmax
 from rhocal.profile.top_k import profile_top_k
 
@@ -22,18 +22,70 @@ def known(logits, k):
     return best, order[:, :k], np.log(np.maximum(1 - np.exp(best).sum(axis=1), 1e-30))
 
 
+def uneven(n, m):
+    """Logits whose amplitude differs between samples and shows in their temperature."""
+    logits, labels = synthetic(n, m)
+    return logits * np.exp(0.6 * np.random.default_rng(0).normal(size=(n, 1))), labels
+
+
 def test_an_even_rest_is_exact():
     rng = np.random.default_rng(0)
     logits = np.repeat(rng.normal(size=(400, 1)) - 4, 100, axis=1)
     logits[:, :6] = np.abs(rng.normal(size=(400, 6))) * 2  # the rest is even
     labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    profile = profile_top_k(TopK.from_arrays(*known(logits, 10), 100), labels)
+    profile = profile_top_k(TopK.from_arrays(*known(logits, 10), 100), labels, is_cut=False)
     whole = rhocal.profile_logits(log_softmax(logits), labels, kind="log_probs")
     for method in ("temperature", "rho-norm"):
         mine, same = (rhocal.calibrator(method).fit_profile(p) for p in (profile, whole))
         np.testing.assert_allclose(mine.map_.scales(whole), same.map_.scales(whole), rtol=1e-6)
     mine, same = (rhocal.FieldScaling().fit_profile(p) for p in (profile, whole))
     np.testing.assert_allclose(np.r_[mine.bias_, mine.weights_], np.r_[same.bias_, same.weights_], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "k", "options"),
+    [
+        ("rho-norm", 5, {}),
+        ("field", 20, {"ridge": 1.0}),
+        ("pts", 5, {"ridge": 1.0, "n_hidden": 2}),
+        ("temperature", 2, {}),
+    ],
+)
+def test_a_fit_on_the_k_best_scales_all_logits_as_it_scales_the_k_best(method, k, options, tmp_path):
+    logits, labels = uneven(700, 200)
+    log_probs = log_softmax(logits)
+    rest = np.log(
+        np.exp(-np.sort(-log_probs, axis=1)[:, k:]).sum(axis=1)
+    )  # 1 − Σp is a rounding error in saturated rows
+    top = TopK.from_arrays(*known(logits, k)[:2], rest, 200)
+    fitted = rhocal.calibrator(method, **options).fit(top, labels)
+    fitted.save(tmp_path / "cal.safetensors")
+    for cal in (fitted, rhocal.load(tmp_path / "cal.safetensors")):
+        assert cal.n_best_ == k
+        np.testing.assert_allclose(cal.scale(log_probs, kind="log_probs"), cal.scale(top), rtol=1e-9)
+        np.testing.assert_allclose(cal.scale(TopK.from_arrays(*known(logits, k + 9), 200)), cal.scale(top), rtol=1e-9)
+        probs = cal.predict_proba(log_probs, kind="log_probs")
+        function, parameters = cal.apply_fn()
+        np.testing.assert_allclose(function(parameters, log_probs), probs, atol=1e-9)
+        _, low, high = calibrate_top_k(cal, top)
+        assert ((low <= probs.max(axis=1) + 1e-9) & (probs.max(axis=1) <= high + 1e-9)).all()
+    assert (np.ptp(fitted.scale(top)) > 0.01) == (method != "temperature")
+    assert fitted.fit(logits, labels).n_best_ is None
+
+
+def test_fewer_classes_than_in_the_fit_are_refused_where_they_are_read():
+    logits, labels = synthetic(500, 100, scale=2.0)
+    ten, five = (TopK.from_arrays(*known(logits, k), 100) for k in (10, 5))
+    with pytest.raises(InputError, match="k = 5: the calibrator was fitted on the 10 best"):
+        rhocal.FieldScaling(ridge=1.0).fit(ten, labels).predict_proba(five)
+    assert np.isfinite(rhocal.TemperatureScaling().fit(ten, labels).predict_proba(five)).all()
+
+
+def test_norms_of_all_logits_are_estimated_with_a_warning():
+    logits, labels = synthetic(500, 100, scale=2.0)
+    top = TopK.from_arrays(*known(logits, 10), 100)
+    with pytest.warns(SuspiciousInputWarning, match="was fitted on all logits and reads their norm"):
+        rhocal.RhoNormScaling(rho=2.0).fit(logits, labels).predict_proba(top)
 
 
 def test_bounds_hold_for_the_true_rest():
@@ -200,12 +252,16 @@ def test_commands_on_the_k_best(tmp_path):
     with np.load(tmp_path / "out.npz") as written:
         np.testing.assert_allclose(written["top_probs"].sum(axis=1) + np.exp(written["rest_log_mass"]), 1)
         np.testing.assert_array_equal(written["predicted"], logits.argmax(axis=1))
+        truth = rhocal.load(target).predict_proba(log_softmax(logits), kind="log_probs").max(axis=1)
+        assert (written["confidence_low"] <= np.minimum(truth, written["confidence"]) + 1e-9).all()
+        assert (written["confidence_high"] >= np.maximum(truth, written["confidence"]) - 1e-9).all()
     again = json.loads(run("evaluate", tmp_path / "out.npz", "--ignore-index", -100, "--json").stdout)["evaluation"]
     assert again["uncalibrated"]["values"]["nll"]["value"] == pytest.approx(nll[1], rel=0.01)
     np.savez(path, top_log_probs=values, top_indices=indices, labels=labels)
     assert "has top_log_probs without n_classes" in run("fit", path, "-o", target, code=2).stderr
 
 
+@pytest.mark.filterwarnings("ignore:rho-norm was fitted on all logits")
 @pytest.mark.parametrize("k", [1, 2, 13])
 def test_equal_probabilities_stay_equal(k):
     """ρ-Norm Scaling gives equal logits a huge scale, which must not multiply rounding errors."""

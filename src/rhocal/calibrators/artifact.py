@@ -207,6 +207,7 @@ def _describe(calibrator: Calibrator, prefix: str, tensors: Tensors) -> dict[str
         "evidence": asdict(calibrator.solution_),
         **({} if calibrator.smallest_prob_ is None else {"smallest_prob": calibrator.smallest_prob_}),
         **({"mask_gap": calibrator.mask_gap_} if np.isfinite(calibrator.mask_gap_) else {}),
+        **({} if calibrator.n_best_ is None else {"n_best": calibrator.n_best_}),
         **({"string_attributes": string_attributes} if string_attributes else {}),
         **({"inside": inside} if inside else {}),
     }
@@ -251,6 +252,7 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
         else:
             fitted[name] = _build(inside, f"{prefix}{name}.", tensors, common, depth + 1)
     numbers = {name.removesuffix("_"): value for name, value in fitted.items()}
+    calibrator.n_best_ = _n_best(about, len(common.classes))
     try:
         validate_fitted(calibrator, numbers)
     except InputError as error:
@@ -285,6 +287,13 @@ def _mask_gap(about: dict[str, Any]) -> float:
     if not isinstance(gap, float) or not gap >= MIN_MASK_GAP:
         raise FileError(f"damaged, mask_gap is {gap!r}, not a number of at least {MIN_MASK_GAP:g}")
     return gap
+
+
+def _n_best(about: dict[str, Any], n_classes: int) -> int | None:
+    n = about.get("n_best")  # absent where the scale is computed from all logits
+    if n is not None and (type(n) is not int or not 2 <= n < n_classes):
+        raise FileError(f"damaged, n_best is {n!r}, not a number of classes")
+    return n
 
 
 def _solution(evidence: dict[str, Any]) -> Solution:

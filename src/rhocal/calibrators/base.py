@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from rhocal.calibrators import estimator
 from rhocal.calibrators.exporting import exported_map, pure_function
+from rhocal.calibrators.map import best_scale
 from rhocal.calibrators.options import fitted_attributes
 from rhocal.calibrators.policy import PolicyAttribute
 from rhocal.calibrators.scoring import apply_map, validated_scores
-from rhocal.calibrators.top_k import fit_top_k
+from rhocal.calibrators.top_k import fit_top_k, scales_top_k
 from rhocal.data.arrays import is_dask, is_tensor
 from rhocal.data.columns import frame_columns
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
@@ -24,7 +26,6 @@ from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError, not_fitted
-from rhocal.profile.top_k import profile_top_k
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +82,8 @@ class Calibrator(ABC):
     """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
     smallest_prob_: float | None = None
     """What smaller probabilities are raised to before the logarithm, where scores are probabilities."""
+    n_best_: int | None = None
+    """How many of the largest logits of a sample its scale is computed from; None: all. Fits on ``rhocal.TopK`` set it."""
     positive_: Any = None
     """The name of the positive class of two, if it was stated."""
     _container: str | None = None
@@ -387,8 +390,12 @@ class Calibrator(ABC):
         """The map of fitted numbers, from which the ``Fitted`` attributes are read."""
         map_ = self._map(**fitted)
         keeps_decision = map_.keeps_decision or self.keeps_decision
+        scale = map_.scale
+        if self.n_best_ is not None and scale is not None:
+            scale = partial(best_scale, self.n_best_, scale)
         return replace(
             map_,
+            scale=scale,
             keeps_decision=keeps_decision,
             kind=self.kind_,
             n_classes=len(self.classes_),
@@ -441,5 +448,5 @@ class ScaleCalibrator(Calibrator):
     ) -> NDArray[np.float64]:
         """The number that multiplies each sample's logits; 1/scale is its temperature."""
         if isinstance(logits, TopK):
-            return self.map_.scales(profile_top_k(logits, logits.indices[:, 0]))  # labels do not matter
+            return scales_top_k(self, logits)
         return self.map_.scales(validated_scores(self, logits, kind, class_axis, groups))

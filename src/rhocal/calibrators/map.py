@@ -21,7 +21,7 @@ from rhocal.numerics.scaling import keep_decision, scaled, scaled_softmax
 from rhocal.numerics.special import Floats, Vector, row_argmax, row_max
 from rhocal.numerics.threads import BLOCK_ENTRIES, row_blocks
 from rhocal.profile.profile import Profile
-from rhocal.profile.sample_features import LogitFeatures, ProfileFeatures, SampleFeatures
+from rhocal.profile.sample_features import BestFeatures, LogitFeatures, ProfileFeatures, SampleFeatures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,6 +173,11 @@ def scale_map(scale: ScaleFormula, **parameters: Any) -> Map:
     """Logits times a scale; numbers among the parameters become arrays."""
     numbers = {name: np.asarray(value) if isinstance(value, float) else value for name, value in parameters.items()}
     return Map(unchanged, numbers, scale, keeps_decision=True)
+
+
+def best_scale(k: int, scale: ScaleFormula, ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
+    """A scale that reads the k largest logits of a sample and no others."""
+    return scale(ops, parameters, BestFeatures(ops, sample, k))
 
 
 def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, probs: bool) -> Value:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.top_k import TopK
-from rhocal.errors import InputError, RhocalWarning
+from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning, warn
 from rhocal.profile.top_k import labeled_top_k, profile_top_k
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Ve
     >>> bool(((low <= probs[:, 0]) & (probs[:, 0] <= high)).all())
     True
     """
-    scale = _scales(calibrator, data)
+    scale = scales_top_k(calibrator, data)
     best, rest = _scaled(data, scale)
     known = np.exp(best).sum(axis=1)
     top = data.log_probs[:, 0]
@@ -39,8 +39,18 @@ def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Ve
     return probs, 1 / (known + high), 1 / (known + low)
 
 
-def _scales(calibrator: ScaleCalibrator, data: TopK) -> Vector:
-    return calibrator.map_.scales(profile_top_k(data, np.zeros(data.n_samples, np.intp)))  # labels do not matter
+def scales_top_k(calibrator: ScaleCalibrator, data: TopK) -> Vector:
+    """The scale of every sample, from its best classes if the calibrator was fitted on such data."""
+    is_cut = calibrator.n_best_ is not None
+    profile = profile_top_k(data, np.zeros(data.n_samples, np.intp), is_cut=is_cut)  # labels do not matter
+    scales = calibrator.map_.scales(profile)
+    if not is_cut and data.n_rest > 1 and any(name == "mean" or name.startswith("norm") for name in profile.kept):
+        warn(
+            f"{calibrator.label} was fitted on all logits and reads their norm or mean, which the k best do not determine: "
+            "they are estimated. A calibrator that is fitted on TopK data reads the k best alone",
+            SuspiciousInputWarning,
+        )
+    return scales
 
 
 def _scaled(data: TopK, scale: Vector) -> tuple[Vector, Vector]:
@@ -102,7 +112,7 @@ def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:
             f"the samples have {data.n_classes:,} classes (n_classes), but the calibrator was fitted with "
             f"{len(calibrator.classes_):,}"
         )
-    best, rest = _scaled(data, _scales(as_scale(calibrator), data))
+    best, rest = _scaled(data, scales_top_k(as_scale(calibrator), data))
     total = np.log(np.exp(best).sum(axis=1) + np.exp(rest))  # at least that of the best, 0
     return TopK(best - total[:, None], data.indices, rest - total, data.n_classes)
 

@@ -39,6 +39,7 @@ def fit_validated(
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
     calibrator.smallest_prob_ = data.smallest_prob
+    calibrator.n_best_ = data.n_best if isinstance(data, Profile) else None
     calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
     calibrator.n_clusters_ = None if data.clusters is None else len(np.unique(data.clusters))
     map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import typer
 
 from rhocal.cli.execution import ExecutionOptions
 from rhocal.cli.options import Arrays, SpecOptions, print_json
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, SuspiciousInputWarning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,10 +170,10 @@ def score_top_k_file(
 def apply_top_k_file(
     calibrator: Calibrator, data: TopKInput, output: Path, keep_columns: str | None, *, as_json: bool
 ) -> None:
-    """Write calibrated probabilities of the k best, the total of the rest, the predicted class and its confidence."""
+    """Write calibrated probabilities of the k best, the total of the rest, the predicted class, its confidence and bounds."""
     import numpy as np
 
-    from rhocal.calibrators.top_k import apply_top_k
+    from rhocal.calibrators.top_k import apply_top_k, as_scale, calibrate_top_k
     from rhocal.data.formats import write_arrays
     from rhocal.data.labels import class_names
 
@@ -184,6 +185,10 @@ def apply_top_k_file(
             "of all; fit one without a policy"
         )
     calibrated = apply_top_k(calibrator, data.top)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspiciousInputWarning)  # given once, by the line above
+        _, low, high = calibrate_top_k(as_scale(calibrator), data.top)
+    confidence = np.exp(calibrated.log_probs[:, 0])
     names = class_names(data.classes_with([calibrator]), calibrated.n_classes)
     arrays = {
         "top_log_probs": calibrated.log_probs,
@@ -192,17 +197,26 @@ def apply_top_k_file(
         "rest_log_mass": calibrated.rest,
         "n_classes": np.array(calibrated.n_classes),
         "predicted": names[calibrated.indices[:, 0]],
-        "confidence": np.exp(calibrated.log_probs[:, 0]),
+        "confidence": confidence,
+        "confidence_low": np.minimum(low, confidence),
+        "confidence_high": np.maximum(high, confidence),
     }
     if data.classes is not None:
         arrays["classes"] = names
     if data.labels is not None:
         arrays["labels"] = np.asarray(data.labels)
     write_arrays(output, arrays | _kept(data, keep_columns, arrays))
+    widths = arrays["confidence_high"] - arrays["confidence_low"]
+    bounds = {"mean": float(widths.mean()), "largest": float(widths.max())}
     if as_json:
-        print_json({"output": str(output), "method": calibrator.label, "rows": calibrated.n_samples})
+        about = {"output": str(output), "method": calibrator.label, "rows": calibrated.n_samples}
+        print_json({**about, "confidence_bounds": bounds})
         return
     typer.echo(f"{calibrated.n_samples:,} rows of probs, calibrated with {calibrator.label}: {output}")
+    typer.echo(
+        f"However the rest is spread over its classes, confidence lies between confidence_low and confidence_high: "
+        f"{bounds['mean']:.4f} apart on average, {bounds['largest']:.4f} at most"
+    )
 
 
 def _kept(data: TopKInput, names: str | None, written: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,11 +102,13 @@ class TopK:
             )
         order = np.argsort(-log_probs, axis=1, kind="stable")
         log_probs, columns = (np.take_along_axis(part, order, axis=1) for part in (log_probs, columns))
-        even = rest - np.log(n_classes - k)
-        if (even > log_probs[:, -1] + 1e-3).any():
-            row = int((even - log_probs[:, -1]).argmax())
+        most = log_probs[:, -1] + np.log(n_classes - k)
+        excess = np.exp(rest) - np.exp(most)
+        if (excess > SUM_TOLERANCE).any():
+            row = int(excess.argmax())
             raise InputError(f"row {row}: the rest has more than its classes can have, each below the {k}-th best")
-        return cls(log_probs, columns.astype(np.intp), rest, n_classes)
+        # The total of a saturated row is a rounding error of 1 − Σp.
+        return cls(log_probs, columns.astype(np.intp), np.minimum(rest, most), n_classes)
 
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Some of the samples."""

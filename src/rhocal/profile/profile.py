@@ -88,6 +88,8 @@ class Profile:
     """What smaller probabilities were raised to before the logarithm, where the scores are probabilities."""
     mask_gap: float = np.inf
     """How far below the largest logit of its row an entry is a mask (see ``rhocal.numerics.masks``)."""
+    n_best: int | None = None
+    """How many of the largest logits the features of a sample are read from; None: all logits."""
     log_center: float | None = None
     """Log of the NLL-optimal single scale, where a table is to lie; None if nobody has searched for it."""
 
@@ -217,6 +219,12 @@ class Profile:
     def largest(self) -> Vector:
         """The ``TOP_K`` largest logits of every sample as rows, largest first; fewer if there are fewer classes."""
         return self._read("largest", lambda passes: np.ascontiguousarray(passes.largest(TOP_K).T))
+
+    def best(self, k: int) -> Vector:
+        """The k largest logits of every sample as rows, largest first; fewer if no more are known."""
+        if k <= TOP_K:
+            return self.largest[:k]
+        return self._read(f"largest {k}", lambda passes: np.ascontiguousarray(passes.largest(k).T))
 
     @property
     def runner_up_gap(self) -> Vector:

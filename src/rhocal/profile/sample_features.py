@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rhocal.errors import InputError
+from rhocal.numerics.caching import cached_property
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -31,6 +34,9 @@ class SampleFeatures(Protocol):
 
     def margin(self) -> Value:
         """Largest minus second largest logit."""
+
+    def largest(self, k: int) -> Value:
+        """The k largest logits, largest first; fewer if no more are known."""
 
 
 class LogitFeatures:
@@ -60,6 +66,9 @@ class LogitFeatures:
         two = self.ops.top(self.logits, 2)
         return self.ops.column(two, 0) - self.ops.column(two, 1)
 
+    def largest(self, k: int) -> Value:
+        return self.ops.top(self.logits, k)
+
 
 @dataclass
 class ProfileFeatures:
@@ -74,7 +83,42 @@ class ProfileFeatures:
     def centered_top(self, k: int) -> Value:
         # the largest logit alone is in every profile
         largest = self.profile.top[None] if k == 1 else self.profile.largest[:k]
-        return np.asarray((largest - self.profile.mean).T)
+        n_best = self.profile.n_best
+        mean = self.profile.mean if n_best is None else self.profile.best(n_best).mean(axis=0)
+        return np.asarray((largest - mean).T)
 
     def margin(self) -> Value:
         return -self.profile.runner_up_gap[:, None]
+
+    def largest(self, k: int) -> Value:
+        return self.profile.best(k).T
+
+
+class BestFeatures:
+    """Read from the k largest logits of a sample, as if there were no other classes."""
+
+    def __init__(self, ops: Ops, sample: SampleFeatures, k: int) -> None:
+        self.ops, self.sample, self.k, self.groups = ops, sample, k, sample.groups
+
+    @cached_property
+    def best(self) -> LogitFeatures:
+        """The k largest logits; not sorted out for a scale that reads none of them."""
+        largest = self.sample.largest(self.k)
+        if isinstance(self.sample, ProfileFeatures) and largest.shape[1] < self.k:
+            raise InputError(
+                f"k = {largest.shape[1]}: the calibrator was fitted on the {self.k} best classes and needs as many; fit one on "
+                f"the {largest.shape[1]} best, or use temperature"
+            )
+        return LogitFeatures(self.ops, largest, self.groups)
+
+    def norm(self, rho: Value, *, center: bool) -> Value:
+        return self.best.norm(rho, center=center)
+
+    def centered_top(self, k: int) -> Value:
+        return self.best.centered_top(k)
+
+    def margin(self) -> Value:
+        return self.best.margin()
+
+    def largest(self, k: int) -> Value:
+        return self.best.largest(k)

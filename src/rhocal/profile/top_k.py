@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.data.labels import class_names, sample_labels, sample_weights
 from rhocal.errors import InputError
+from rhocal.numerics.special import rho_norms
 from rhocal.numerics.threads import in_threads, row_blocks
 from rhocal.profile.profile import Profile
 
@@ -29,12 +30,14 @@ def profile_top_k(
     classes: Any = None,
     ignore_index: int | None = None,
     rest_scale: float = 1.0,
+    is_cut: bool = True,
 ) -> Profile:
     """The profile of top-k data, for ``fit_profile``. A label that is not among the k best is one of the rest.
 
     ``classes`` are the labels of the columns that ``data.indices`` count; without them labels are column numbers. Samples with
     the label ``ignore_index`` (−100 for tokens without a target) are left out. Which class of the rest a label is, is not
-    known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``.
+    known: its log-probability is the expected one, under the probabilities scaled by ``rest_scale``. Features of a sample are
+    those of its k best classes, which are known; without ``is_cut`` those of all its classes, which are estimated.
 
     Examples
     --------
@@ -52,8 +55,11 @@ def profile_top_k(
     share = counts * np.exp(rest_scale * (values - values[:, :1]))
     rest = (share * values).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
     label_logit = np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), rest)
+    k = data.log_probs.shape[1]
+    n_best = k if is_cut and k > 1 else None  # the best alone has neither a margin nor a norm
     return Profile(
-        passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(data.log_probs.shape[1]), counts]),
+        passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(k), counts], n_best),
+        n_best=n_best,
         classes=samples.classes,
         kind="log_probs",
         top=top,
@@ -109,21 +115,29 @@ class TopKPasses:
     z: Vector
     times: Vector
     """How many classes each column stands for."""
+    n_best: int | None = None
+    """How many columns norms and largest logits are read from; None: all."""
 
     def take(self, rows: NDArray[np.intp]) -> TopKPasses:
-        return TopKPasses(self.z[rows], self.times)
+        return TopKPasses(self.z[rows], self.times, self.n_best)
 
     def means(self) -> Vector:
         return np.asarray(self.z @ self.times / self.times.sum())
 
     def largest(self, k: int) -> Vector:
+        if self.n_best is not None:
+            return self.z[:, : min(k, self.n_best)]
         spread = np.repeat(self.z, np.minimum(self.times, k).astype(int), axis=1)
         return np.asarray(-np.sort(-spread, axis=1)[:, :k])
 
     def norms(self, rhos: Sequence[float], *, center: bool) -> Vector:
+        if self.n_best is not None:
+            return rho_norms(np.ascontiguousarray(self.z[:, : self.n_best]), rhos, center=center)
         return np.stack([self.norm_slope(rho, center=center)[0] for rho in rhos], axis=1)
 
     def norm_slope(self, rho: float, *, center: bool) -> tuple[Vector, Vector]:
+        if self.n_best is not None:
+            return TopKPasses(self.z[:, : self.n_best], np.ones(self.n_best)).norm_slope(rho, center=center)
         size = np.abs(self.z - self.means()[:, None]) if center else np.abs(self.z)
         unit = np.maximum(size.max(axis=1), 1e-300)
         a = size / unit[:, None]

@@ -92,7 +92,10 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
         ORDERED_RANGE,
         (
             "there is an input for each of the top_k largest logits",
-            lambda fitted: len(fitted["low"]) == min(fitted["calibrator"].top_k, fitted["n_classes"]),
+            lambda fitted: (
+                len(fitted["low"])
+                == min(fitted["calibrator"].top_k, fitted["calibrator"].n_best_ or fitted["n_classes"])
+            ),
         ),
         (
             "network_ has 1 + h·(2 + inputs) numbers, h at least 1",
