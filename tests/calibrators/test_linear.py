@@ -157,7 +157,8 @@ def test_the_strengths_tried_are_evidence():
     cal = MatrixScaling().fit(*synthetic(300, 4))
     trials = cal.solution_.trials
     assert len(trials) >= 4
-    assert {"ridge_off_diagonal", "ridge_intercept", "held_out"} == set(trials[0])
+    assert {"ridge_off_diagonal", "ridge_intercept", "held_out", "chosen"} == set(trials[0])
+    assert sum(row["chosen"] for row in trials) == 1
 
 
 def three_folds():

@@ -68,9 +68,31 @@ def test_bounds_of_probabilities_at_the_ends():
     low, high = interval_of(np.array([0.0, 1.0, 0.6, 2e-9]), drawn, 0.95)
     assert low.tolist()[:2] == [0, 1]
     assert high.tolist()[:2] == [0, 1]
-    assert (low[2], high[2]) == pytest.approx((0.38, 0.80), abs=0.01)
+    wide = 2.093 / 1.769  # Student's t with 19 degrees of freedom at 95 %, over that at 19/21
+    angles = [2 * np.arcsin(np.sqrt(p)) for p in (0.5, 0.6, 0.7)]
+    ends = [np.sin((angles[1] + wide * (end - angles[1])) / 2) ** 2 for end in (angles[0], angles[2])]
+    assert (low[2], high[2]) == pytest.approx(ends, abs=1e-3)
     assert 0 <= low[3] < 1e-9
-    assert 4e-9 < high[3] < 1e-8
+    assert 3e-9 < high[3] < 1e-8
+
+
+@pytest.mark.parametrize("n_replicates", [50, 100])
+def test_percentiles_cover_at_bounds_too(n_replicates):
+    """An estimate that cannot fall below 0.1, as its replicates: Student's t covers 85 % at 0.15."""
+    rng = np.random.default_rng(0)
+    for truth in (0.1, 0.15, 0.5):
+        center = truth + 0.04 * rng.normal(size=4000)
+        drawn = center + 0.04 * rng.normal(size=(n_replicates, 4000))
+        low, high = interval_of(np.maximum(center, 0.1), np.maximum(drawn, 0.1), 0.95)
+        covered = ((low <= truth + 1e-12) & (truth <= high)).mean()
+        assert 0.935 < covered < (0.985 if truth == 0.1 else 0.965), truth
+
+
+def test_a_higher_level_is_wider():
+    drawn = np.random.default_rng(0).uniform(0.2, 0.6, size=(50, 3))
+    bounds = np.array([interval_of(np.full(3, 0.4), drawn, level) for level in (0.5, 0.9, 0.96, 0.965, 0.99, 0.999)])
+    assert (np.diff(bounds[:, 0], axis=0) <= 0).all()
+    assert (np.diff(bounds[:, 1], axis=0) >= 0).all()
 
 
 def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
@@ -78,6 +100,21 @@ def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
     assert method_of_refits(auto).label == auto.chosen_.label
     field = rhocal.calibrator("field").fit(*rhocal.demo_logits("cal"))
     assert method_of_refits(field).ridge == field.ridge_
+    for name, option in (
+        ("polynomial", "degree"),
+        ("iop", "ridge"),
+        ("dirichlet", "ridge_intercept"),
+        ("spline", "n_knots"),
+    ):
+        fitted = rhocal.calibrator(name).fit(Z, Y)
+        method = method_of_refits(fitted)
+        assert method.label == "temperature" or isinstance(getattr(method, option), float | int), name
+        again = method.fit(Z, Y).predict_proba(Z)
+        np.testing.assert_allclose(again, fitted.predict_proba(Z), atol=1e-4)
+    chain = rhocal.calibrator("svs:field").fit(Z, Y)
+    assert method_of_refits(chain).second.ridge == chain.second_.ridge_
+    average = rhocal.calibrator("average").fit(Z, Y)
+    assert method_of_refits(average).calibrators[0].ridge == average.members_[0].ridge_
     cal = rhocal.TemperatureScaling().fit(Z, Y)
     moved = rhocal.adapt(cal, priors=[0.8, 0.1, 0.1]).calibrator
     low, high = rhocal.bootstrap(moved, Z, Y).predict_interval(Z)
@@ -241,7 +278,7 @@ def test_few_clusters_have_wide_intervals():
     (low, high), (low_5, high_5) = interval_of(center, drawn, 0.95), interval_of(center, drawn, 0.95, 5.0)
     angle = [2 * np.arcsin(np.sqrt(side)) for side in (low, high, low_5, high_5)]
     assert ((angle[3] - angle[2]) / (angle[1] - angle[0])).item() == pytest.approx(
-        2.776 / 1.984 * np.sqrt(1.5), rel=1e-3
+        2.776 / 1.960 * np.sqrt(1.5), rel=1e-3
     )
 
 

@@ -268,6 +268,10 @@ class Calibrator(ABC):
             )
         return replace(online, policy=self.policy_).update(logits, labels, sample_weight, **spec)
 
+    def with_choices(self) -> Calibrator:
+        """The method with what cross-validation chose as options: fits on parts of the samples need not choose again."""
+        return self
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted calibrator as one ``.safetensors`` file; ``rhocal.load`` reads it."""
         from rhocal.calibrators.artifact import save  # noqa: PLC0415 - artifacts know calibrators, not the other way round
@@ -437,10 +441,6 @@ class ScaleCalibrator(Calibrator):
 
         fit_validated(self, profile)
         check(self, profile)
-        return self
-
-    def with_choices(self) -> ScaleCalibrator:
-        """Unfitted, with what cross-validation chose as options: fits on parts of the samples need not choose again."""
         return self
 
     def scale(

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
 from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
 from rhocal.calibrators.cascade.cascade import Cascade
@@ -56,6 +55,7 @@ from rhocal.profile.profile import Profile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
@@ -150,16 +150,30 @@ def _with_odds_ratio(probs: Vector, before: Vector, after: Vector) -> Vector:
 
 
 def interval_of(center: Vector, drawn: Vector, level: float, n_units: float = math.inf) -> tuple[Vector, Vector]:
-    """Bounds of probabilities from those of replicates, which are the first axis: Student's t of the angle 2·asin(√p).
+    """Bounds of probabilities from those of replicates, which are the first axis: their percentiles.
 
-    The angle is near normal and finite at 0 and 1; percentiles of 100 replicates cover less. Reweighted means of few units
-    vary less than their means do, by (n − 1)/(n + 1), and their variance has n − 1 degrees of freedom.
+    Percentiles stay right where an estimate is at a bound (a weight that is 0, a method that was not chosen), and replicates
+    repeat it. The q-quantile is the q·(n + 1)-th smallest of n replicates: of exchangeable draws it has the level exactly.
+    Beyond the outermost ones distances to the center grow as quantiles of Student's t do. All is counted in the angle
+    2·asin(√p), which is near normal and finite at 0 and 1.
+
+    Reweighted means of few units vary less than their means do, by (n − 1)/(n + 1), and their variance has n − 1 degrees of
+    freedom: distances are multiplied by both.
     """
-    degrees = min(len(drawn), n_units) - 1
-    factor = 1.0 if math.isinf(n_units) else math.sqrt((n_units + 1) / (n_units - 1))
-    half = student_quantile(degrees, (1 + level) / 2) * factor * _angle(drawn).std(axis=0, ddof=1)
-    low, high = (np.sin(np.clip(_angle(center) + sign * half, 0.0, np.pi) / 2) ** 2 for sign in (-1, 1))
-    return np.minimum(low, center), np.maximum(high, center)
+    n, q = len(drawn), (1 + level) / 2
+    inner = min(q, 1 - 1 / (n + 1))
+    factor = student_quantile(n - 1, q) / student_quantile(n - 1, inner) if inner < q else 1.0
+    if math.isfinite(n_units):
+        factor *= student_quantile(n_units - 1, q) / student_quantile(math.inf, q)
+        factor *= math.sqrt((n_units + 1) / (n_units - 1))
+    angles, middle = np.sort(_angle(drawn), axis=0), _angle(center)
+    place, share = divmod(max((1 - inner) * (n + 1) - 1, 0.0), 1.0)
+    bounds = []
+    for sign, ordered in ((-1, angles), (1, angles[::-1])):
+        at = ordered[int(place)] + share * (ordered[int(place) + 1] - ordered[int(place)])
+        distance = factor * np.maximum(sign * (at - middle), 0.0)
+        bounds.append(np.sin(np.clip(middle + sign * distance, 0.0, np.pi) / 2) ** 2)
+    return np.minimum(bounds[0], center), np.maximum(bounds[1], center)
 
 
 def _angle(probs: Vector) -> Vector:
@@ -326,4 +340,4 @@ def method_of_refits(calibrator: Calibrator) -> Calibrator:
         return method_of_refits(calibrator.chosen_)
     if isinstance(calibrator, Cascade) and calibrator.fallback_:
         return method_of_refits(calibrator.fallback_[0])
-    return unfitted(calibrator.with_choices() if isinstance(calibrator, ScaleCalibrator) else calibrator)
+    return unfitted(calibrator.with_choices())

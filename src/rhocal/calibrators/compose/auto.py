@@ -260,6 +260,9 @@ class AutoCalibrator(Calibrator):
             return f"a matrix for more than {MAX_SEARCHED_CLASSES} classes takes minutes; fit it by name"
         return "" if data.total_weight >= MIN_SAMPLES_PER_CLASS * data.n_classes else "too few samples a class"
 
+    def with_choices(self) -> Calibrator:
+        return self.chosen_.with_choices()
+
     @property
     def has_class_maps(self) -> bool:
         return self.chosen_.has_class_maps if "map_" in vars(self) else True

@@ -121,5 +121,9 @@ class Chain(Calibrator):
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:
         return self._new_map(first=reference, second=fit_validated(unfitted(IDENTITY), data, kind="logits"))
 
+    def with_choices(self) -> Chain:
+        first, second = (unfitted(stage.with_choices()) for stage in (self.first_, self.second_))
+        return replace(self, first=first, second=second)
+
     def _map(self, *, first: Calibrator, second: Calibrator) -> Map:
         return chain_map(first.map_, second.map_)

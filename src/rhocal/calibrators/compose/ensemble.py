@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,6 +110,9 @@ class Average(Calibrator):
     def has_class_maps(self) -> bool:
         members = self.members_ if "map_" in vars(self) else [unfitted(one) for one in self.calibrators]
         return any(member.has_class_maps for member in members)
+
+    def with_choices(self) -> Average:
+        return replace(self, calibrators=tuple(unfitted(member.with_choices()) for member in self.members_))
 
     def _map(self, *, members: Sequence[Calibrator]) -> Map:
         return mean_map([member.map_ for member in members])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -96,6 +96,12 @@ class MatrixScaling(LinearCalibrator):
         weight, bias = problem.weight_and_bias(minimum.x)
         solution = solution_at(minimum, problem.target, "matrix scaling", trials=trials)
         return self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2), solution
+
+    def with_choices(self) -> MatrixScaling:
+        chosen = next((row for row in self.solution_.trials if row.get("chosen")), None)
+        if chosen is None:
+            return self
+        return replace(self, ridge_off_diagonal=chosen["ridge_off_diagonal"], ridge_intercept=chosen["ridge_intercept"])
 
     def _map(self, *, weight: Vector, bias: Vector, center: bool) -> Map:
         features = log_probs if self.inputs == "log-probs" else linear.centered if center else unchanged

@@ -98,7 +98,12 @@ class Odir:
             if free:
                 best = search_coordinate(validation, coordinate, best)
         trials = tuple(
-            {"ridge_off_diagonal": pair[0], "ridge_intercept": pair[1], "held_out": validation.mean(pair)}
+            {
+                "ridge_off_diagonal": pair[0],
+                "ridge_intercept": pair[1],
+                "held_out": validation.mean(pair),
+                "chosen": pair == best,
+            }
             for pair in validation.models
         )
         return best, np.mean(validation.models[best], axis=0), trials

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,7 @@ from rhocal.calibrators.folds import Fold, Folds, thinned_rows
 from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import KAPPA, OrderCalibrator
+from rhocal.calibrators.ridge_centers import ridge_centers
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, solution_at, warn_at_bound
 from rhocal.numerics.masks import MASKED_LOGIT
@@ -113,10 +114,13 @@ class IntraOrderPreserving(OrderCalibrator):
         else:
             ridge = float(self.ridge)
         pieces = Pieces(data, search, target, thinned_rows(search, MAX_FITTING_ENTRIES))
-        minimum = pieces.minimum(ridge, line, first)
+        minimum = pieces.minimum(ridge, line + ridge_centers(np.full(len(line), ridge)), first)
         solution = solution_at(minimum, target, "intra order-preserving map", at_bound, trials)
         unit = float(np.exp(search.log_scale))
         return self._new_map(unit=unit, knots=knots, slopes=minimum.x, ridge=ridge), solution
+
+    def with_choices(self) -> IntraOrderPreserving:
+        return replace(self, ridge=self.ridge_)
 
     def _map(self, *, unit: float, knots: Vector, slopes: Vector, ridge: float) -> Map:
         later = padded(knots[1:], np.inf)  # the first piece begins at 0, where gaps begin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ from rhocal.calibrators.map import Map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.order.order import SMALLEST, OrderCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.calibrators.solutions import equal_logits_solution, warn_at_bound
 from rhocal.numerics.scaling import scaled_softmax
 from rhocal.numerics.special import Floats, Vector
@@ -26,6 +27,7 @@ from rhocal.profile.profile import Profile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
 
@@ -107,6 +109,11 @@ class PolynomialScaling(OrderCalibrator):
         value = float(c @ gram @ c - 2 * c @ linear + 1)
         solution = optimize.Solution(what, value, True, 2, "", trials)  # noqa: FBT003
         return self._new_map(unit=unit, coefficients=coefficients), solution
+
+    def with_choices(self) -> Calibrator:
+        if np.array_equal(self.coefficients_, [0.0, 1.0]):
+            return TemperatureScaling()
+        return replace(self, degree=len(self.coefficients_) - 1)
 
     def _map(self, *, unit: float, coefficients: Vector) -> Map:
         degree = len(coefficients) - 1
