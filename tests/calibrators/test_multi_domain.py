@@ -248,3 +248,12 @@ def test_warnings_point_at_the_line_that_called_fit(data):
 def test_bad_options(options, data):
     with pytest.raises(InputError, match=next(iter(options))):
         fitted(*data, **options)
+
+
+def test_a_number_and_its_text_are_one_group(data):
+    logits, labels, _ = data
+    numbers = np.arange(len(logits)) % 12
+    calibrator = rhocal.MultiDomainTemperatureScaling().fit(logits, labels, groups=numbers)
+    np.testing.assert_array_equal(
+        calibrator.predict_proba(logits, groups=numbers.astype(str)), calibrator.predict_proba(logits, groups=numbers)
+    )

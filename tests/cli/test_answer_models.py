@@ -177,3 +177,21 @@ def test_intervals_are_refused(folder):
     said = error("apply", folder / "m.safetensors", folder / "new.jsonl", "-o", folder / "interval.csv",
                  "--interval", "0.95", "--fitted-on", folder / "old.jsonl")  # fmt: skip
     assert "there are no intervals of models with --features or --subjects" in said
+
+
+def test_subjects_are_written_alike_in_every_file(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [(site, rng.normal()) for site in ("01", "2", "x") for _ in range(60)]
+    correct = [int(rng.random() < {"01": 0.9, "2": 0.2, "x": 0.5}[site]) for site, _ in rows]
+    fitted, one, other = tmp_path / "fit.csv", tmp_path / "one.csv", tmp_path / "other.jsonl"
+    lines = [f"{site},{score},{right}" for (site, score), right in zip(rows, correct, strict=True)]
+    fitted.write_text("\n".join(["site,score,correct", *lines]), encoding="utf-8")
+    one.write_text("site,score,correct\n01,0.0,1\n", encoding="utf-8")  # without the x all of them could be numbers
+    other.write_text('{"site": 2, "score": 0.0, "correct": true}\n', encoding="utf-8")
+    model, probs = tmp_path / "model.safetensors", []
+    invoke("fit", fitted, "-o", model, "--subjects", "site")
+    for path in (one, other):
+        invoke("apply", model, path, "-o", tmp_path / "out.csv")  # a subject that was not seen is a warning
+        probs.append(pd.read_csv(tmp_path / "out.csv")["probs_1"][0])
+    assert probs[0] > 0.7
+    assert probs[1] < 0.4

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import rhocal
+from rhocal.data.formats import open_file
+from rhocal.data.formats.base import Names
 from rhocal.errors import FileError
 
 
@@ -46,6 +48,35 @@ def test_identifiers_of_a_table(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,confidence,correct\n007,0.5,1\n7,0.6,0\n7,0.7,1\n", encoding="utf-8")
     assert rhocal.read_log(path).question_id.tolist() == ["007", "7", "7"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["01", "02"], ["01", "02"]),
+        (["01", "x"], ["01", "x"]),
+        (["1", "2"], ["1", "2"]),
+        (["1.0", "2.0"], ["1", "2"]),
+        (["01", "2.0"], ["01", "2"]),
+        ([str(2**63 + 1), "7"], [str(2**63 + 1), "7"]),
+        (["1e3", "2"], ["1e3", "2"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["subject", "question_id", "category"])
+def test_identifiers_are_written_alike_in_every_table(cells, expected, name, tmp_path):
+    path = tmp_path / "a.csv"
+    rows = "".join(f"{cell},0.{k + 5},{k % 2},0{k}\n" for k, cell in enumerate(cells))
+    path.write_text(f"{name},confidence,correct,length\n{rows}", encoding="utf-8")
+    log = rhocal.read_log(path)
+    values = log.question_id if name == "question_id" else log.subject
+    assert values.astype(str).tolist() == expected
+    assert log.arrays["length"].tolist() == [0, 1]  # columns of numbers stay numbers
+    wide = tmp_path / "wide.csv"
+    rows = "".join(f"{cell},{k}.5,1.25,-1,{k % 3}\n" for k, cell in enumerate([*cells, cells[0]]))
+    wide.write_text(f"{name},logit_0,logit_1,logit_2,labels\n{rows}", encoding="utf-8")
+    arrays = open_file(wide, Names()).arrays
+    assert arrays[name].astype(str).tolist() == [*expected, expected[0]]
+    assert arrays["logits"].shape == (3, 3)
 
 
 def test_the_same_number_in_two_subjects_is_two_questions(tmp_path):

@@ -76,7 +76,7 @@ def fit_answers(
     from rhocal.calibrators.correctness import CorrectnessModel
     from rhocal.reporting import tables
 
-    file = answers_file(path, arrays, "--features")
+    file = answers_file(path, arrays, "--features", options.subjects)
     source = execution.open(path, arrays, spec, "calibration")
     execution.refuse({"--features": not source.resident})
     source = execution.with_clusters(source, clusters, path, arrays, spec)
@@ -127,11 +127,11 @@ def summary(model: CorrectnessModel) -> dict[str, Any]:
     return lines
 
 
-def answers_file(path: Path, arrays: Arrays, option: str) -> StoredFile:
-    """The file of a log of answers."""
+def answers_file(path: Path, arrays: Arrays, option: str, subjects: str | None = None) -> StoredFile:
+    """The file of a log of answers; ``subjects`` is the column of their names."""
     if not path.is_file():
         raise InputError(f"{option} needs one file of answers; got {path}")
-    file = arrays.contents(path, ("0", "1")).file
+    file = arrays.contents(path, ("0", "1"), subjects).file
     if file.log is None or file.log.holds_options or file.log.positive is None:
         raise FileError(
             f"{path}: {option} is for answers that are right or wrong: lines or columns with score (or confidence) and correct"
@@ -178,7 +178,7 @@ def load_for(artifact: Path, path: Path, arrays: Arrays) -> Calibrator:
     if format_of(artifact) != FORMAT:
         return load(artifact)
     model = load_model(artifact)
-    file = answers_file(path, arrays, f"{artifact.name}, a model of answers,")
+    file = answers_file(path, arrays, f"{artifact.name}, a model of answers,", model.subjects_name_)
     columns = beside(file, list(model.weights_), model.subjects_name_ if model.offsets_ else None)
     scores = np.asarray(file.arrays[arrays.logits_name][:])
     kind = file.log.kinds.get(arrays.logits_name, "logits") if file.log is not None else "logits"

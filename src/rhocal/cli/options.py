@@ -197,11 +197,11 @@ class Arrays:
         of_answers = stored.of_answers and str(positive) == str(stored.positive)
         return replace(spec, columns=columns, kind=kind, positive=positive, of_answers=of_answers)
 
-    def contents(self, path: Path, classes: Any = None) -> Contents:
-        """A file whose arrays are not read yet; ``classes`` are those of a calibrator."""
+    def contents(self, path: Path, classes: Any = None, groups: str | None = None) -> Contents:
+        """A file whose arrays are not read yet; ``classes`` are those of a calibrator, ``groups`` a column of names."""
         from rhocal.data import files
 
-        return files.read(path, self.names(classes=classes), self.labels)
+        return files.read(path, self.names(groups, classes), self.labels)
 
 
 @dataclass(frozen=True)

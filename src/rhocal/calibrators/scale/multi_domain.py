@@ -198,8 +198,13 @@ def _codes(groups: NDArray[Any], domains: NDArray[Any]) -> NDArray[np.intp]:
     """The number of each sample's domain; −1 where it is not among them."""
     if not len(domains):
         return np.full(len(groups), -1, np.intp)
-    if (groups.dtype.kind == "U") != (domains.dtype.kind == "U"):
-        raise InputError(f"groups are of dtype {groups.dtype}, but those of the fit were of dtype {domains.dtype}")
+    if (groups.dtype.kind == "U") != (domains.dtype.kind == "U"):  # 1 and "1" are one name
+        names = domains.astype(str)
+        order = np.argsort(names)
+        codes = _codes(groups.astype(str), names[order])
+        if len(codes) and (codes < 0).all():
+            raise InputError(f"groups are of dtype {groups.dtype}, but those of the fit were of dtype {domains.dtype}")
+        return np.where(codes < 0, -1, order[codes])
     at = np.minimum(np.searchsorted(domains, groups), len(domains) - 1)
     return np.where(domains[at] == groups, at, -1)
 

@@ -6,13 +6,14 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.lines import Lines
-from rhocal.data.formats.questions import QUESTION_IDS
+from rhocal.data.formats.questions import QUESTION_IDS, SUBJECTS, name_of
 from rhocal.data.formats.tables import columns_of, is_number, table_file
 from rhocal.data.formulas import cell_text, text_cell
 from rhocal.errors import FileError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from rhocal.data.formats.base import Arrays, Names, StoredFile
 
+WHOLE_WITH_POINT = re.compile(r"^([-+]?\d+)\.0*$")
 DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 
 
@@ -62,16 +64,30 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         name: column_values([_point(cell_text(value), separator) for value in values])
         for name, values in zip(header, zip(*body, strict=True), strict=True)
     }
-    for name in QUESTION_IDS:
-        if name in columns and len(set(texts := [row[header.index(name)] for row in body])) > len(set(columns[name])):
-            columns[name] = np.array(texts)  # 007 and 7 are two identifiers
+    known = {*QUESTION_IDS, *SUBJECTS, names.groups} - {names.logits, names.labels, names.weights}
+    texts = {name: [cell_text(row[header.index(name)]) for row in body] for name in header if name in known}
+    names_of_rows = {name: identifiers(values, columns[name]) for name, values in texts.items()}
     first = {name: values[0] for name, values in columns.items()}
     is_stated = names.columns is not None or names.labels in columns or names.logits in columns
     if not is_stated and (is_answer(first) or is_unlabeled_answer(first, names)):
+        columns |= names_of_rows
         cells = zip(*(values.tolist() for values in columns.values()), strict=True)
         answers = (dict(zip(columns, row, strict=True)) for row in cells)
         return correctness_file(Lines.from_rows(path, answers, names, "row"), names)
-    return table_file(path, columns, names)
+    file = table_file(path, columns, names)
+    beside = {name: values for name, values in names_of_rows.items() if name in file.arrays}
+    return replace(file, arrays={**file.arrays, **beside})
+
+
+def identifiers(texts: Sequence[str], values: NDArray[Any]) -> NDArray[Any]:
+    """Names of questions, subjects or groups: numbers only if these are written as the texts are, so that 01 stays 01.
+
+    A whole number with a point (1.0) is the number, as where tables have missing values.
+    """
+    if values.dtype.kind not in "iuf":
+        return values
+    stripped = [WHOLE_WITH_POINT.sub(r"\1", text.strip()) for text in texts]
+    return values if stripped == [name_of(value) for value in values.tolist()] else np.array(stripped)
 
 
 def _are_names(header: Sequence[str], names: Names) -> bool:
