@@ -34,8 +34,20 @@ def run(rng_seed, seconds, methods=EXPORTABLE):
             cal, backends = prepared(method, n_classes)
             for _ in range(N_BATCHES):
                 dtype = np.float32 if rng.random() < 0.6 else np.float64
-                attack_batch(counts, cal, backends, hostile_logits(rng, 8, n_classes, dtype, largest=30))
+                z = hostile_logits(rng, 8, n_classes, dtype, largest=30)
+                attack_batch(counts, cal, backends, with_masks(rng, z, cal.mask_gap_) if rng.random() < 0.3 else z)
     return counts
+
+
+def with_masks(rng, z, gap):
+    """The same with −∞ in one column, or what is just a mask there, or just none."""
+    z, k = z.copy(), int(rng.integers(z.shape[1]))
+    top = np.delete(z, k, axis=1).max(axis=1).astype(np.float64)
+    is_ordinary = np.abs(top) < 1e4
+    z[is_ordinary, k] = -np.inf if rng.random() < 0.5 or not np.isfinite(gap) else (top - gap)[is_ordinary]
+    for _ in range(int(rng.integers(4))):
+        z[:, k] = np.nextafter(z[:, k], z.dtype.type(rng.choice([-np.inf, np.inf])))
+    return z
 
 
 @cache

@@ -195,6 +195,25 @@ def test_every_backend_knows_masks(name, low, tmp_path):
     np.testing.assert_array_equal(rhocal.load(tmp_path / "map.safetensors").predict_proba(wide), expected)
 
 
+@pytest.mark.parametrize("name", ["rho-norm", "polynomial"])
+def test_every_backend_agrees_on_the_least_deep_mask(name, tmp_path):
+    """Just before the limit an entry is none, in single precision too."""
+    logits, labels = synthetic(400, 5, seed=5, dtype=np.float32)
+    cal, _ = fitted(name, logits, labels)
+    wide = logits.copy()
+    wide[:, 0] = (wide[:, 1:].max(axis=1).astype(np.float64) - cal.mask_gap_).astype(np.float32)
+    for k in range(len(wide)):
+        for _ in range(k % 5):
+            wide[k, 0] = np.nextafter(wide[k, 0], np.float32(np.inf if k % 2 else -np.inf))
+    expected = cal.predict_proba(wide)
+    cal.to_onnx(tmp_path / "map.onnx")
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(tmp_path / "map.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"logits": wide})[0], expected, atol=1e-6)
+    np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
 @pytest.mark.parametrize("n_classes", [5, 80])
 def test_streamed_and_in_memory(name, n_classes):

@@ -42,6 +42,13 @@ BEHIND = 3
 probabilities."""
 
 
+DOUBLE_EPS = 1e-12
+"""Types with a smaller ``eps`` are as precise as double precision."""
+
+NEAR = 2.0**-20
+"""Share of a gap within which the rounding of a difference in single precision can matter."""
+
+
 def unchanged(_ops: Ops, _parameters: Parameters, logits: Value) -> Value:
     """The logits as they are."""
     return logits
@@ -210,7 +217,7 @@ def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -
     if map_.mask_gap == math.inf or map_.kind != "logits":
         return map_.formula(ops, parameters, logits), None
     top = ops.max(logits)
-    masked = logits * 0.5 - top * 0.5 <= -0.5 * map_.mask_gap  # halves do not overflow
+    masked = is_below(ops, logits, top, map_.mask_gap)
     if map_.formula is unchanged:
         return ops.where(masked, top - map_.mask_gap, logits), masked
     shallow = ops.where(masked, top - 2.0 * map_.mask_gap, logits)
@@ -218,6 +225,22 @@ def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -
         shallow = ops.where(masked, ops.mean_where_not(masked, shallow), logits)
     out = put_behind(ops, map_.formula(ops, parameters, shallow), masked)
     return ops.where(masked, ops.max(out) - map_.mask_gap, out), masked
+
+
+def is_below(ops: Ops, x: Value, top: Value, gap: float) -> Value:
+    """Whether an entry lies at least ``gap`` below the top.
+
+    Single precision adds what the difference lost by rounding (Knuth's two-sum): near the limit it must not call masked what
+    double precision does not.
+    """
+    half, half_top = x * 0.5, top * 0.5  # halves do not overflow
+    difference = half - half_top
+    if ops.eps < DOUBLE_EPS:
+        return difference <= -0.5 * gap
+    back = difference - half
+    lost = (half - (difference - back)) - (half_top + back)  # NaN where an entry is −∞
+    excess = difference + 0.5 * gap
+    return excess + ops.where(ops.abs(excess) < NEAR * gap, lost, 0.0) <= 0.0
 
 
 def as_logits(ops: Ops, kind: Kind, scores: Value, smallest_prob: float) -> Value:
