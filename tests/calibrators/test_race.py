@@ -1,6 +1,7 @@
 """The race of `auto`: who takes part, what is fitted once for several, what the guard lets through."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -220,3 +221,39 @@ def test_the_preferred_method_wins_a_tie_and_loses_a_clear_difference():
     assert race.choose_method([one, same], preferred="cascade")[0] == "cascade"
     assert race.choose_method([one, best, same], preferred="cascade")[0] == "svs"
     assert race.choose_method([one, same])[0] == "temperature"
+
+
+def test_the_preferred_method_passes_the_guard_where_nothing_is_higher():
+    """With few samples a gain of 6 % is not sure, but its own fit has compared the cascade with simpler methods already."""
+    base = np.random.default_rng(0).exponential(size=400)
+    first = held_out("temperature", base, 0.01)
+    lower = held_out("cascade", noisy(base, -0.06, 0.1 * base.mean()), 0.01)
+    assert race.choose_method([first, lower])[0] == "temperature"
+    assert race.choose_method([first, lower], preferred="cascade")[0] == "cascade"
+    higher = held_out("cascade", noisy(base, 0.001, 0.1 * base.mean()), 0.01)
+    assert race.choose_method([first, higher], preferred="cascade")[0] == "temperature"
+    higher_brier = replace(lower, brier=lower.brier + 0.01)
+    assert race.choose_method([first, higher_brier], preferred="cascade")[0] == "temperature"
+
+
+@pytest.mark.parametrize(
+    ("gain", "ece", "best"), [(0.005, 0.01, "svs"), (0.005, 0.02, "sms"), (0.015, 0.01, "sms"), (0.015, 0.02, "sms")]
+)
+def test_a_small_gain_over_the_preferred_method_counts_where_that_is_not_calibrated(gain, ece, best):
+    base = np.random.default_rng(0).exponential(size=400)
+    scores = [
+        held_out("temperature", 1.1 * base, 0.05),
+        held_out("svs", base, ece),  # the floor is 0.01
+        held_out("sms", noisy(base, -gain, 0.1 * gain * base.mean()), 0.01),
+    ]
+    assert race.choose_method(scores, preferred="svs")[0] == best
+
+
+def test_what_is_used_in_place_of_a_cascade_is_preferred(monkeypatch):
+    monkeypatch.setattr(rhocal.Cascade, "_fit_and_keep", lambda self, data: (*self._fit_fallback(data), None))
+    preferred = []
+    choose = race.choose_method
+    monkeypatch.setattr(race, "choose_method", lambda scores, name: preferred.append(name) or choose(scores, name))
+    for m in (2, 3):
+        AutoCalibrator(["temperature", "svs", "cascade"], n_folds=2).fit(*synthetic(600, m))
+    assert preferred == [None, "svs"]

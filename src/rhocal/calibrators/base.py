@@ -376,6 +376,10 @@ class Calibrator(ABC):
         ``start`` is the map of a fit on similar samples: the result is the same, sooner.
         """
 
+    def _fit_map_alone(self, data: Any, start: Map | None = None) -> tuple[Map, Solution]:
+        """The same without the held-out scores of the solution, where ``_fit`` has them."""
+        return self._fit(data, start)
+
     @abstractmethod
     def _map(self, *args: Any, **fitted: Any) -> Map:
         """The map of fitted numbers, which have the names of the ``Fitted`` attributes without the underscore at the end."""

@@ -156,7 +156,7 @@ def score_rows(
         logits = {method: known[fold.outside] for method, known in outputs.items()}
         for method, (calibrator, rows) in methods.items():
             start = vars(calibrator).get("map_") if isinstance(calibrator, Calibrator) else None
-            fitted = fit_without_warnings(calibrator, rows.take(fold.inside), start)
+            fitted = fit_without_warnings(calibrator, rows.take(fold.inside), start, is_compared=False)
             logits[method] = fitted.map_.logits(rows.take(fold.outside))
         for method, part in logits.items():
             parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
@@ -278,8 +278,10 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
         return None
 
 
-def fit_without_warnings(method: str | Calibrator, data: Predictions | Profile, start: Map | None = None) -> Calibrator:
-    """Fit a method without its warnings: the fit on all samples gives its own. ``start`` is a map to begin with."""
+def fit_without_warnings(
+    method: str | Calibrator, data: Predictions | Profile, start: Map | None = None, *, is_compared: bool = True
+) -> Calibrator:
+    """Fit a method without its warnings: the fit on all samples gives its own. Options are those of ``fit_validated``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
-        return fit_validated(unfitted(method), data, kind="logits", start=start)
+        return fit_validated(unfitted(method), data, kind="logits", start=start, is_compared=is_compared)

@@ -21,11 +21,17 @@ C = TypeVar("C", bound="Calibrator")
 
 
 def fit_validated(
-    calibrator: C, data: Predictions | Profile, *, kind: Kind | None = None, start: Map | None = None
+    calibrator: C,
+    data: Predictions | Profile,
+    *,
+    kind: Kind | None = None,
+    start: Map | None = None,
+    is_compared: bool = True,
 ) -> C:
     """Fit on validated data. ``kind`` is what will go in afterwards (the default: what the data is).
 
-    With ``start``, the map of a fit on similar samples, the result is the same, sooner.
+    With ``start``, the map of a fit on similar samples, the result is the same, sooner. A fit that is not compared with other
+    methods afterwards is spared what only the comparison needs.
     """
     validate_options(calibrator)
     if isinstance(data, Predictions):
@@ -42,7 +48,8 @@ def fit_validated(
     calibrator.n_best_ = data.n_best if isinstance(data, Profile) else None
     calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
     calibrator.n_clusters_ = None if data.clusters is None else len(np.unique(data.clusters))
-    map_, calibrator.solution_ = calibrator._fit(data, start)  # noqa: SLF001 - our own
+    fit = calibrator._fit if is_compared else calibrator._fit_map_alone  # noqa: SLF001 - our own
+    map_, calibrator.solution_ = fit(data, start)
     vars(calibrator)["map_"] = map_
     return calibrator
 

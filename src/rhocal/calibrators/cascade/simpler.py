@@ -151,7 +151,8 @@ def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOu
         return simple, None
     counts = weights_of(data)
     share, total = counts / counts.sum(), float(counts.sum())
-    rich, single = fit_without_warnings(chain, data), fit_without_warnings(TEMPERATURE, data)
+    rich = fit_without_warnings(chain, data, is_compared=False)
+    single = fit_without_warnings(TEMPERATURE, data)
     try:
         first, second, third = (SimplerMethod.cross_fit(method, data, folds) for method in (rich, simple, single))
     except InputError:

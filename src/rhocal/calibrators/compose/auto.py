@@ -66,10 +66,12 @@ class AutoCalibrator(Calibrator):
 
     The criterion is held-out NLL plus Brier score, each relative to that of the first method: ``svs`` with two classes, else
     temperature scaling. Methods whose NLL may be more than 0.6 % above the first are left out (with one standard error of the
-    paired difference). Of those within one standard error of the lowest the cascade wins if it is among them, else the
-    simplest, the first in the list. The winner is fitted on all samples. The cascade is fitted once and brings its own held-out
-    outputs; methods that fall behind the best are dropped after each fold, so that only close ones are fitted on all of them.
-    Of a chain the second stage is cross-validated on the held-out outputs of the first, which took part itself.
+    paired difference); the cascade, unless its NLL or Brier score is above. The cascade, or with more classes what its fit
+    uses in its place, is chosen if it is within one standard error of the lowest, or if it is calibrated and the lowest gains
+    less than 1 % of its NLL; else the simplest, the first in the list, of those within one standard error. The winner is
+    fitted on all samples. The cascade is fitted once and brings its own held-out outputs; methods that fall behind the best are
+    dropped after each fold, so that only close ones are fitted on all of them. Of a chain the second stage is cross-validated
+    on the held-out outputs of the first, which took part itself.
     It keeps the decision if the method chosen does; ``keep_decision=True`` leaves the others out, and adds ``cascade-top``.
 
     Parameters
@@ -182,9 +184,9 @@ class AutoCalibrator(Calibrator):
             first = TEMPERATURE if TEMPERATURE in tried else next(iter(tried))
             skipped |= dict.fromkeys((name for name in tried if name != first), NO_ERRORS)
             tried = {first: tried[first]}
-        known = {} if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
+        known, preferred = ({}, None) if len(tried) == 1 else self._fit_cascades(tried, data, skipped)
         tried = {name: cal for name, cal in tried.items() if not skipped[name]} or tried
-        race = Race(data, tried, self.n_folds, deadline - time.monotonic(), known)
+        race = Race(data, tried, self.n_folds, deadline - time.monotonic(), known, preferred)
         best, trials = race.run()
         chosen = tried[best] if best in known else fit_validated(tried[best], data, kind="logits")
         inner = chosen.solution_
@@ -202,20 +204,25 @@ class AutoCalibrator(Calibrator):
 
     def _fit_cascades(
         self, tried: Mapping[str, Calibrator], data: Predictions, skipped: dict[str, str]
-    ) -> dict[str, KnownOutputs]:
-        """Fit the cascades among the methods. Those that are not compared, and what they replace, are added to ``skipped``."""
-        known = {}
+    ) -> tuple[dict[str, KnownOutputs], str | None]:
+        """Fit the cascades among the methods: what they give for samples held out, and the method that is preferred.
+
+        Cascades that are not compared, and what they replace, are added to ``skipped``. What a fit uses in place of a cascade
+        is preferred with more than two classes; with two it is a matter of a bias, which the first method has.
+        """
+        known, preferred = {}, None
         for name, cal in tried.items():
             if isinstance(cal, Cascade):
                 fit = fit_held_out(cal, data)
                 if fit is None:
                     skipped[name] = f"{cal.fallback_[0].label} is used instead: a cascade gains too little"
+                    preferred = preferred or (cal.fallback_[0].label if data.n_classes > 2 else None)
                 else:
                     known[name] = KnownOutputs(in_data_order(fit, data).astype(data.logits.dtype), fit.optimism)
         if known and self.methods is None:
             chains = (name for name, cal in tried.items() if isinstance(cal, Chain))
             skipped |= dict.fromkeys(chains, "the cascade takes its place")
-        return known
+        return known, next(iter(known), preferred)
 
     @property
     def keeps_decision(self) -> bool:  # type: ignore[override]

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.compose.cross_fit import held_out_logits
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Folds
@@ -66,25 +66,35 @@ class Chain(Calibrator):
     second_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        map_, solution, between, folds = self._fit_stages(data)
+        if not folds:
+            return map_, solution
+        second = map_.fitted["second"]
+        second = second.with_choices() if isinstance(second, ScaleCalibrator) else self.second
+        scored = scored_folds(folds, data.clusters)
+        held_out = score_rows(self.label, data, scored, methods={self.label: (second, between)})
+        return map_, replace(solution, held_out=held_out)
+
+    def _fit_map_alone(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
+        return self._fit_stages(data)[:2]
+
+    def _fit_stages(self, data: Predictions) -> tuple[Map, Solution, Predictions, Folds]:
+        """The map, the evidence, what the second stage was fitted on, and the folds of that."""
         first = fit_validated(unfitted(self.first), data, kind="logits")
         folds = Folds.from_profile(Profile.from_predictions(data), self.n_folds)
         outputs = held_out_logits(first, data, folds) if folds else first.map_.logits(data)
         between = replace(data, kind="logits", scores=outputs, mask_gap=None)
         second = fit_validated(unfitted(self.second), between, kind="logits")
         one, two = first.solution_, second.solution_
-        held_out = None
-        if folds:
-            methods = {self.label: (self.second, between)}
-            held_out = score_rows(self.label, data, scored_folds(folds, data.clusters), methods=methods)
-        return self._new_map(first=first, second=second), Solution(
+        solution = Solution(
             f"{one.objective}, then {two.objective}",
             two.value,
             one.converged and two.converged,
             one.n_evaluations + two.n_evaluations,
             "; ".join(filter(None, (one.at_bound, two.at_bound))),
             (*({"stage": 1, **row} for row in one.trials), *({"stage": 2, **row} for row in two.trials)),
-            held_out,
         )
+        return self._new_map(first=first, second=second), solution, between, folds
 
     @classmethod
     def from_fitted(cls, first: Calibrator, second: Calibrator, like: Calibrator | None = None) -> Chain:

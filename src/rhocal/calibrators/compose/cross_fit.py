@@ -71,4 +71,4 @@ def fit_inside(method: str | Calibrator, data: Predictions, fold: Fold, start: C
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RhocalWarning)
         map_ = None if start is None else start.map_
-        return fit_validated(unfitted(method), data.take(fold.inside), kind="logits", start=map_)
+        return fit_validated(unfitted(method), data.take(fold.inside), kind="logits", start=map_, is_compared=False)

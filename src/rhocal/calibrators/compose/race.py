@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.compose.cross_fit import fit_inside
 from rhocal.calibrators.cross_validation import (
@@ -59,6 +60,7 @@ class Race:
     The first method always takes part: the guard compares with it. A chain is scored after its first stage: its second stage
     is cross-validated on the held-out outputs of the first, so that no fit is done twice. A method whose outputs are ``known``
     is not fitted at all. When the time is over, the methods are compared on the folds that all of them were scored on.
+    ``preferred`` is a method that stays the choice unless another is clearly better.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class Race:
         n_folds: int,
         budget: float,
         known: Mapping[str, KnownOutputs] = MappingProxyType({}),
+        preferred: str | None = None,
     ) -> None:
-        self.data = data
+        self.data, self.preferred = data, preferred
         self.deadline = time.monotonic() + budget
         self.folds = Folds.from_profile(Profile.from_predictions(data), n_folds, by_label=False)
         self.first = self.best = next(iter(methods))
@@ -111,7 +114,7 @@ class Race:
         ]
         if not scores:
             raise self._nothing_fitted()
-        best, rows = choose_method(scores, preferred=next(iter(self.known), None))
+        best, rows = choose_method(scores, self.preferred)
         self.best = best
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
@@ -206,13 +209,13 @@ class Race:
         return time.monotonic() > self.deadline
 
     def _drop_behind(self, running: list[str], rows: NDArray[np.intp]) -> list[str]:
-        """The methods that are not clearly behind on the samples seen so far; first stages of chains stay."""
+        """The methods not clearly behind on the samples seen so far; the preferred one and first stages of chains stay."""
         counts = _counts(self.data)[rows]
         weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
         clusters = None if self.data.clusters is None else self.data.clusters[rows]
         nll = {name: self.nll[name][rows] for name in (*running, *self.known)}
         lowest = min(nll, key=lambda name: float(weights @ nll[name]))
-        needed = {self.first, *(first for first, _ in self.chains.values())}
+        needed = {self.first, self.preferred, *(first for first, _ in self.chains.values())}
         kept = []
         for name in running:
             above, error = paired_over_samples(nll[name], nll[lowest], weights, total, clusters)
@@ -255,12 +258,26 @@ class MethodScore:
         """Of all samples."""
         return float(self.weights @ self.nll)
 
+    @property
+    def mean_brier(self) -> float:
+        """Of all samples."""
+        return float(self.weights @ self.brier)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether ECE is not above that of a perfectly calibrated model on as many samples."""
+        return self.ece <= self.floor
+
+    def gain_over(self, other: MethodScore) -> float:
+        """By which share of its NLL it is below another method."""
+        return 1 - self.mean_nll / max(other.mean_nll, 1e-300)
+
     def relative_to(self, first: MethodScore) -> Vector:
         """NLL and Brier score of every sample, each over the mean of the first method: what methods are chosen by.
 
         NLL alone is decided by a few surprising samples; the sum of both has the smaller standard error.
         """
-        return self.nll / first.mean_nll + self.brier / float(first.weights @ first.brier)
+        return self.nll / first.mean_nll + self.brier / first.mean_brier
 
     def difference(self, other: MethodScore) -> tuple[float, float]:
         """How far NLL is above that of another method, and the standard error."""
@@ -271,10 +288,17 @@ def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -
     """The simplest method whose score is within one standard error of the lowest, and a row of evidence for each.
 
     Methods come in the order of their simplicity. The first is the one that the guard compares with. A ``preferred`` method is
-    chosen before simpler ones, if it is within one standard error.
+    chosen before simpler ones, if it is within one standard error, or if it is calibrated and the lowest gains less than
+    ``MIN_SHARE_GAINED`` of its NLL. Its own fit has compared it with simpler ones already, so that it passes the guard if
+    neither its NLL nor its Brier score is above that of the first.
     """
     first = scores[0]
-    passed = [score for score in scores if passes_guard(*score.difference(first), first.mean_nll)]
+    passed = [
+        score
+        for score in scores
+        if passes_guard(*score.difference(first), first.mean_nll)
+        or (score.method == preferred and score.mean_nll <= first.mean_nll and score.mean_brier <= first.mean_brier)
+    ]
     relative = {score.method: score.relative_to(first) for score in passed}
     lowest = min(relative.values(), key=lambda values: float(first.weights @ values))
     tied = []
@@ -284,12 +308,14 @@ def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -
         )
         if above <= max(error, NEGLIGIBLE_SHARE):
             tied.append(score)
-    best = next((score for score in tied if score.method == preferred), tied[0])
+    best = next((score for score in passed if score.method == preferred), None)
+    if best is None or not (best in tied or (best.is_calibrated and tied[0].gain_over(best) < MIN_SHARE_GAINED)):
+        best = tied[0]
     rows = [
         {
             "method": score.method,
             "nll": score.mean_nll,
-            "brier": float(score.weights @ score.brier),
+            "brier": score.mean_brier,
             "ece": score.ece,
             "floor": score.floor,
             "guarded": score not in passed,
