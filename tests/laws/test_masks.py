@@ -214,6 +214,16 @@ def test_every_backend_agrees_on_the_least_deep_mask(name, tmp_path):
     np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
 
 
+def test_a_class_far_behind_is_no_mask():
+    """It has its part of the uniform distribution in an ensemble; it was counted as a mask there, and nowhere else."""
+    rng = np.random.default_rng(0)
+    logits = 4 * rng.normal(size=(400, 5))
+    cal, _ = fitted("ets", logits, np.where(rng.random(400) < 0.3, rng.integers(5, size=400), logits.argmax(axis=1)))
+    assert cal.weights_[2] > 0.1
+    far = np.array([[3.0, 1.0, 0.0, 0.0, 3.0 - 0.6 * cal.mask_gap_]])
+    assert cal.predict_proba(far)[0, 4] == pytest.approx(cal.weights_[2] / 5)
+
+
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
 @pytest.mark.parametrize("n_classes", [5, 80])
 def test_streamed_and_in_memory(name, n_classes):

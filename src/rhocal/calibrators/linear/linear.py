@@ -65,7 +65,7 @@ def neutral_where_masked(ops: Ops, parameters: Parameters, logits: Value, x: Val
     """Features x with the mean of the others in place of those of masked classes: they change no other class."""
     if parameters["mask_gap"] == math.inf:
         return x
-    masked = logits * 0.5 - ops.max(logits) * 0.5 <= -0.25 * parameters["mask_gap"]
+    masked = logits * 0.5 - ops.max(logits) * 0.5 <= -0.75 * parameters["mask_gap"]  # they are read at twice the gap
     return ops.where(masked, ops.mean_where_not(masked, x), x)
 
 

@@ -101,8 +101,8 @@ def mixture(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     z, w = logits - ops.max(logits), parameters["weights"]
     scaled = ops.softmax(z / parameters["temperature"])
     n_classes = parameters["n_classes"]
-    if parameters["mask_gap"] < math.inf:  # a masked class is none
-        n_classes = ops.sum(ops.where(z <= -0.5 * parameters["mask_gap"], 0.0, 1.0))
+    if parameters["mask_gap"] < math.inf:  # a masked class, which is read at twice the gap, is none
+        n_classes = ops.sum(ops.where(z <= -1.5 * parameters["mask_gap"], 0.0, 1.0))
     return ops.safe_log(w[0] * scaled + w[1] * ops.softmax(z) + w[2] / n_classes)
 
 
