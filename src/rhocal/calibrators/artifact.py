@@ -19,15 +19,17 @@ from rhocal.calibrators.weighting import Weighting
 from rhocal.data.atomic import as_path
 from rhocal.data.container import (
     Tensors,
+    build_verified,
     class_array,
     class_list,
+    different_names,
     format_of,
     read_tensors,
-    verify_checksum,
+    stored_smallest_prob,
     write_tensors,
 )
 from rhocal.data.spec import KINDS, Kind
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.errors import FileError, InputError
 from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.objectives import Objective
 from rhocal.optimize import DecisionChange, HeldOutScores, Solution
@@ -108,14 +110,7 @@ def load(path: str | PathLike[str]) -> Calibrator:
     """
     path = as_path(path)
     card, tensors = _read(path)
-    try:
-        calibrator = build(card, tensors)
-    except (FileError, InputError) as error:
-        raise FileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
-    verify_checksum(path, card, tensors, CHECKSUM_SINCE)
-    return calibrator
+    return build_verified(path, card, tensors, build, CHECKSUM_SINCE)
 
 
 def build(card: dict[str, Any], tensors: Tensors) -> Calibrator:
@@ -179,11 +174,7 @@ def _weighting(about: Any) -> Weighting | None:
 
 def _columns(names: Any) -> tuple[str, ...] | None:
     """The names of columns, which are different texts."""
-    if names is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(one, str) for one in names) or len(set(names)) < len(names):
-        raise FileError("damaged, its columns are not different names")
-    return tuple(names)
+    return None if names is None else tuple(different_names(names, "columns"))
 
 
 @dataclass(frozen=True)
@@ -257,7 +248,9 @@ def _build(about: dict[str, Any], prefix: str, tensors: Tensors, common: Common,
         validate_fitted(calibrator, numbers)
     except InputError as error:
         raise FileError(f"damaged, {prefix}{error}") from error
-    calibrator.mask_gap_, calibrator.smallest_prob_ = _mask_gap(about), _smallest_prob(about)
+    calibrator.mask_gap_ = _mask_gap(about)
+    # It is absent in artifacts of earlier versions, and where scores are logits.
+    calibrator.smallest_prob_ = stored_smallest_prob(about.get("smallest_prob"))
     calibrator.solution_ = _solution(about["evidence"])
     vars(calibrator)["map_"] = calibrator._new_map(**numbers)  # noqa: SLF001 - our own
     return calibrator
@@ -273,13 +266,6 @@ EVIDENCE = {
     "held_out": dict,
     "decisions": dict,
 }
-
-
-def _smallest_prob(about: dict[str, Any]) -> float | None:
-    smallest = about.get("smallest_prob")  # absent in artifacts of earlier versions, and where scores are logits
-    if smallest is not None and not (isinstance(smallest, float) and 0 < smallest <= 0.5):
-        raise FileError(f"damaged, smallest_prob is {smallest!r}, not a number between 0 and 0.5")
-    return smallest
 
 
 def _mask_gap(about: dict[str, Any]) -> float:

@@ -9,9 +9,16 @@ import numpy as np
 from rhocal.calibrators.artifact import MODEL_OF_ANSWERS
 from rhocal.calibrators.correctness import CorrectnessModel
 from rhocal.data.atomic import as_path
-from rhocal.data.container import Tensors, read_tensors, verify_checksum, write_tensors
+from rhocal.data.container import (
+    Tensors,
+    build_verified,
+    different_names,
+    read_tensors,
+    stored_smallest_prob,
+    write_tensors,
+)
 from rhocal.data.spec import KINDS
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.errors import FileError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -52,18 +59,11 @@ def load(path: str | PathLike[str]) -> CorrectnessModel:
     """Read a model that ``save`` wrote."""
     path = as_path(path)
     card, tensors = read_tensors(path, FORMAT, SCHEMA, what="model of answers")
-    try:
-        model = _model(card, tensors)
-    except (FileError, InputError) as error:
-        raise FileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
-    verify_checksum(path, card, tensors, SCHEMA)
-    return model
+    return build_verified(path, card, tensors, _model)
 
 
 def _model(card: dict[str, Any], tensors: Tensors) -> CorrectnessModel:
-    features, subjects = _names(card["features"], "features"), _names(card["subjects"], "subjects")
+    features, subjects = (different_names(card[what], what) for what in ("features", "subjects"))
     sizes = dict.fromkeys(NUMBERS, ()) | dict.fromkeys(BY_FEATURE, (len(features),)) | {"offsets": (len(subjects),)}
     if tensors.keys() != sizes.keys():
         raise FileError(f"damaged, its tensors are {', '.join(sorted(tensors))}")
@@ -75,9 +75,7 @@ def _model(card: dict[str, Any], tensors: Tensors) -> CorrectnessModel:
         raise FileError("damaged, a deviation is not positive")
     if card["kind"] not in KINDS:
         raise FileError(f"damaged, its kind is {card['kind']!r}")
-    smallest = card["smallest_prob"]
-    if smallest is not None and not (isinstance(smallest, float) and 0 < smallest <= 0.5):
-        raise FileError(f"damaged, smallest_prob is {smallest!r}, not a number between 0 and 0.5")
+    smallest = stored_smallest_prob(card["smallest_prob"])
     if not isinstance(card["subjects_name"], str):
         raise FileError(f"damaged, the name of its subjects is {card['subjects_name']!r}")
     if not isinstance(card["ridge"], float) or not 0 <= card["ridge"] < np.inf:
@@ -92,12 +90,6 @@ def _model(card: dict[str, Any], tensors: Tensors) -> CorrectnessModel:
     model._standardization = tensors["feature_mean"], tensors["feature_deviation"]  # noqa: SLF001 - our own
     model._limits = float(tensors["mask_gap"]), smallest  # noqa: SLF001
     return model
-
-
-def _names(names: Any, what: str) -> list[str]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise FileError(f"damaged, its {what} are not different names")
-    return names
 
 
 def _held_out(values: Any) -> dict[str, float] | None:

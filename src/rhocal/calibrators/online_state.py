@@ -14,8 +14,8 @@ from rhocal.calibrators.memory import Memory
 from rhocal.calibrators.online import MEMORY_SHARES, OnlineCalibration
 from rhocal.calibrators.online_evidence import Evidence
 from rhocal.data.atomic import as_path
-from rhocal.data.container import Tensors, read_tensors, verify_checksum, write_tensors
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.data.container import Tensors, build_verified, read_tensors, write_tensors
+from rhocal.errors import FileError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -45,14 +45,7 @@ def load_online(path: str | PathLike[str]) -> OnlineCalibration:
     """Read a state."""
     path = as_path(path)
     card, tensors = read_tensors(path, FORMAT, SCHEMA, what="state of updates")
-    try:
-        online = _online(card, tensors)
-    except (FileError, InputError) as error:
-        raise FileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
-    verify_checksum(path, card, tensors, 1)
-    return online
+    return build_verified(path, card, tensors, _online)
 
 
 def _online(card: dict[str, Any], tensors: Tensors) -> OnlineCalibration:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from rhocal.data.atomic import writing
 from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from os import PathLike
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 Tensors = dict[str, np.ndarray[Any, Any]]
+T = TypeVar("T")
 
 
 def write_tensors(
@@ -54,19 +55,42 @@ def checksum(card: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> st
     return digest.hexdigest()
 
 
-def verify_checksum(path: Path, card: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], since: int) -> None:
-    """Raise an error if a file is not what was written; files have a checksum since some schema."""
-    if card["schema"] < since and "checksum" not in card:
-        return
-    if card.get("checksum") != checksum(card, tensors):
+def build_verified(
+    path: Path, card: dict[str, Any], tensors: Tensors, build: Callable[[dict[str, Any], Tensors], T], since: int = 1
+) -> T:
+    """What ``build`` makes of a card and its tensors, which are then compared with their checksum.
+
+    ``build`` compares them with their description first, which gives the better message. Files have a checksum since some
+    schema.
+    """
+    try:
+        value = build(card, tensors)
+    except (FileError, InputError) as error:
+        raise FileError(f"{path}: {error}") from error
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
+    has_checksum = card["schema"] >= since or "checksum" in card
+    if has_checksum and card.get("checksum") != checksum(card, tensors):
         raise FileError(f"{path}: damaged, its checksum does not fit its content")
+    return value
+
+
+def different_names(names: Any, what: str) -> list[str]:
+    """Names of a card, which are different texts."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise FileError(f"damaged, its {what} are not different names")
+    return names
+
+
+def stored_smallest_prob(value: Any) -> float | None:
+    """What smaller probabilities are raised to; None where scores are logits."""
+    if value is not None and not (isinstance(value, float) and 0 < value <= 0.5):
+        raise FileError(f"damaged, smallest_prob is {value!r}, not a number between 0 and 0.5")
+    return value
 
 
 def read_tensors(path: Path, form: str, schema: int, what: str, oldest: int = 1) -> tuple[dict[str, Any], Tensors]:
-    """The card and the tensors of a file that ``write_tensors`` wrote in that format.
-
-    The caller compares them with their description first, which gives the better message, and then with their checksum.
-    """
+    """The card and the tensors of a file that ``write_tensors`` wrote in that format; ``build_verified`` takes them."""
     card, tensors = _read(path, what)
     if card.get("format") != form:
         raise FileError(f"{path}: damaged, or not a {what} (it says {card.get('format')!r})")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.container import class_array, class_list, read_tensors, verify_checksum, write_tensors
+from rhocal.data.container import build_verified, class_array, class_list, read_tensors, write_tensors
 from rhocal.data.spec import KINDS
-from rhocal.errors import FileError, InputError, one_line
+from rhocal.errors import FileError, InputError
 from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.profile.curve_table import Table
 from rhocal.profile.passes import FEW_CLASSES, ArrayPasses, HalfPasses, MaskedPasses
@@ -93,15 +93,12 @@ def load_profile(path: str | PathLike[str]) -> Profile:
     """
     path = Path(path)
     card, tensors = read_tensors(path, FORMAT, SCHEMA, what="profile", oldest=3)
-    try:
-        _validate(card, tensors)
-        profile = _profile(card, tensors)
-    except FileError as error:
-        raise FileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: damaged, its description does not fit: {one_line(error)}") from error
-    verify_checksum(path, card, tensors, CHECKSUM_SINCE)
-    return profile
+    return build_verified(path, card, tensors, _build, CHECKSUM_SINCE)
+
+
+def _build(card: dict[str, Any], tensors: dict[str, Any]) -> Profile:
+    _validate(card, tensors)
+    return _profile(card, tensors)
 
 
 def _validate(card: dict[str, Any], tensors: dict[str, Any]) -> None:
