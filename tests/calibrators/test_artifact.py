@@ -222,7 +222,7 @@ def test_what_a_fit_gives_can_be_saved_and_loaded(tmp_path, method, n, m, dtype)
     z[::7] = 0
     z[1::9] *= 20
     y[y == m - 1] = 0
-    cal = rhocal.calibrator(method).fit(z, y, np.where(np.arange(n) % 5, 0.37, 2.0))
+    cal = quick(method).fit(z, y, np.where(np.arange(n) % 5, 0.37, 2.0))
     cal.save(tmp_path / "cal.safetensors")
     np.testing.assert_array_equal(rhocal.load(tmp_path / "cal.safetensors").predict_proba(z), cal.predict_proba(z))
 

@@ -1,6 +1,7 @@
 """Every fit is compared with no calibration and with one temperature; guarded methods fall back, others warn."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -78,27 +79,34 @@ SLOW = {"rho-norm-paper": {"n_steps": 200}, "auto": {}, "pts": {}, "matrix": {},
 """Thousands of steps, or fits by the dozen: a fifth of the samples, and options that make them quicker."""
 
 
+@cache
+def samples(case, n):
+    """Samples to calibrate on, then others."""
+    return CASES[case][1](np.random.default_rng(7), n + N_OTHERS)
+
+
+def nll_on_others(calibrator, case, n):
+    logits, labels = samples(case, n)
+    calibrator.fit(logits[:n], labels[:n], classes=np.arange(logits.shape[1]))
+    return metrics.nll(calibrator.predict_proba(logits[n:]), labels[n:])
+
+
+@cache
+def reference_nll(case, n):
+    return min(nll_on_others(rhocal.calibrator(method), case, n) for method in ("identity", "temperature"))
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", [name for name in rhocal.CALIBRATORS if name != "identity"])
 def test_no_method_collapses_in_silence(name, case):
     """NLL on other samples at most 1.05 times the better of identity and temperature scaling; else a warning says so."""
-    n, draw = CASES[case]
+    n = CASES[case][0]
     n = max(n // 5, 120) if name in SLOW else n
-    logits, labels = draw(np.random.default_rng(7), n + N_OTHERS)
-    classes = np.arange(logits.shape[1])
-    tune, test = (logits[:n], labels[:n]), (logits[n:], labels[n:])
-
-    def nll(cal):
-        return metrics.nll(cal.predict_proba(test[0]), test[1])
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = nll(rhocal.calibrator(name, **SLOW.get(name, {})).fit(*tune, classes=classes))
-    reference = min(
-        nll(rhocal.calibrator(method).fit(*tune, classes=classes)) for method in ("identity", "temperature")
-    )
+        nll = nll_on_others(rhocal.calibrator(name, **SLOW.get(name, {})), case, n)
     warned = any(isinstance(one.message, GuardWarning | rhocal.errors.FewSamplesWarning) for one in caught)
-    assert found <= 1.05 * reference or warned
+    assert nll <= 1.05 * reference_nll(case, n) or warned
 
 
 def test_samples_of_tied_scores_are_spread():

@@ -69,7 +69,7 @@ def test_a_large_alpha_leaves_the_distribution_as_it_was():
 def test_sgd_reaches_the_optimum_of_the_expected_objective():
     logits, labels, _, _ = real("cifar10_vgg16_bn")
     exact = RhoNormScaling(rho=2.0, objective="sce").fit(logits, labels).solution_.value
-    drawn = RhoNormScaling(rho=2.0, objective="sce", solver="sgd", n_steps=60_000).fit(logits, labels).solution_.value
+    drawn = RhoNormScaling(rho=2.0, objective="sce", solver="sgd", n_steps=40_000).fit(logits, labels).solution_.value
     assert exact <= drawn <= 1.01 * exact
 
 
@@ -77,7 +77,7 @@ def test_sgd_reaches_the_optimum_with_the_papers_objective():
     logits, labels, _, _ = real("cifar100_resnet56")
     options = {"rho": 2.0, "kappa": None}
     exact = RhoNormScaling.paper(**options, solver="expected").fit(logits, labels).solution_.value
-    drawn = RhoNormScaling.paper(**options, n_steps=20_000).fit(logits, labels).solution_.value
+    drawn = RhoNormScaling.paper(**options, n_steps=8_000).fit(logits, labels).solution_.value
     assert exact <= drawn <= 1.01 * exact
 
 
