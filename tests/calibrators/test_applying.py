@@ -237,3 +237,20 @@ def test_images_keep_their_shape(tmp_path):
         np.testing.assert_array_equal(file["predicted"], cal.predict(images, class_axis=1))
         np.testing.assert_array_equal(file["confidence"], file["probs"].max(1))
         np.testing.assert_array_equal(file["labels"], labels.reshape(2, 3, 4))
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1e9, np.float64), (1e37, np.float32)])
+def test_large_logits_and_masks_block_by_block(size, dtype, tmp_path, monkeypatch):
+    """Logits below -5e8 were taken for options that a question does not have; and masks must not change the type of a block."""
+    logits, labels = synthetic(300, 4)
+    large = (logits * (size / 10)).astype(dtype)
+    cal = rhocal.calibrator("temperature").fit(large, labels)
+    assert cal.predict_proba(large)[large < -5e8].max() > 1e-3
+    large[100:, 3] = -np.inf  # not in the first block
+    expected = cal.predict_proba(large)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 200)
+    np.savez(tmp_path / "z.npz", logits=large, labels=labels)
+    apply(cal, rhocal.stream(tmp_path / "z.npz"), tmp_path / "out.npy")
+    found = np.load(tmp_path / "out.npy")
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)

@@ -136,6 +136,7 @@ def test_minus_infinity_is_deeper_than_every_logit_of_its_type(size, dtype):
         probs = np.asarray(fitted("temperature", given, columns)[0].predict_proba(given))
         assert probs[masked].max() < 1e-30
         assert (probs.argmax(axis=1) == wide.argmax(axis=1)).all()
+        assert probs.dtype == np.float32
     lowest = np.full((1, 5), -np.finfo(dtype).max, dtype)  # beside the lowest number a mask is no tie
     lowest[0, 0] = -np.inf
     assert fitted("temperature", large, labels)[0].predict_proba(lowest)[0].argmax() == 1

@@ -15,6 +15,7 @@ from rhocal.calibrators.policy import AUTOMATE
 from rhocal.data.arrays import restore_shape
 from rhocal.data.atomic import check_output
 from rhocal.data.formats.questions import NO_OPTION
+from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.data.writers import Arrays, open_writer
@@ -102,8 +103,9 @@ def calibrate_block(
     data = data.in_order_of(calibrator.classes_)[0]
     probs = calibrator.map_.probs(data)
     if data.kind == "logits" and isinstance(data.scores, np.ndarray):
-        # An option that a question does not have; the scalar has a type of its own, as it is beyond half precision.
-        is_absent = np.less_equal(data.scores, np.float32(NO_OPTION / 2))
+        # An option that a question does not have, unless all logits are so large; the scalar has a type of its own, as it is
+        # beyond half precision.
+        is_absent = np.less_equal(data.scores, np.float32(NO_OPTION / 2)) & (probs < SMALLEST_PROB)
         probs = np.where(is_absent, 0.0, probs) if is_absent.any() else probs
     predicted = calibrator.classes_[calibrator.map_.predicted(data)]
     arrays = {

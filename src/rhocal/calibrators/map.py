@@ -92,7 +92,7 @@ class Map:
     def logits(self, data: Predictions) -> Floats:
         """Calibrated logits in the type of the logits."""
         data = self._with_resolution(data)
-        out = np.empty_like(data.logits)
+        out = np.empty(data.logits.shape, data.output_type)
         end = 0.5 * float(np.finfo(out.dtype).max)  # a calibrated logit may be too large for the type
         for rows, block, masked in self._mapped(data):
             if self.scale is None:
@@ -111,7 +111,7 @@ class Map:
     def probs(self, data: Predictions) -> Floats:
         """Calibrated probabilities in the type of the logits; softmax comes before the result is rounded to it."""
         data = self._with_resolution(data)
-        out = np.empty_like(data.logits)
+        out = np.empty(data.logits.shape, data.output_type)
         for rows, block, masked in self._mapped(data):
             scale = np.ones(1) if self.scale is None else self._scale(block, data, rows, masked)
             if masked is not None:

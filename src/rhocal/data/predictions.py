@@ -142,6 +142,8 @@ class Predictions:
     """Labels that are copied to the output and not validated, where the work needs none."""
     score_column: str | None = None
     """The name of a single column of scores, where it states the positive class."""
+    is_widened: bool = False
+    """Whether scores in single precision are kept in double, because masks need the room."""
 
     @classmethod
     def from_arrays(
@@ -242,7 +244,8 @@ class Predictions:
             if self.labels is not None and np.isneginf(self.label_scores).any():
                 row = int(np.isneginf(self.label_scores).argmax())
                 raise InputError(f"{name}: the label of row {row} is a class whose logit is -inf, a masked one")
-            return self._replaced(scan_scores(finite), scores=finite)
+            is_widened = getattr(finite, "dtype", None) == np.float64 != getattr(table, "dtype", None)
+            return self._replaced(scan_scores(finite), scores=finite, is_widened=is_widened)
         return self._with_scan(seen)
 
     def _replaced(self, seen: Scan, **changes: Any) -> Self:
@@ -354,6 +357,11 @@ class Predictions:
         least = smallest if self.kind == "probs" else np.log(smallest)
         raised = np.maximum(scores, np.asarray(least, scores.dtype))
         return np.log(raised) if self.kind == "probs" else raised
+
+    @property
+    def output_type(self) -> np.dtype[Any]:
+        """The type of calibrated scores: that of the logits as they came, single precision at least."""
+        return np.dtype(np.float32) if self.is_widened else self.logits.dtype
 
     @cached_property
     def n_clipped(self) -> int:

@@ -69,9 +69,10 @@ class TensorScores:
     def finite_masks(self) -> Self:
         limit = LARGEST_BESIDE_MASKS * torch.finfo(self.table.dtype).max
         size = self.table.masked_fill(torch.isneginf(self.table), 0).abs().max() if self.table.numel() else 0
-        wide = (
-            self.table if size <= limit else self.table.to(torch.float64 if self.table.itemsize > 2 else torch.float32)
-        )
+        if size > limit:
+            wide = self.table.to(torch.float32 if self.table.dtype == torch.float16 else torch.float64)
+        else:
+            wide = self.table
         return type(self)(wide.clamp(min=torch.finfo(wide.dtype).min))
 
     def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
