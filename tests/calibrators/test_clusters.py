@@ -112,9 +112,11 @@ def test_answers_of_a_question_do_not_confirm_each_other():
 def test_the_design_effect_is_the_number_of_copies():
     logits, labels = questions(300)
     copies = np.repeat(np.arange(300), 4)
-    assert design_effect(Predictions.from_arrays(logits[copies], labels[copies], clusters=copies)) == pytest.approx(4)
+    data = Predictions.from_arrays(logits[copies], labels[copies], clusters=copies)
+    assert design_effect(Profile.from_predictions(data)) == pytest.approx(4)
     others = np.random.default_rng(0).permutation(np.repeat(np.arange(75), 4))
-    assert 1 <= design_effect(Predictions.from_arrays(logits, labels, clusters=others)) < 1.6
+    data = Predictions.from_arrays(logits, labels, clusters=others)
+    assert 1 <= design_effect(Profile.from_predictions(data)) < 1.6
 
 
 def test_a_standard_error_counts_clusters():

@@ -76,13 +76,6 @@ def test_a_stream_has_no_clusters(log, tmp_path):
     assert "--clusters needs the file in memory" in error(*fitted, "--clusters", "patient")
 
 
-@pytest.mark.parametrize("command", [("report", "-o", "r.html"), ("compare",)])
-def test_commands_that_need_all_classes_say_so(tmp_path, command):
-    values = np.log([[0.6, 0.2], [0.5, 0.4]])
-    np.savez(tmp_path / "top.npz", top_log_probs=values, top_indices=[[7, 2], [0, 9]], n_classes=100, labels=[7, 0])
-    assert "needs the logits of all" in error(command[0], tmp_path / "top.npz", *command[1:])
-
-
 def test_figures_know_weights_and_clusters(tmp_path):
     """Intervals of the diagram are wider for copies in clusters; fractions without a kind are warned of."""
     rng = np.random.default_rng(0)

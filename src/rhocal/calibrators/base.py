@@ -166,9 +166,8 @@ class Calibrator(ABC):
                 class_axis=class_axis != -1,
                 groups=groups is not None,
                 positive=positive is not None,
-                clusters=clusters is not None,
             )
-            fit_top_k(self, logits, labels, sample_weight, classes, ignore_index)
+            fit_top_k(self, logits, labels, sample_weight, classes, ignore_index, clusters)
             return self
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, clusters, spec=spec))

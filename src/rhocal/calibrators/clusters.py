@@ -21,25 +21,24 @@ def with_design_effect(data: Predictions) -> Predictions:
     """
     if data.clusters is None:
         return data
-    effect = design_effect(data)
+    effect = design_effect(Profile.from_predictions(data))
     if effect <= 1:
         return data
     weights = np.ones(data.n_samples) if data.weights is None else data.weights
     return data.with_weights(weights / effect)
 
 
-def design_effect(data: Predictions) -> float:
+def design_effect(profile: Profile) -> float:
     """Variance of the mean NLL of clusters over that of independent samples (Kish 1965), after temperature scaling.
 
     It is k for k copies of each sample, and 1 on average where samples of a cluster are independent.
     """
-    profile = Profile.from_predictions(data)
-    if data.clusters is None or not profile.spread > 0:
+    if profile.clusters is None or not profile.spread > 0:
         return 1.0
     scale = np.exp(ScaleSearch.from_profile(profile).log_scale)
     nll = SampleScores.from_scales(profile, np.full(profile.n_samples, scale)).nll
     deviations = nll - float(profile.weights @ nll)
     independent = float(profile.weights @ deviations**2) / profile.total_weight
-    sums = np.bincount(data.clusters, profile.weights * deviations)
-    largest = float(np.bincount(data.clusters, profile.weights).max()) * profile.total_weight
+    sums = np.bincount(profile.clusters, profile.weights * deviations)
+    largest = float(np.bincount(profile.clusters, profile.weights).max()) * profile.total_weight
     return float(np.clip(sums @ sums / max(independent, 1e-300), 1.0, max(largest, 1.0)))

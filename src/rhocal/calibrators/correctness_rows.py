@@ -14,8 +14,8 @@ from rhocal.numerics.special import softmax
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.correctness import CorrectnessModel
     from rhocal.data.predictions import Predictions
+    from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
 
@@ -45,10 +45,10 @@ class AnswerProbabilities(Calibrator):
     is_portable = False
 
     @classmethod
-    def of_file(cls, model: CorrectnessModel, probs: Floats) -> AnswerProbabilities:
-        """The model with its probabilities of all answers of a file, in their order."""
+    def of_file(cls, kind: Kind, probs: Floats) -> AnswerProbabilities:
+        """A model of scores of this kind with its probabilities of all answers of a file, in their order."""
         calibrator = cls()
-        calibrator.classes_, calibrator.kind_, calibrator.positive_ = np.array([0, 1]), model.kind_, 1  # type: ignore[assignment]
+        calibrator.classes_, calibrator.kind_, calibrator.positive_ = np.array([0, 1]), kind, 1
         odds = np.log(np.maximum(probs[:, 1], 1e-300)) - np.log(np.maximum(probs[:, 0], 1e-300))
         calibrator.solution_ = Solution("nll", np.nan, converged=True, n_evaluations=0)
         vars(calibrator)["map_"] = RowMap(unchanged, {}, n_classes=2, log_odds=odds)

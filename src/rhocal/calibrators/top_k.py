@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from rhocal.data.top_k import TopK
 from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning, warn
-from rhocal.profile.top_k import labeled_top_k, profile_top_k
+from rhocal.profile.top_k import labeled_top_k, profile_labeled_top_k, profile_top_k
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator, ScaleCalibrator
     from rhocal.numerics.special import Vector
+    from rhocal.profile.top_k import LabeledTopK
 
 
 def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Vector, Vector]:
@@ -82,27 +84,32 @@ def fit_top_k(
     sample_weight: Any = None,
     classes: Any = None,
     ignore_index: int | None = None,
+    clusters: Any = None,
 ) -> None:
-    """Fit a method that scales on the k best classes.
+    """Fit a method that scales on the k best classes. ``clusters`` is the cluster of each sample."""
+    fit_labeled_top_k(calibrator, labeled_top_k(data, labels, sample_weight, classes, ignore_index, clusters))
+
+
+def fit_labeled_top_k(calibrator: Calibrator, labeled: LabeledTopK) -> None:
+    """The same for samples that are validated.
 
     Where labels are classes of the rest, their ranks are not observed: expectation and maximization alternate, with one
     temperature for all samples.
     """
+    from rhocal.calibrators.clusters import design_effect  # noqa: PLC0415 - it imports this module
     from rhocal.calibrators.scale.temperature import TemperatureScaling  # noqa: PLC0415 - it imports this module
     from rhocal.calibrators.validated_fit import fit_validated  # noqa: PLC0415 - it imports this module
 
     method, scale = as_scale(calibrator), 1.0
-    labeled = labeled_top_k(data, labels, sample_weight, classes, ignore_index)
-    profile_at = partial(
-        profile_top_k, labeled.data, labeled.classes[labeled.labels], labeled.weights, classes=labeled.classes
-    )
+    profile_at = partial(profile_labeled_top_k, labeled)
     in_rest = ~(labeled.data.indices == labeled.labels[:, None]).any(axis=1)
     for _ in range(N_EXPECTATIONS if in_rest.any() else 0):
         profile = profile_at(rest_scale=scale)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RhocalWarning)  # the last fit warns
             scale = 1 / float(fit_validated(TemperatureScaling(), profile).temperature_)
-    method.fit_profile(profile_at(rest_scale=scale))
+    profile = profile_at(rest_scale=scale)
+    method.fit_profile(replace(profile, total_weight=profile.total_weight / design_effect(profile)))
 
 
 def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:

@@ -184,4 +184,4 @@ def load_for(artifact: Path, path: Path, arrays: Arrays) -> Calibrator:
     kind = file.log.kinds.get(arrays.logits_name, "logits") if file.log is not None else "logits"
     if kind != model.kind_:
         raise InputError(f"{path}: its scores are {kind}, and the model was fitted on {model.kind_}")
-    return AnswerProbabilities.of_file(model, model.predict_proba(scores, **columns))
+    return AnswerProbabilities.of_file(model.kind_, model.predict_proba(scores, **columns))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.compare_files import Ledger, LogitsFile, forget_files
+from rhocal.cli.compare_top_k import TopKNetwork
 from rhocal.cli.execution import ExecutionOptions
 from rhocal.cli.fit import for_options
 from rhocal.cli.options import (
@@ -23,11 +24,11 @@ from rhocal.cli.options import (
     print_json,
 )
 from rhocal.cli.report import ReportOption, check_report, headline, origin, write
-from rhocal.cli.top_k import refuse_top_k
+from rhocal.cli.top_k import holds_top_k, refuse
 from rhocal.errors import InputError, RhocalWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rhocal.data.formats.base import StoredFile
     from rhocal.evaluation.compare import CalibrationSplit
@@ -98,25 +99,25 @@ def compare(
     The two splits of a file are used if it has them; other files are cut into random halves, once for each seed; samples of a
     cluster (--clusters, or a log whose questions occur more than once) stay together. A
     report is about one file and its last split. Files that are read block by block are read twice, whatever the number of
-    methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note.
+    methods and seeds; methods that need all rows are fitted on a subsample, and their rows have a note. Of files of the k best
+    classes methods that scale are compared.
     """
-    from rhocal.calibrators import CALIBRATORS, calibrator
-    from rhocal.evaluation.compare import default_methods, network_names, run, split_by_seed
+    from rhocal.calibrators import calibrator
+    from rhocal.evaluation.compare import network_names, run, split_by_seed
     from rhocal.reporting import tables
 
     _check(paths, output, report, arrays, resume=resume)
     forget_files()
     are_streamed = any(execution.streams(path, skip_bad=arrays.skip_bad) for path in paths)
     execution.refuse({"--report": report is not None and are_streamed})
-    files = [
-        LogitsFile(path, network, arrays, kind, execution, positive, clusters)
-        for path, network in zip(paths, network_names(paths), strict=True)
-    ]
-    if methods is None:
-        n_classes = 2 if all(file.n_classes == 2 for file in files) else 0
-        names = default_methods(n_classes, holds_options=any(file.holds_options for file in files))
+    networks = dict(zip(network_names(paths), paths, strict=True))
+    files: Sequence[LogitsFile | TopKNetwork]
+    if any(of_top_k := [holds_top_k(path, arrays) for path in paths]):
+        refuse_for_top_k_files(paths, of_top_k, report, kind, positive)
+        files = [TopKNetwork(path, name, arrays, execution, clusters) for name, path in networks.items()]
     else:
-        names = list(CALIBRATORS) if methods == "all" else [name.strip() for name in methods.split(",")]
+        files = [LogitsFile(path, name, arrays, kind, execution, positive, clusters) for name, path in networks.items()]
+    names = method_names(methods, files)
     if keep_decision:
         names = keeping_methods(names, are_named=methods not in {None, "all"})
     for name in names:
@@ -141,12 +142,41 @@ def compare(
             ledger.write()
     beside = show_models(side_by_side, as_json=as_json)
     show_comparison(ledger.ordered, outcomes(files), output=output, per_network=per_network, as_json=as_json, **beside)
-    if report is not None:
-        split = split_by_seed(*files[0].open(), seeds - 1)
-        write_report(report, paths[0], split, ledger.ordered, files[0].stored, quiet=as_json)
+    if report is not None and isinstance(first := files[0], LogitsFile):
+        split = split_by_seed(*first.open(), seeds - 1)
+        write_report(report, paths[0], split, ledger.ordered, first.stored, quiet=as_json)
 
 
-def model_comparison(files: list[LogitsFile], *, is_stated: bool) -> ModelComparison | None:
+def method_names(stated: str | None, files: Sequence[LogitsFile | TopKNetwork]) -> list[str]:
+    """The methods that are named, else those that files of this sort are compared with."""
+    from rhocal.calibrators import CALIBRATORS, ScaleCalibrator
+    from rhocal.evaluation.compare import default_methods
+    from rhocal.evaluation.top_k import TOP_K_METHODS
+
+    if stated is not None and stated != "all":
+        return [name.strip() for name in stated.split(",")]
+    are_top_k = isinstance(files[0], TopKNetwork)
+    if stated == "all":
+        return [name for name, line in CALIBRATORS.items() if not are_top_k or issubclass(line.family, ScaleCalibrator)]
+    if are_top_k:
+        return list(TOP_K_METHODS)
+    n_classes = 2 if all(file.n_classes == 2 for file in files) else 0
+    return default_methods(n_classes, holds_options=any(file.holds_options for file in files))
+
+
+def refuse_for_top_k_files(
+    paths: list[Path], of_top_k: list[bool], report: Path | None, kind: str | None, positive: str | None
+) -> None:
+    """Raise an error for what a comparison on the k best classes has no use for."""
+    if not all(of_top_k):
+        other = paths[of_top_k.index(False)]
+        raise InputError(
+            f"{paths[of_top_k.index(True)]} holds the k best classes and {other} does not; compare files of one sort"
+        )
+    refuse(paths[0], {"--report": report is not None, "--kind": kind is not None, "--positive": positive is not None})
+
+
+def model_comparison(files: Sequence[LogitsFile | TopKNetwork], *, is_stated: bool) -> ModelComparison | None:
     """The files as models of the same samples: if that is stated, or if they are logs with common questions."""
     from rhocal.evaluation.models import compare_models
 
@@ -208,8 +238,6 @@ def _check(sources: list[Path], output: Path | None, report: Path | None, arrays
     """Raise an error for options that exclude each other, before any work."""
     from rhocal.data.atomic import check_output
 
-    for path in sources:
-        refuse_top_k(path, arrays, "compare")
     if report is not None:
         check_report(report)
     if output is not None:
@@ -246,7 +274,7 @@ def write_report(
     write(document, target, quiet=quiet)
 
 
-def outcomes(files: list[LogitsFile]) -> dict[str, str]:
+def outcomes(files: Sequence[LogitsFile | TopKNetwork]) -> dict[str, str]:
     """What the probabilities of each file are of; means over different outcomes have no meaning."""
     return {file.network: ANSWERS if file.holds_answers else OTHERS for file in files}
 

@@ -16,8 +16,9 @@ from rhocal.cli.options import Arrays, input_spec
 from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
+    from rhocal.cli.compare_top_k import TopKNetwork
     from rhocal.data.formats.base import StoredFile
     from rhocal.data.sources import Source
     from rhocal.evaluation.models import ModelAnswers
@@ -179,7 +180,9 @@ class Task:
 class Ledger:
     """The rows so far, and the file that holds them, if there is one."""
 
-    def __init__(self, output: Path | None, names: list[str], files: list[LogitsFile], *, resume: bool) -> None:
+    def __init__(
+        self, output: Path | None, names: list[str], files: Sequence[LogitsFile | TopKNetwork], *, resume: bool
+    ) -> None:
         from rhocal.evaluation.rows import Row, read_rows
 
         before = read_rows(output) if resume and output is not None and output.is_file() else []
@@ -211,7 +214,7 @@ class Ledger:
         self.written = time.monotonic()
 
 
-def of_same_data(rows: list[Row], files: list[LogitsFile]) -> list[Row]:
+def of_same_data(rows: list[Row], files: Sequence[LogitsFile | TopKNetwork]) -> list[Row]:
     """The rows of an earlier run that still hold: those of the same bytes, by the name that they have now, and those of others.
 
     Rows that have the name of one of the files and not its bytes are left out, and computed again.

@@ -93,10 +93,8 @@ def fit(
         return
     is_profile = format_of(path) == FORMAT
     if not is_profile and (top := top_k_of(path, arrays, spec, execution)) is not None:
-        refuse(
-            path, {"--report": report is not None, "--groups": groups is not None, "--clusters": clusters is not None}
-        )
-        _fit_top_k(top, method or TOP_K_METHOD, option or [], output, as_json=as_json)
+        refuse(path, {"--report": report is not None, "--groups": groups is not None})
+        _fit_top_k(top.with_clusters(clusters), method or TOP_K_METHOD, option or [], output, as_json=as_json)
         return
     method = method or (DEFAULT_PROFILE_METHOD if is_profile else DEFAULT_METHOD)
     cal = calibrator(method, **_options(option or []))
@@ -165,10 +163,11 @@ def _refuse_for_profile(report: Path | None, clusters: str | None) -> None:
 def _fit_top_k(data: TopKInput, method: str, options: list[str], output: Path, *, as_json: bool) -> None:
     """Fit on the k best classes."""
     from rhocal.calibrators import calibrator
+    from rhocal.calibrators.top_k import fit_labeled_top_k
 
     samples = data.labeled(data.top, data.classes)
     cal = calibrator(method, **_options(options))
-    cal.fit(samples.data, samples.classes[samples.labels], samples.weights, classes=samples.classes)
+    fit_labeled_top_k(cal, samples)
     cal.save(output)
     counts = {"n_samples": samples.data.n_samples, "n_classes": samples.data.n_classes}
     _show(cal, method, output, counts, {}, as_json=as_json)

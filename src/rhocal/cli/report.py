@@ -23,7 +23,7 @@ from rhocal.cli.options import (
     WeightKindOption,
     grouped,
 )
-from rhocal.cli.top_k import refuse_top_k
+from rhocal.cli.top_k import top_k_of
 from rhocal.errors import FileError, one_line
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ def report(
 ) -> None:
     """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
 
-    The test split is used if the file has one. The file may also be the JSON of a report; then its
-    page is written again.
+    The test split is used if the file has one. Of a file of the k best classes the report is about whether the best one is
+    right. The file may also be the JSON of a report; then its page is written again.
     """
     from rhocal.evaluation.evaluate import check_tolerance
     from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document, to_json
+    from rhocal.reporting.top_k import top_k_document
 
     check_report(output)
     check_tolerance(tolerance, "--tolerance")
@@ -78,7 +79,21 @@ def report(
         if as_json:
             typer.echo(to_json(document))
         return
-    refuse_top_k(source, arrays, "report")
+    if source.is_file() and (top := top_k_of(source, arrays, spec, IN_MEMORY)) is not None:
+        before, after = top.views(load_calibrators(artifacts or []))
+        document = top_k_document(
+            before,
+            after,
+            origin(title or source.stem, [source, *(artifacts or []), *([arrays.labels] if arrays.labels else [])]),
+            groups=None if groups is None else top.beside(groups, before),
+            design=SamplingDesign(weight_kind, None if clusters is None else top.beside(clusters, before)),
+            tolerance=tolerance,
+            seed=seed,
+        )
+        write(document, output, json_output, quiet=as_json)
+        if as_json:
+            typer.echo(to_json(document))
+        return
     cals = load_calibrators(artifacts or [], source, arrays)
     first = next(iter(cals.values()), None)
     arrays = arrays.of_calibrator(first, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,7 @@ IN_CONFLICT = {
     "--skip-bad": "all samples are read at once",
     "--stream, --workers or --scheduler": "all samples are read at once",
     "--groups": "methods that scale do not use groups",
-    "--clusters": "fits on the k best take samples as independent",
-    "--report": "a report needs the logits of all classes",
+    "--report": "it is written with rhocal report OTHER -c OUTPUT",
     "--interval": "intervals need the logits of all classes",
     "--fitted-on": "intervals need the logits of all classes",
     "--write logits": "what is written are probabilities",
@@ -50,15 +49,11 @@ def refuse(path: Path, is_used: Mapping[str, bool]) -> None:
             raise InputError(f"{option} is not for {path}, which holds the k best classes: {IN_CONFLICT[option]}")
 
 
-def refuse_top_k(path: Path, arrays: Arrays, command: str) -> None:
-    """Raise an error for a file of the k best classes, where a command needs all of them."""
+def holds_top_k(path: Path, arrays: Arrays) -> bool:
+    """Whether a file holds the k best classes."""
     from rhocal.data.top_k_files import read_top_k
 
-    if path.suffix == ".npz" and path.is_file() and read_top_k(path, arrays.names()) is not None:
-        raise InputError(
-            f"{path} holds the k best classes, and rhocal {command} needs the logits of all; rhocal fit, evaluate and "
-            "apply take it"
-        )
+    return read_top_k(path, arrays.names()) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +66,8 @@ class TopKInput:
     classes: Any
     """The label of each column, as stated by --classes, else by the file; None if neither does."""
     ignore_index: int | None
+    clusters: Any = None
+    """The cluster of each sample of the file."""
 
     @property
     def top(self) -> TopK:
@@ -90,25 +87,39 @@ class TopKInput:
                 raise InputError(f"{self.file.path}: its classes are not those that {calibrator.label} was fitted with")
         return self.classes
 
+    def with_clusters(self, name: str | None) -> TopKInput:
+        """The same with the clusters that an array of the file, or another file, states."""
+        return self if name is None else replace(self, clusters=self._values(name))
+
     def beside(self, name: str, labeled: LabeledTopK) -> NDArray[Any]:
         """An array of the file, or another file, of the samples that count."""
+        values = self._values(name)
+        return values if labeled.rows is None else values[labeled.rows]
+
+    def _values(self, name: str) -> NDArray[Any]:
         import numpy as np
 
         from rhocal.data.files import only_array
         from rhocal.data.labels import per_sample
 
         if Path(name).is_file():
-            values = per_sample(only_array(Path(name), "groups"), name, self.top.n_samples, "values")
-        else:
-            values = np.asarray(self.file.per_sample(name))
-        return values if labeled.rows is None else values[labeled.rows]
+            return per_sample(only_array(Path(name), "groups"), name, self.top.n_samples, "values")
+        return np.asarray(self.file.per_sample(name))
+
+    def views(self, calibrators: Mapping[str, Calibrator]) -> tuple[LabeledTopK, dict[str, LabeledTopK]]:
+        """The samples that count, before and after calibration."""
+        from rhocal.calibrators.top_k import apply_top_k
+
+        classes = self.classes_with(list(calibrators.values()))
+        after = {name: self.labeled(apply_top_k(cal, self.top), classes) for name, cal in calibrators.items()}
+        return self.labeled(self.top, classes), after
 
     def labeled(self, view: TopK, classes: Any) -> LabeledTopK:
         """The samples of a view of the k best that count."""
         from rhocal.profile.top_k import labeled_top_k
 
         try:
-            return labeled_top_k(view, self.labels, self.weights, classes, self.ignore_index)
+            return labeled_top_k(view, self.labels, self.weights, classes, self.ignore_index, self.clusters)
         except InputError as error:
             raise error.at(str(self.file.path)) from error
 

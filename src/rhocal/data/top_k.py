@@ -136,7 +136,6 @@ def refuse_for_top_k(**is_stated: bool) -> None:
         "kind": "TopK.from_arrays states what the values are",
         "class_axis": "the k best are on the last axis",
         "groups": "methods that scale do not use groups",
-        "clusters": "fits on the k best take samples as independent",
         "positive": "a positive class is for two classes, with both probabilities",
     }
     for name, stated in is_stated.items():

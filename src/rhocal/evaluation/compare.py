@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Contents
     from rhocal.data.predictions import Predictions
@@ -106,19 +108,26 @@ def random_split(data: Predictions, seed: int, n_calibration: int | None = None)
 
     Samples of a cluster stay together: there may be more calibration samples by a part of a cluster.
     """
-    rng, middle = np.random.default_rng(seed), data.n_samples // 2 if n_calibration is None else n_calibration
-    if data.clusters is None:
-        order = rng.permutation(data.n_samples)
-    else:
-        codes = np.unique(data.clusters, return_inverse=True)[1]
-        places = rng.permutation(int(codes.max()) + 1)[codes]
-        order = np.argsort(places, kind="stable")
-        middle = int(np.searchsorted(places[order], places[order[middle - 1]], side="right")) if middle else 0
-        if middle == data.n_samples:  # the last cluster is large: it is the test set
-            middle = int(np.searchsorted(places[order], places[order[-1]]))
-        if middle == 0:
-            raise InputError("clusters: all samples are of one cluster, which cannot be cut into halves")
+    order, middle = half_order(data.n_samples, data.clusters, seed, n_calibration)
     return CalibrationSplit.from_predictions(f"seed {seed}", data.take(order[:middle]), data.take(order[middle:]))
+
+
+def half_order(
+    n_samples: int, clusters: NDArray[Any] | None, seed: int, n_calibration: int | None = None
+) -> tuple[NDArray[np.intp], int]:
+    """The samples in random order, those of a cluster together, and how many of the first are the calibration set."""
+    rng, middle = np.random.default_rng(seed), n_samples // 2 if n_calibration is None else n_calibration
+    if clusters is None:
+        return rng.permutation(n_samples), middle
+    codes = np.unique(clusters, return_inverse=True)[1]
+    places = rng.permutation(int(codes.max()) + 1)[codes]
+    order = np.argsort(places, kind="stable")
+    middle = int(np.searchsorted(places[order], places[order[middle - 1]], side="right")) if middle else 0
+    if middle == n_samples:  # the last cluster is large: it is the test set
+        middle = int(np.searchsorted(places[order], places[order[-1]]))
+    if middle == 0:
+        raise InputError("clusters: all samples are of one cluster, which cannot be cut into halves")
+    return order, middle
 
 
 def file_sources(contents: Contents, kind: Kind = "logits") -> tuple[Source, Source | None]:

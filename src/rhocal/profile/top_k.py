@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.labels import class_names, sample_labels, sample_weights
+from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
+from rhocal.data.predictions import Predictions
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
 from rhocal.numerics.special import rho_norms
 from rhocal.numerics.threads import in_threads, row_blocks
@@ -48,6 +50,11 @@ def profile_top_k(
     2
     """
     samples = labeled_top_k(data, labels, sample_weight, classes, ignore_index)
+    return profile_labeled_top_k(samples, rest_scale=rest_scale, is_cut=is_cut)
+
+
+def profile_labeled_top_k(samples: LabeledTopK, *, rest_scale: float = 1.0, is_cut: bool = True) -> Profile:
+    """The same for samples that are validated."""
     data, columns, weights = samples.data, samples.labels, samples.weights
     values, counts = data.tail
     is_label = data.indices == columns[:, None]
@@ -69,6 +76,7 @@ def profile_top_k(
         predicted=data.indices[:, 0].astype(np.int32),
         weights=weights / weights.sum(),
         total_weight=float(weights.sum()),
+        clusters=samples.clusters,
     )
 
 
@@ -84,15 +92,46 @@ class LabeledTopK:
     """The name of each column."""
     rows: NDArray[np.intp] | None
     """Which samples they are; None for all."""
+    clusters: NDArray[np.intp] | None = None
+    """The number of the cluster of each sample; None if samples are independent."""
+
+    def take(self, rows: NDArray[np.intp]) -> LabeledTopK:
+        """Some of the samples."""
+        return LabeledTopK(
+            self.data.take(rows),
+            self.labels[rows],
+            self.weights[rows],
+            self.classes,
+            rows if self.rows is None else self.rows[rows],
+            None if self.clusters is None else self.clusters[rows],
+        )
 
     @property
     def predicted(self) -> NDArray[Any]:
         """The best class of each sample."""
         return np.asarray(self.classes[self.data.indices[:, 0]])
 
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the best class of each sample is its label."""
+        return np.asarray(self.data.indices[:, 0] == self.labels)
+
+    @property
+    def answers(self) -> Predictions:
+        """The best class of each sample as an answer that is right or wrong, with its confidence."""
+        weights = None if (self.weights == 1).all() else self.weights
+        spec = InputSpec("probs", np.array([0, 1]), positive=1, of_answers=True)
+        confidence = np.exp(np.minimum(self.data.log_probs[:, 0], 0.0))
+        return Predictions.from_arrays(confidence, self.correct.astype(int), weights=weights, spec=spec)
+
 
 def labeled_top_k(
-    data: TopK, labels: Any, sample_weight: Any = None, classes: Any = None, ignore_index: int | None = None
+    data: TopK,
+    labels: Any,
+    sample_weight: Any = None,
+    classes: Any = None,
+    ignore_index: int | None = None,
+    clusters: Any = None,
 ) -> LabeledTopK:
     """The samples whose label is not ``ignore_index``, with their labels as column numbers."""
     if labels is None:
@@ -101,11 +140,14 @@ def labeled_top_k(
     names = None if classes is None else class_names(classes, m)
     columns, names, rows = sample_labels(labels, names, (n, m), "values", ignore_index)
     weights = np.ones(n) if sample_weight is None else sample_weights(sample_weight, n, "values")
+    groups = None if clusters is None else sample_groups(clusters, n, "values", "clusters")
     if rows is not None:
         data, weights = data.take(rows), weights[rows]
+        groups = None if groups is None else groups[rows]
     if not weights.any():
         raise InputError("sample_weight is 0 for every sample")
-    return LabeledTopK(data, columns, weights, np.arange(m) if names is None else names, rows)
+    numbers = None if groups is None else cluster_numbers(groups, len(groups), "values")
+    return LabeledTopK(data, columns, weights, np.arange(m) if names is None else names, rows, numbers)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators import Calibrator
+from rhocal.calibrators.top_k import apply_top_k
 from rhocal.data.files import write_text
+from rhocal.data.labels import sample_groups
 from rhocal.data.spec import InputSpec
+from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.evaluate import UNCALIBRATED, check_tolerance, check_whole
 from rhocal.evaluation.evaluation import aligned
@@ -17,9 +20,11 @@ from rhocal.evaluation.model_scores import model_predictions
 from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.verdict import TOLERANCE
+from rhocal.profile.top_k import labeled_top_k
 from rhocal.reporting.document import build_document, to_json
 from rhocal.reporting.page import render_page
 from rhocal.reporting.sections.provenance import Provenance
+from rhocal.reporting.top_k import top_k_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,6 +135,7 @@ def report(
     ----------
     scores : array, tensor or data frame of shape (n_samples, n_classes), or a mapping of names to them
         A mapping holds several models on the same samples: ``{"A": probs_a, "B": probs_b}``. They are compared with the first.
+        Of a ``rhocal.TopK`` the report is about whether the best class is right.
     labels : array of shape (n_samples,)
         The true classes.
     calibrators : calibrator, list of them, or mapping of names to them, optional
@@ -175,6 +181,19 @@ def report(
     check_tolerance(tolerance)
     check_whole(seed, "seed")
     fitted = _named(calibrators)
+    if isinstance(scores, TopK):
+        refuse_for_top_k(kind=kind == "logits", positive=positive is not None)
+        classes = next((cal.classes_ for cal in fitted.values()), None) if classes is None else classes
+        before, *after = (
+            labeled_top_k(view, labels, sample_weight, classes)
+            for view in (scores, *(apply_top_k(cal, scores) for cal in fitted.values()))
+        )
+        design, origin = SamplingDesign(weight_kind, clusters), Provenance.now(title or "Calibration")
+        views = dict(zip(fitted, after, strict=True))
+        groups = None if groups is None else sample_groups(groups, scores.n_samples, "scores")
+        return Report(
+            top_k_document(before, views, origin, groups=groups, design=design, tolerance=tolerance, seed=seed)
+        )
     models = dict(scores) if isinstance(scores, Mapping) else {UNCALIBRATED: scores}
     if not models:
         raise InputError("scores is empty; pass at least one model")
