@@ -142,6 +142,18 @@ def test_minus_infinity_is_deeper_than_every_logit_of_its_type(size, dtype):
     assert fitted("temperature", large, labels)[0].predict_proba(lowest)[0].argmax() == 1
 
 
+@pytest.mark.parametrize(("size", "dtype"), [(1e3, np.float16), (1e38, np.float32)])
+@pytest.mark.parametrize("name", ["temperature", "svs"])
+def test_minus_infinity_is_a_mask_beside_logits_of_any_size(name, size, dtype):
+    """Half precision has no number that lies far enough below the logits of this fit."""
+    logits, labels = synthetic(400, 5, seed=5)
+    cal, _ = fitted(name, size * logits, labels)
+    assert cal.mask_gap_ > float(np.finfo(dtype).max)
+    row = np.array([[3.0, 1.0, -np.inf, 2.0, 0.0]], dtype)
+    for given in (row, torch.from_numpy(row)):
+        assert np.asarray(cal.predict_proba(given))[0, 2] == pytest.approx(0, abs=1e-30)
+
+
 def test_logits_far_below_zero_are_refused():
     """A row may lie anywhere, but its squares must not overflow."""
     logits, labels = synthetic(50, 5)

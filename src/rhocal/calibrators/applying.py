@@ -187,8 +187,18 @@ def _description(calibrator: Calibrator) -> list[Any]:
     decided = None
     if policy is not None:
         digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in policy.arrays.items()}
-        decided = [policy.rule, policy.positive, policy.otherwise, digests]
-    return [calibrator.name, str(calibrator.get_params()), numbers, calibrator.classes_.tolist(), members, decided]
+        sets = policy.sets and [policy.sets.score, policy.sets.per_class, policy.sets.penalty, policy.sets.n_free]
+        decided = [policy.rule, policy.positive, policy.otherwise, digests, sets]
+    limits = [calibrator.mask_gap_, calibrator.smallest_prob_]
+    return [
+        calibrator.name,
+        str(calibrator.get_params()),
+        numbers,
+        calibrator.classes_.tolist(),
+        members,
+        decided,
+        limits,
+    ]
 
 
 def _file_of(block: BlockRef) -> Path | None:

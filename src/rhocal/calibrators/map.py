@@ -42,6 +42,8 @@ BEHIND = 3
 probabilities."""
 
 
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+
 DOUBLE_EPS = 1e-12
 """Types with a smaller ``eps`` are as precise as double precision."""
 
@@ -160,7 +162,10 @@ class Map:
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
             block, masked = data.logits[rows], None
-            if high / 2 - low / 2 >= self.mask_gap / 2:
+            if self.mask_gap > LARGEST_SINGLE and block.dtype == np.float32 and low <= -LARGEST_SINGLE:
+                # The lowest number stands for −∞, and must lie deeper than logits that only double precision can hold.
+                block = np.where(block <= -LARGEST_SINGLE, -np.finfo(np.float64).max, block.astype(np.float64))
+            if high / 2 - low / 2 >= self.mask_gap / 2 or block.dtype != data.logits.dtype:
                 block, masked = formula_output(NUMPY, self, self.parameters, block.astype(np.float64, copy=False))
                 masked = None if masked is None or not masked.any() else masked
             elif self.formula is not unchanged:

@@ -201,13 +201,16 @@ def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None
 def finite_masks(table: Scores) -> Scores:
     """Logits with the lowest finite number in place of −∞: what lies so deep is a mask.
 
-    Where other logits come near that number, all are stored in the next larger type, so that masks still lie deeper.
+    Half precision has no room for masks, and single precision none where other logits come near that number: all are stored
+    in the next larger type then.
     """
     if not isinstance(table, np.ndarray):
         return table.finite_masks()
+    if table.dtype == np.float16:
+        table = widened(np.ascontiguousarray(table))
     size = max((float(np.abs(finite_part(table[rows])).max()) for rows in row_blocks(*table.shape)), default=0.0)
     if size > LARGEST_BESIDE_MASKS * float(np.finfo(table.dtype).max):
-        table = table.astype(np.float32 if table.dtype == np.float16 else np.float64)
+        table = table.astype(np.float64)
     return np.maximum(table, np.finfo(table.dtype).min)
 
 

@@ -67,12 +67,10 @@ class TensorScores:
         return type(self)(_widened(self.table).clamp(max=1).exp())
 
     def finite_masks(self) -> Self:
-        limit = LARGEST_BESIDE_MASKS * torch.finfo(self.table.dtype).max
-        size = self.table.masked_fill(torch.isneginf(self.table), 0).abs().max() if self.table.numel() else 0
-        if size > limit:
-            wide = self.table.to(torch.float32 if self.table.dtype == torch.float16 else torch.float64)
-        else:
-            wide = self.table
+        wide = self.table.float() if self.table.dtype == torch.float16 else self.table
+        size = wide.masked_fill(torch.isneginf(wide), 0).abs().max() if wide.numel() else 0
+        if size > LARGEST_BESIDE_MASKS * torch.finfo(wide.dtype).max:
+            wide = wide.double()
         return type(self)(wide.clamp(min=torch.finfo(wide.dtype).min))
 
     def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
