@@ -9,7 +9,7 @@ import pytest
 import rhocal
 from rhocal.calibrators.memory import MAX_SAMPLES, Memory
 from rhocal.calibrators.online_evidence import Evidence
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, SuspiciousInputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 
@@ -281,3 +281,10 @@ def test_a_state_keeps_the_loss(cal, tmp_path):
     assert online.loss != 0
     online.save(tmp_path / "online.safetensors")
     assert rhocal.OnlineCalibration.load(tmp_path / "online.safetensors").loss == online.loss
+
+
+def test_clusters_are_not_ignored_silently():
+    z, y = draw(600, 0)
+    clustered = rhocal.TemperatureScaling().fit(z, y, clusters=np.arange(600) // 3)
+    with pytest.warns(SuspiciousInputWarning, match="give one sample of each cluster"):
+        clustered.update(*draw(200, 1))

@@ -40,7 +40,7 @@ from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.predictions import Predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -115,6 +115,12 @@ class OnlineCalibration:
         if calibrator.takes_groups:
             raise InputError(
                 f"{calibrator.label} reads groups, which updates do not know; update a calibrator of each group"
+            )
+        if calibrator.n_clusters_ is not None:
+            warn(
+                "the calibrator was fitted on clusters, and updates take samples as independent; give one sample of each "
+                "cluster",
+                SuspiciousInputWarning,
             )
         first = copy(calibrator)
         for name in ("online_", "policy_"):
