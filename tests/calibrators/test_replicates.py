@@ -104,7 +104,6 @@ def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
         ("polynomial", "degree"),
         ("iop", "ridge"),
         ("dirichlet", "ridge_intercept"),
-        ("spline", "n_knots"),
     ):
         fitted = rhocal.calibrator(name).fit(Z, Y)
         method = method_of_refits(fitted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +105,6 @@ class SplineCalibration(BinaryCalibrator):
         return FittedBinaryMap(
             fit_correction(data, n_knots, self.smoothing), n_evaluations=1 + self.n_folds * len(trials), trials=trials
         )
-
-    def with_choices(self) -> SplineCalibration:
-        """Of several maps each has its own number of knots, which no option states: their fits choose again."""
-        if len(self.low_) > 1 or not self.solution_.trials:
-            return self
-        best = min(self.solution_.trials, key=lambda row: row["held_out"])
-        return replace(self, n_knots=int(best["n_knots"]))
 
 
 def choose_n_knots(
