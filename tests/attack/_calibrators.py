@@ -71,3 +71,12 @@ def hostile_logits(rng, n_rows, n_classes, dtype=np.float64, largest=30.0):
             row[:] = np.round(row)
     limit = float(np.finfo(dtype).max) / 4
     return np.clip(z, -limit, limit).astype(dtype)
+
+
+def some_masked(rng, z):
+    """Logits, and once in a while −∞ in place of some of them; the largest of each row stays."""
+    if rng.random() < 0.8:
+        return z
+    masked = rng.random(z.shape) < 0.3
+    masked[np.arange(len(z)), z.argmax(axis=1)] = False
+    return np.where(masked, z.dtype.type(-np.inf), z)

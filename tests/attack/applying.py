@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 from tests.attack import MEMORY, REFUSED, Counts, rounds
-from tests.attack._calibrators import METHODS, fitted, hostile_logits
+from tests.attack._calibrators import METHODS, fitted, hostile_logits, some_masked
 
 import rhocal
 from rhocal.calibrators.applying import apply
@@ -63,9 +63,7 @@ def attack_file(counts, rng, cal, size, folder):
     dtype = rng.choice([np.float64, np.float32, np.float16])
     z = hostile_logits(rng, int(rng.integers(1, 40)), len(cal.classes_), largest=float(rng.choice([2, 9, 37])))
     z = np.clip(size * z, *(float(np.finfo(dtype).max) / np.array([-4, 4]))).astype(dtype)
-    if rng.random() < 0.3:
-        rows = rng.random(len(z)) < 0.5
-        z[rows, rng.integers(z.shape[1])] = -np.inf
+    z = some_masked(rng, z)
     what = f"{cal.label}, {z.shape[0]} x {z.shape[1]} {z.dtype}, blocks of {base.BLOCK_ENTRIES}"
     want = counts.attempt(what, lambda: cal.predict_proba(z))
     source = folder / f"z{rng.choice(['.npz', '.npy', '.safetensors'])}"

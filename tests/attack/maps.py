@@ -14,7 +14,7 @@ from copy import copy
 import numpy as np
 import pandas as pd
 from tests.attack import REFUSED, Counts, rounds
-from tests.attack._calibrators import METHODS, fitted, hostile_logits, random_policy
+from tests.attack._calibrators import METHODS, fitted, hostile_logits, random_policy, some_masked
 
 APPLIED = tuple(name for name in METHODS if name != "multi-domain")
 """``multi-domain`` needs the domain of each row."""
@@ -35,6 +35,7 @@ def run(rng_seed, seconds, methods=APPLIED):
             for _ in range(N_BATCHES):
                 dtype = rng.choice([np.float64, np.float32, np.float16])
                 z = hostile_logits(rng, int(rng.integers(1, 9)), len(cal.classes_), dtype, largest=20)
+                z = some_masked(rng, z)
                 attack_rows(counts, rng, cal, z)
     return counts
 

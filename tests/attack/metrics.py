@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 from tests.attack import REFUSED, Counts, rounds
-from tests.attack._calibrators import hostile_logits
+from tests.attack._calibrators import hostile_logits, some_masked
 
 from rhocal.metrics import METRICS
 from rhocal.numerics.bins import ON_THE_EDGE
@@ -84,7 +84,7 @@ def draw_scores(rng, n, m):
     dtype = rng.choice([np.float64, np.float32])
     kind = "logits" if rng.random() < 0.4 else "probs"
     if kind == "logits":
-        z = hostile_logits(rng, n, m, dtype)
+        z = some_masked(rng, hostile_logits(rng, n, m, dtype))
         e = np.exp(z.astype(np.float64) - z.max(1, keepdims=True).astype(np.float64))
         return kind, z, e / e.sum(1, keepdims=True)
     z = rng.normal(size=(n, m)) * 10.0 ** rng.uniform(-2, 2)

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 from tests.attack import REFUSED, Counts, rounds
-from tests.attack._calibrators import METHODS, fitted, hostile_logits
+from tests.attack._calibrators import METHODS, fitted, hostile_logits, some_masked
 from tests.attack.top_k import SCALES
 
 SERVED = tuple(name for name in METHODS if name != "multi-domain")
@@ -31,7 +31,7 @@ def run(rng_seed, seconds, methods=SERVED):
             for _ in range(N_BATCHES):
                 dtype = rng.choice([np.float64, np.float32])
                 z = hostile_logits(rng, N_ROWS, len(cal.classes_), dtype, largest=float(rng.choice([1, 7, 20])))
-                attack_requests(counts, rng, cal, compiled, z)
+                attack_requests(counts, rng, cal, compiled, some_masked(rng, z))
     return counts
 
 

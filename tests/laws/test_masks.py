@@ -152,6 +152,7 @@ def test_minus_infinity_is_a_mask_beside_logits_of_any_size(name, size, dtype):
     row = np.array([[3.0, 1.0, -np.inf, 2.0, 0.0]], dtype)
     for given in (row, torch.from_numpy(row)):
         assert np.asarray(cal.predict_proba(given))[0, 2] == pytest.approx(0, abs=1e-30)
+    assert cal.predict_proba(row.astype(">f8")).dtype == np.float64
 
 
 def test_logits_far_below_zero_are_refused():

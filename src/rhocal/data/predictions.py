@@ -244,7 +244,7 @@ class Predictions:
             if self.labels is not None and np.isneginf(self.label_scores).any():
                 row = int(np.isneginf(self.label_scores).argmax())
                 raise InputError(f"{name}: the label of row {row} is a class whose logit is -inf, a masked one")
-            is_widened = getattr(finite, "dtype", None) == np.float64 != getattr(table, "dtype", None)
+            is_widened = isinstance(table, np.ndarray) and table.itemsize < 8 == in_memory(finite).itemsize
             return self._replaced(scan_scores(finite), scores=finite, is_widened=is_widened)
         return self._with_scan(seen)
 
