@@ -79,6 +79,29 @@ def test_identifiers_are_written_alike_in_every_table(cells, expected, name, tmp
     assert arrays["logits"].shape == (3, 3)
 
 
+def test_an_option_of_probability_zero_is_no_option(tmp_path):
+    inf = float("inf")
+    row = {"question_id": 1, "options": ["x", "y", "z"], "logprobs": [-1.0, -inf, -0.5], "answer": "x"}
+    samples = [sample(k, [-1.0, -inf, -2.0], [["", "a"], ["", "b"], ["", "c"]]) for k in range(3)]
+    for rows in ([row], [row | {"logprobs": {"x": -1.0, "y": -inf, "z": -2.0}}], samples):
+        log = rhocal.read_log(write(tmp_path / "a.jsonl", rows))
+        assert log.scores[0, 1] == -1e9
+        assert rhocal.Identity().fit(log.scores, log.labels).predict_proba(log.scores)[0, 1] < 1e-300
+    for bad, message in (
+        ({"logprobs": [-inf, -1.0, -0.5]}, "the correct answer has the log-probability -inf"),
+        ({"logprobs": [-inf, -inf, -inf]}, "has no option whose score is finite"),
+        ({"logprobs": [inf, -1.0, -0.5]}, "not a finite number"),
+        ({"probs": [-inf, 0.5, 0.5]}, "not a finite number"),
+    ):
+        changed = {key: value for key, value in row.items() if key != "logprobs"} | bad
+        with pytest.raises(FileError, match=f"line 2.*{message}"):
+            rhocal.read_log(
+                write(tmp_path / "a.jsonl", [row if "logprobs" in bad else row | {"probs": [1, 0, 0]}, changed])
+            )
+        if "logprobs" in bad:
+            assert len(rhocal.read_log(write(tmp_path / "a.jsonl", [row, changed]), skip_bad=True).skipped) == 1
+
+
 def test_the_same_number_in_two_subjects_is_two_questions(tmp_path):
     rows = [row | {"subject": subject} for subject in ("law", "art") for row in answers([0, 1], 4)]
     log = rhocal.read_log(write(tmp_path / "a.jsonl", rows))

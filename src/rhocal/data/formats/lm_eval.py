@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
-from rhocal.data.formats.questions import MAX_DIGITS, filled, log_file, name_of
+from rhocal.data.formats.questions import MAX_DIGITS, check_possible, filled, log_file, name_of
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
@@ -119,6 +119,9 @@ def _read_sample(row: Mapping[str, Any]) -> Sample:
         scores, unconditional, options = scores[:middle], scores[middle:], options[:middle]
     label = target_column(row, len(scores), options, where)
     check_accuracy(row, scores, label, where)
+    check_possible(scores, label)
+    if not np.isfinite(unconditional).all():
+        raise FileError(f"{where}: holds a log-likelihood without the question that is not finite")
     return Sample(scores, label, options, unconditional)
 
 
@@ -141,7 +144,7 @@ def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
             ) from None
     if len(values) < 2:
         raise FileError(f"{where}: has {len(values)} log-likelihoods; a question needs at least 2 options")
-    if not np.isfinite(values).all():
+    if not (np.isfinite(values) | np.isneginf(values)).all():
         raise FileError(f"{where}: holds a log-likelihood that is not finite")
     return values
 

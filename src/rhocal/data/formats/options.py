@@ -17,6 +17,7 @@ from rhocal.data.formats.questions import (
     MAX_DIGITS,
     NO_OPTION,
     as_score,
+    check_possible,
     filled,
     first_key,
     log_file,
@@ -169,11 +170,13 @@ def read_question(row: Mapping[str, Any], names: Names, label_keys: tuple[str, .
             f"{key} must be at least 0 and sum to 1 (within {SUM_TOLERANCE:g}); they sum to {sum(scores):g}"
         )
     if label_keys is None:
+        check_possible(scores, None)
         return Question(scores, texts, key, kind, None)
     label_key = first_key(row, label_keys)
     if label_key is None:
         raise FileError(f"has no correct answer; need one of the keys {', '.join(dict.fromkeys(label_keys))}")
     label = option_column(row[label_key], len(scores), texts)
+    check_possible(scores, label)
     return Question(scores, texts, key, kind, label, Number.from_target(row[label_key], texts, len(scores)))
 
 
@@ -187,7 +190,7 @@ def _option_scores(row: Mapping[str, Any], names: Names) -> tuple[list[float], l
         return *_beside(row[key], options, key), key, SCORE_KINDS.get(key)
     if isinstance(options, dict):
         return (
-            [as_score(value, f"option {name!r}") for name, value in options.items()],
+            [as_score(value, f"option {name!r}", may_be_zero=True) for name, value in options.items()],
             list(options),
             option_key or "",
             None,
@@ -195,12 +198,18 @@ def _option_scores(row: Mapping[str, Any], names: Names) -> tuple[list[float], l
     if isinstance(options, list) and options and all(isinstance(option, dict) for option in options):
         return _inside(options)
     if isinstance(options, list) and options and not any(isinstance(option, str) for option in options):
-        return [as_score(value, f"option {k}") for k, value in enumerate(options)], [], option_key or "", None
+        return (
+            [as_score(value, f"option {k}", may_be_zero=True) for k, value in enumerate(options)],
+            [],
+            option_key or "",
+            None,
+        )
     raise FileError(f"has no scores of options; need a list under one of the keys {', '.join(SCORE_KINDS)}")
 
 
 def _beside(scores: Any, options: Any, key: str) -> tuple[list[float], list[str]]:
     """Scores that stand beside the options, by name or in their order."""
+    may_be_zero = SCORE_KINDS.get(key) != "probs"
     texts = [str(option) for option in options] if isinstance(options, list) and not _are_objects(options) else []
     if isinstance(options, dict):
         texts = list(options)
@@ -210,10 +219,10 @@ def _beside(scores: Any, options: Any, key: str) -> tuple[list[float], list[str]
         if texts and set(texts) != set(scores):
             raise FileError(f"{key} names the options {', '.join(scores)}, but the options are {', '.join(texts)}")
         texts = texts or list(scores)
-        return [as_score(scores[name], f"{key} of {name!r}") for name in texts], texts
+        return [as_score(scores[name], f"{key} of {name!r}", may_be_zero=may_be_zero) for name in texts], texts
     if texts and len(texts) != len(scores):
         raise FileError(f"has {len(texts)} options and {len(scores)} {key}")
-    return [as_score(value, f"{key}[{k}]") for k, value in enumerate(scores)], texts
+    return [as_score(value, f"{key}[{k}]", may_be_zero=may_be_zero) for k, value in enumerate(scores)], texts
 
 
 def _are_objects(options: Any) -> bool:
@@ -225,7 +234,10 @@ def _inside(options: list[dict[str, Any]]) -> tuple[list[float], list[str], str,
     key = first_key(options[0], tuple(OPTION_SCORE_KINDS))
     if key is None:
         raise FileError(f"options have no score; need one of the keys {', '.join(OPTION_SCORE_KINDS)}")
-    scores = [as_score(option.get(key), f"{key} of option {k}") for k, option in enumerate(options)]
+    scores = [
+        as_score(option.get(key), f"{key} of option {k}", may_be_zero=OPTION_SCORE_KINDS[key] != "probs")
+        for k, option in enumerate(options)
+    ]
     text = first_key(options[0], TEXTS)
     texts = [] if text is None else [str(option.get(text, "")) for option in options]
     return scores, texts, key, OPTION_SCORE_KINDS[key]

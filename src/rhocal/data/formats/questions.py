@@ -98,11 +98,21 @@ def first_key(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def filled(rows: Sequence[Sequence[float]], n_options: int = 0, value: float = NO_OPTION) -> NDArray[np.float64]:
-    """Rows of different lengths as a matrix of at least ``n_options`` columns."""
+    """Rows of different lengths as a matrix of at least ``n_options`` columns; an option of probability 0 is none."""
     out = np.full((len(rows), max(n_options, *map(len, rows))), value)
     for row, values in zip(out, rows, strict=True):
         row[: len(values)] = values
-    return out
+    return np.where(np.isneginf(out), NO_OPTION, out)
+
+
+def check_possible(scores: Sequence[float], label: int | None) -> None:
+    """Raise an error unless some option has a probability, and the correct one has."""
+    if not np.isfinite(scores).any():
+        raise FileError("has no option whose score is finite")
+    if label is not None and np.isneginf(scores[label]):
+        raise FileError(
+            "the correct answer has the log-probability -inf: a label of probability 0 cannot be calibrated"
+        )
 
 
 def option_column(target: Any, n_options: int, names: Sequence[str], texts: Sequence[str] = ()) -> int:
@@ -148,14 +158,14 @@ def right_or_wrong(value: Any, key: str = "correct") -> int:
     raise FileError(f"{key} is {str(value)[:40]!r}; need true or false, 1 or 0 (partial credit cannot be calibrated)")
 
 
-def as_score(value: Any, key: str) -> float:
-    """A finite number."""
+def as_score(value: Any, key: str, *, may_be_zero: bool = False) -> float:
+    """A finite number; −inf where it may be the logarithm of 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FileError(f"{key} is {str(value)[:40]!r}, not a number")
     try:
         number = float(value)
     except OverflowError:
         number = np.inf
-    if not np.isfinite(number):
+    if not np.isfinite(number) and not (may_be_zero and value == -np.inf):
         raise FileError(f"{key} is {str(value)[:40]}, not a finite number")
     return number
