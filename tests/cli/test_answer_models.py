@@ -195,3 +195,16 @@ def test_subjects_are_written_alike_in_every_file(tmp_path):
         probs.append(pd.read_csv(tmp_path / "out.csv")["probs_1"][0])
     assert probs[0] > 0.7
     assert probs[1] < 0.4
+
+
+def test_a_threshold_is_one_of_the_probability_of_the_model(folder):
+    question = ("decide", folder / "new.jsonl", "-c", folder / "m.safetensors", "--max-error", 0.3)
+    decided = json.loads(invoke(*question, "--json"))
+    log = rhocal.read_log(folder / "new.jsonl")
+    columns = {"features": {"length": log.arrays["length"]}, "subjects": log.arrays["topic"]}
+    right = rhocal.CorrectnessModel.load(folder / "m.safetensors").predict_proba(log.scores, **columns)[:, 1]
+    accepted = right >= decided["thresholds"][1]
+    assert 0 < accepted.sum() < 600
+    assert abs(accepted.mean() - decided["certificate"]["coverage"]) < 0.08  # it is that of one answer of each question
+    assert abs(1 - log.labels[accepted].mean() - decided["certificate"]["observed"]) < 0.08
+    assert "is a model of answers, which has no policy" in error(*question, "-o", folder / "policy.safetensors")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rhocal.cli.answers import load_for
 from rhocal.cli.decide_options import CostOptions, PromiseOptions, SetOptions
 from rhocal.cli.execution import ExecutionOptions, clusters_of, skipped
 from rhocal.cli.options import Arrays, ClustersOption, Json, KeepDecision, SourceFile, SpecOptions, grouped, print_json
@@ -57,7 +58,8 @@ def decide(
     of the file (or its test split) certifies; a file with two splits is fitted on the calibration split; another file is cut
     into two halves by content. Samples are assumed to be independent draws from what the policy is used on; of samples that
     depend on each other (--clusters, or a log whose questions occur more than once) one of each cluster certifies. Exit
-    code 1: the promise cannot be certified, and nothing is written.
+    code 1: the promise cannot be certified, and nothing is written. With a model of answers (`rhocal fit --features`) the
+    threshold is one of the probability that an answer is right.
 
     With costs (`--cost-fp 5 --cost-fn 50 --cost-review 1`, or `--costs table.csv`) the decision of least expected cost is
     taken, and what it saves against the most probable class, and what calibrating is worth, are measured with intervals.
@@ -75,6 +77,7 @@ def decide(
         if output.suffix != ".safetensors":
             raise InputError(f"-o: {output} must end in .safetensors")
         check_output(output, [path])
+        refuse_saving(artifact)
     cal, certifying, reference, origin = held_out(
         path,
         artifact,
@@ -111,6 +114,18 @@ def decide(
     raise typer.Exit(int(not decision.is_feasible))
 
 
+def refuse_saving(artifact: Path | None) -> None:
+    """Raise an error for a model of answers, whose file holds no policy."""
+    from rhocal.calibrators.correctness_file import FORMAT
+    from rhocal.data.container import format_of
+
+    if artifact is not None and artifact.is_file() and format_of(artifact) == FORMAT:
+        raise InputError(
+            f"-o: {artifact} is a model of answers, which has no policy; leave -o out, and compare the probability that "
+            "rhocal apply writes with the printed threshold"
+        )
+
+
 def _refuse_both(promise: PromiseOptions, costs: CostOptions, set_question: SetQuestion | None) -> None:
     """Raise an error if two policies are asked for."""
     is_promise = promise.max_error is not None or promise.at_least is not None
@@ -142,7 +157,6 @@ def held_out(
     import numpy as np
 
     from rhocal.calibrators import calibrator
-    from rhocal.calibrators.artifact import load
     from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fit_spec import class_of_column
     from rhocal.calibrators.fitting import fit
@@ -153,7 +167,7 @@ def held_out(
 
     execution.refuse({"--segments": segments is not None and execution.streams(path)})
     if artifact is not None:
-        cal = load(artifact)
+        cal = load_for(artifact, path, arrays)
         arrays = arrays.of_calibrator(cal, path)
         stated = replace(spec.spec([cal]), positive=class_of_column(cal))  # --positive says whose risk it is
         certifying = execution.open(path, arrays, stated, "test", segments)
