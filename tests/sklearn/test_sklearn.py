@@ -191,6 +191,30 @@ def test_weights_are_repetition(data):
     np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-6)
 
 
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_groups_are_the_clusters_of_the_calibrator(data, ensemble):
+    """Copies of a sample are not taken for more samples, and the calibrator's folds keep them together."""
+    X, y, *_ = data  # noqa: N806
+    X, y, groups = np.repeat(X, 3, axis=0), np.repeat(y, 3), np.repeat(np.arange(len(y)), 3)  # noqa: N806
+    seen = []
+
+    class Watching(rhocal.TemperatureScaling):
+        def fit(self, logits, labels=None, sample_weight=None, **spec):
+            seen.append(spec["clusters"])
+            return super().fit(logits, labels, sample_weight, **spec)
+
+    model = CalibratedClassifier(GaussianNB(), Watching(), cv=GroupKFold(3), ensemble=ensemble)
+    model.fit(X, y, groups=[f"g{group}" for group in groups])
+    assert len(seen) == (3 if ensemble else 1)
+    for clusters in seen:
+        assert (np.unique(clusters, return_counts=True)[1] == 3).all()
+    seen.clear()
+    model.fit(X, y, groups=np.arange(len(y)) % 3)  # a fold has a single group
+    assert [clusters is None for clusters in seen] == ([True] * 3 if ensemble else [False])
+    with pytest.raises(InputError, match="groups has one value for each"):
+        model.fit(X, y, groups=[1, 2])
+
+
 def test_groups_stay_together(data):
     X, y, _, _ = data  # noqa: N806
     groups = np.arange(900) // 10

@@ -87,7 +87,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> Self:  # noqa: N803
-        """Fit classifier and calibrator; ``groups`` go to the splitter, ``params`` to the classifier's ``fit``."""
+        """Fit classifier and calibrator; ``groups`` go to the splitter, ``params`` to the classifier's ``fit``.
+
+        Samples of a group may depend on each other: they are the clusters of the calibrator's own cross-validation.
+        """
         X, y = indexable(X, y)  # noqa: N806
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -97,6 +100,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X)
+        codes = group_codes(groups, len(y))
         unfitted = self._unfitted_calibrator()
         if self.ensemble not in {True, False, "auto"}:
             raise InputError(f"ensemble is True, False or 'auto'; got {self.ensemble!r}")
@@ -108,7 +112,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             check_is_fitted(estimator, attributes=["classes_"])
             check_column_order(estimator, X)
             self.classes_ = np.asarray(estimator.classes_)
-            held_out = hold_out(estimator, X, y, sample_weight, None, self.classes_)
+            held_out = hold_out(estimator, X, y, sample_weight, None, self.classes_, codes)
             self.calibrated_classifiers_ = [fit_member(clone(unfitted), held_out, self.classes_)]
         else:
             self.classes_ = np.unique(y)
@@ -117,7 +121,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                     f"y must hold at least 2 classes; got {len(self.classes_)} class: {self.classes_.tolist()}"
                 )
             routed = self._routed(estimator, sample_weight, groups, params)
-            self._fit_folds(estimator, unfitted, X, y, sample_weight, routed)
+            self._fit_folds(estimator, unfitted, X, y, sample_weight, routed, codes)
         first = self.calibrated_classifiers_[0].estimator
         if hasattr(first, "n_features_in_"):
             self.n_features_in_ = first.n_features_in_
@@ -169,6 +173,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         y: Any,
         sample_weight: Any,
         routed: Bunch,
+        groups: NDArray[np.intp] | None,
     ) -> None:
         cv = check_cv(self.cv, y, classifier=True)
         self._check_folds(cv, y)
@@ -177,16 +182,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         parallel = Parallel(n_jobs=self.n_jobs)
         if self.ensemble:  # True or "auto"
             self.calibrated_classifiers_ = parallel(
-                delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes, clone(unfitted))
+                delayed(_fit_fold)(
+                    clone(estimator), X, y, sample_weight, fold, params, classes, groups, clone(unfitted)
+                )
                 for fold in folds
             )
             self._warn_of_changes()
             return
         parts = parallel(
-            delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes) for fold in folds
+            delayed(_fit_fold)(clone(estimator), X, y, sample_weight, fold, params, classes, groups) for fold in folds
         )
-        logits, labels, weight = pool(parts, len(classes))
-        fitted = clone(unfitted).fit(logits, labels, weight)
+        fitted = clone(unfitted).fit(**pool(parts, len(classes)))
         whole = _fit_estimator(clone(estimator), X, y, None, params)
         self.calibrated_classifiers_ = [Member(whole, fitted, classes, max(part.smallest for part in parts))]
 
@@ -257,16 +263,27 @@ def _fit_fold(
     fold: tuple[Any, Any],
     params: dict[str, Any],
     classes: NDArray[Any],
+    groups: NDArray[np.intp] | None,
     unfitted: Calibrator | None = None,
 ) -> Member | HeldOut:
     """A classifier fitted on a training fold, with the scores of the held-out fold or a calibrator fitted on them."""
     training, rows = fold
-    held_out = hold_out(_fit_estimator(estimator, X, y, training, params), X, y, weight, rows, classes)
+    held_out = hold_out(_fit_estimator(estimator, X, y, training, params), X, y, weight, rows, classes, groups)
     if unfitted is None:
         return held_out
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DecisionWarning)  # one for all folds follows
         return fit_member(unfitted, held_out, classes)
+
+
+def group_codes(groups: Any, n_samples: int) -> NDArray[np.intp] | None:
+    """The group of each sample as a number."""
+    if groups is None:
+        return None
+    codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+    if codes.shape != (n_samples,):
+        raise InputError(f"groups has one value for each of the {n_samples:,} samples; got shape {np.shape(groups)}")
+    return np.asarray(codes, np.intp)
 
 
 def _fit_estimator(estimator: Any, X: Any, y: Any, rows: Any, params: dict[str, Any]) -> Any:  # noqa: N803

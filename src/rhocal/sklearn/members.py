@@ -55,9 +55,19 @@ class HeldOut:
     columns: NDArray[np.intp]
     """The class of each column, by its place among all classes."""
     smallest: float
+    groups: NDArray[np.intp] | None = None
+    """The number of the group of each sample."""
 
 
-def hold_out(estimator: Any, X: Any, y: Any, weight: Any, rows: Any, classes: NDArray[Any]) -> HeldOut:  # noqa: N803
+def hold_out(
+    estimator: Any,
+    X: Any,  # noqa: N803
+    y: Any,
+    weight: Any,
+    rows: Any,
+    classes: NDArray[Any],
+    groups: NDArray[np.intp] | None = None,
+) -> HeldOut:
     """Score some of the samples (None: all). Those of a class that the classifier has not seen are left out, with a warning."""
     columns = class_columns(estimator, classes)
     if len(columns) < 2:
@@ -85,19 +95,23 @@ def hold_out(estimator: Any, X: Any, y: Any, weight: Any, rows: Any, classes: ND
     own = None if weight is None else weight[rows[known]]
     total = None if own is None else float(own.sum())
     logits, smallest = logits_of(estimator, _safe_indexing(X, rows[known]), total_weight=total)
-    return HeldOut(estimator, logits, labels[known], own, columns, smallest)
+    of_rows = None if groups is None else groups[rows[known]]
+    return HeldOut(estimator, logits, labels[known], own, columns, smallest, of_rows)
+
+
+def as_clusters(groups: NDArray[np.intp] | None) -> NDArray[np.intp] | None:
+    """The groups of samples as clusters; None for a single one, which cannot be cut into folds."""
+    return None if groups is None or (groups == groups[0]).all() else groups
 
 
 def fit_member(unfitted: Calibrator, held_out: HeldOut, classes: NDArray[Any]) -> Member:
     """A classifier with a calibrator of its own."""
-    fitted = unfitted.fit(held_out.logits, held_out.labels, held_out.weight)
+    fitted = unfitted.fit(held_out.logits, held_out.labels, held_out.weight, clusters=as_clusters(held_out.groups))
     return Member(held_out.estimator, fitted, classes, held_out.smallest)
 
 
-def pool(
-    parts: Sequence[HeldOut], n_classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.float64] | None]:
-    """Logits, labels and weights of all folds, with a column for each class."""
+def pool(parts: Sequence[HeldOut], n_classes: int) -> dict[str, Any]:
+    """What a calibrator is fitted on: logits, labels and weights of all folds, with a column for each class."""
     logits = np.concatenate(
         [
             spread(part.logits, part.columns, n_classes, part.logits.min(axis=1, keepdims=True) - ABSENT)
@@ -106,7 +120,10 @@ def pool(
     )
     labels = np.concatenate([part.columns[part.labels] for part in parts])
     weights = [part.weight for part in parts if part.weight is not None]
-    return logits, labels, np.concatenate(weights) if weights else None
+    weight = np.concatenate(weights) if weights else None
+    groups = [part.groups for part in parts if part.groups is not None]
+    clusters = as_clusters(np.concatenate(groups)) if groups else None
+    return {"logits": logits, "labels": labels, "sample_weight": weight, "clusters": clusters}
 
 
 def spread(
