@@ -135,7 +135,7 @@ def attack_sets(counts, rng, z, y, w):
         return
     weights = np.ones(len(y)) if w is None else w
     # In single precision other probabilities are tied, and have other ranks, than in double precision.
-    rule, p = found.policy.sets, softmax(z) if z.dtype == np.float64 else single_softmax(z)
+    rule, p = found.policy.sets, softmax(floored(z)) if z.dtype == np.float64 else single_softmax(z)
     scores = rule.scores(p)[np.arange(len(y)), y]
     for c in range(z.shape[1]) if per_class else [None]:
         mine = np.repeat(scores, weights.astype(int))[
@@ -153,6 +153,11 @@ def attack_sets(counts, rng, z, y, w):
         held = float(weights @ included[np.arange(len(y)), y] / weights.sum())
         counts.check(f"{what}: coverage", abs(found.evidence.observed - held) < 1e-9)
     counts.check(f"{what}: observed", per_class or found.evidence.observed >= coverage - 1e-9)
+
+
+def floored(z):
+    """Logits at most 700 below the largest of their row: smaller probabilities, below 1e-304, are all equal."""
+    return np.maximum(z, z.max(axis=1, keepdims=True) - 700.0)
 
 
 def attack_costs(counts, rng, z, y, w):
