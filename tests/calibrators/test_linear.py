@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 import rhocal
@@ -101,13 +102,51 @@ def test_hessian_is_the_slope_of_the_gradient(off_diagonal):
     np.testing.assert_allclose(problem.hessian(at), by_differences, atol=1e-8)
 
 
-def test_newton_and_lbfgs_agree(monkeypatch):
+def fits_of_each_solver(monkeypatch, cal, logits, labels, names):
+    """With Newton steps, with blocks of the Hessian, and with L-BFGS."""
+    fits = {}
+    for name in names:
+        with monkeypatch.context() as patch:
+            if name != "newton":
+                patch.setattr("rhocal.calibrators.linear.linear_problem.FEW_PARAMETERS", 0)
+            if name == "lbfgs":
+                patch.setattr(LinearProblem, "_has_blocks", False)
+            fits[name] = clone(cal).fit(logits, labels)
+    return fits
+
+
+@pytest.mark.parametrize("cal", [StructuredScaling(), StructuredScaling(ridge_off_diagonal=None)], ids=["sms", "svs"])
+def test_newton_steps_blocks_and_lbfgs_agree(monkeypatch, cal):
     logits, labels = synthetic(500, 5)
-    newton = StructuredScaling().fit(logits, labels)
-    monkeypatch.setattr("rhocal.calibrators.linear.linear_problem.FEW_PARAMETERS", 0)
-    lbfgs = StructuredScaling().fit(logits, labels)
-    assert newton.solution_.n_evaluations < 15 < lbfgs.solution_.n_evaluations
-    np.testing.assert_allclose(newton.predict_proba(logits), lbfgs.predict_proba(logits), atol=2e-6)
+    newton, blocks, lbfgs = fits_of_each_solver(
+        monkeypatch, cal, logits, labels, ["newton", "blocks", "lbfgs"]
+    ).values()
+    assert newton.solution_.n_evaluations < 15
+    assert blocks.solution_.n_evaluations < lbfgs.solution_.n_evaluations
+    for other in (blocks, lbfgs):
+        np.testing.assert_allclose(newton.predict_proba(logits), other.predict_proba(logits), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "cal",
+    [StructuredScaling(), StructuredScaling(ridge_off_diagonal=None), rhocal.VectorScaling()],
+    ids=["sms", "svs", "vector"],
+)
+def test_blocks_of_the_hessian_save_evaluations_in_single_precision(monkeypatch, cal):
+    logits, labels = synthetic(5300, 50, dtype=np.float32)
+    logits += 100  # slopes and biases are then correlated
+    blocks, lbfgs = fits_of_each_solver(monkeypatch, cal, logits, labels, ["blocks", "lbfgs"]).values()
+    assert blocks.solution_.converged
+    assert 2 * blocks.solution_.n_evaluations < lbfgs.solution_.n_evaluations
+    assert blocks.solution_.value < lbfgs.solution_.value * (1 + 1e-8)
+    np.testing.assert_allclose(blocks.predict_proba(logits), lbfgs.predict_proba(logits), atol=2e-3)
+
+
+def test_blocks_of_samples_do_not_depend_on_their_order():
+    logits, labels = synthetic(5300, 50, dtype=np.float32)
+    order = np.random.default_rng(0).permutation(len(labels))
+    one, other = (StructuredScaling().fit(logits[rows], labels[rows]) for rows in (slice(None), order))
+    np.testing.assert_allclose(one.predict_proba(logits), other.predict_proba(logits), atol=1e-6)
 
 
 def test_matrix_scaling_is_the_minimum_of_its_formula():

@@ -51,7 +51,7 @@ ENTRIES = {
     "dot": lambda: [numbers(N), numbers(N)],
     "widen": lambda: [numbers(N).astype(np.float16), 0, N, np.empty(N, np.float32)],
     "pool": lambda: [numbers(N, M), 0, N, numbers(N, M), np.empty((N, M), np.intp)],
-    "class_sums": lambda: [numbers(N, M), 0, N, numbers(N), numbers(M), numbers(M), 0.0, numbers(5, M), numbers(2, M)],
+    "class_sums": lambda: [numbers(N, M), 0, N, numbers(N), numbers(M), numbers(M), 0.0, numbers(8, M), numbers(5, M)],
 }  # fmt: skip
 WRITTEN = {
     "scan": {"column", "top", "total"},

@@ -28,14 +28,14 @@ from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import InputError, not_fitted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from os import PathLike
 
     from numpy.typing import NDArray
 
     from rhocal.calibrators.exporting import ApplyFn, Output
     from rhocal.calibrators.fitted_values import Constraint
-    from rhocal.calibrators.folds import Folds
+    from rhocal.calibrators.folds import Fold
     from rhocal.calibrators.map import Map
     from rhocal.calibrators.online import OnlineCalibration
     from rhocal.calibrators.online_evidence import Update
@@ -383,8 +383,8 @@ class Calibrator(ABC):
     def _map(self, *args: Any, **fitted: Any) -> Map:
         """The map of fitted numbers, which have the names of the ``Fitted`` attributes without the underscore at the end."""
 
-    def _held_out_logits(self, data: Predictions, folds: Folds) -> Floats | None:
-        """Calibrated logits of every sample by fits without its fold, where these share work with the fit; None elsewhere."""
+    def _held_out_logits(self, data: Predictions, folds: Iterable[Fold]) -> Floats | None:
+        """Calibrated logits of the samples of folds by fits without their fold, where these share work; None elsewhere."""
         return None
 
     def _fallback_map(self, reference: Calibrator, data: Predictions | Profile) -> Map:

@@ -22,6 +22,7 @@ from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import BoundaryWarning, FewSamplesWarning, GuardWarning, InputError, RhocalWarning, warn
 from rhocal.numerics.special import dots, log_softmax
+from rhocal.numerics.threads import row_blocks
 from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
 from rhocal.profile.statistics import nll_by_scale, of_scale
@@ -61,9 +62,13 @@ class SampleScores:
     @classmethod
     def from_logits(cls, logits: Floats, labels: NDArray[np.intp]) -> SampleScores:
         """Of calibrated logits."""
-        log_p = np.asarray(log_softmax(logits.astype(np.float64)), dtype=np.float64)
-        label = log_p[np.arange(len(labels)), labels]
-        return cls(-label, np.exp(2 * log_p).sum(axis=1) - 2 * np.exp(label) + 1)
+        nll, brier = np.empty((2, len(labels)))
+        for rows in row_blocks(*logits.shape):
+            log_p = log_softmax(logits[rows].astype(np.float64))
+            label = log_p[np.arange(len(log_p)), labels[rows]]
+            p = np.exp(log_p, out=log_p)
+            nll[rows], brier[rows] = -label, np.vecdot(p, p) - 2 * np.exp(label) + 1
+        return cls(nll, brier)
 
     @classmethod
     def from_scales(cls, profile: Profile, scale: Vector) -> SampleScores:
@@ -151,10 +156,16 @@ def score_rows(
     assert data.labels is not None
     methods = {**methods, TEMPERATURE: (TEMPERATURE, data)}
     outputs = {**outputs, IDENTITY: data.logits}
+    for method, (calibrator, rows) in methods.items():
+        if isinstance(calibrator, Calibrator) and "map_" in vars(calibrator):
+            known = calibrator._held_out_logits(rows, folds)  # noqa: SLF001 - our own
+            outputs |= {} if known is None else {method: known}
     parts: dict[str, list[SampleScores]] = {}
     for fold in folds:
         logits = {method: known[fold.outside] for method, known in outputs.items()}
         for method, (calibrator, rows) in methods.items():
+            if method in outputs:
+                continue
             start = vars(calibrator).get("map_") if isinstance(calibrator, Calibrator) else None
             fitted = fit_without_warnings(calibrator, rows.take(fold.inside), start, is_compared=False)
             logits[method] = fitted.map_.logits(rows.take(fold.outside))

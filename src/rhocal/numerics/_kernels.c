@@ -229,9 +229,10 @@ static PyObject *py_softmax(PyObject *module, PyObject *const *args, Py_ssize_t 
 
 PyDoc_STRVAR(class_sums_doc,
              "class_sums($module, x, start, stop, weights, slope, bias, is_curvature, scratch, out, /)\n--\n\n"
-             "Add the weighted sums of p and p x of every column to out (2 x n_columns), with p = softmax(slope x + bias) of\n"
-             "each row; with `is_curvature` those of p (1 - p) and p (1 - p) x^2. Returned is the weighted sum of logsumexp.\n\n"
-             "`slope` and `bias` have a number a column. Rows of weight 0 are not read. `scratch` (5 x n_columns) has the type\n"
+             "Add the weighted sums of p and p x of every column to out (5 x n_columns), with p = softmax(slope x + bias) of\n"
+             "each row; with `is_curvature` also those of q, q x and q x^2 for q = p (1 - p). Returned is the weighted sum of\n"
+             "logsumexp.\n\n"
+             "`slope` and `bias` have a number a column. Rows of weight 0 are not read. `scratch` (8 x n_columns) has the type\n"
              "of x.");
 
 static PyObject *py_class_sums(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
@@ -243,8 +244,8 @@ static PyObject *py_class_sums(PyObject *module, PyObject *const *args, Py_ssize
     Array slope = take_vector(&call, "slope", FLOAT64, READ, x.n_columns);
     Array bias = take_vector(&call, "bias", FLOAT64, READ, x.n_columns);
     const int is_curvature = take_float(&call, "is_curvature") != 0;
-    Array scratch = take_matrix(&call, "scratch", x.is_double ? FLOAT64 : FLOAT32, WRITE, 5, x.n_columns);
-    Array out = take_matrix(&call, "out", FLOAT64, WRITE, 2, x.n_columns);
+    Array scratch = take_matrix(&call, "scratch", x.is_double ? FLOAT64 : FLOAT32, WRITE, 8, x.n_columns);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, 5, x.n_columns);
     double value = 0;
     if (run_kernel(&call, FLUSH_SUBNORMALS))
         value = CALL_TYPED(class_sums, x, x.n_columns, rows, weights.data, slope.data, bias.data, is_curvature, scratch.data,
@@ -447,7 +448,7 @@ static PyMethodDef methods[] = {
 /* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 4);
+    return PyModule_AddIntConstant(module, "INTERFACE", 5);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

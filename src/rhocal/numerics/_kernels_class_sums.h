@@ -3,7 +3,8 @@
  */
 
 typedef struct {
-    REAL *slope, *bias, *e, *sum, *product; /* a number for every column each */
+    REAL *slope, *bias, *e; /* a number for every column each */
+    REAL *sums[5];          /* of w p and w p x; of w q, w q x and w q x^2 for q = p (1 - p) */
 } TYPED(ClassScratch);
 
 INLINE REAL TYPED(largest_logit)(const TYPED(In) *x, const TYPED(ClassScratch) *s, Py_ssize_t m)
@@ -45,46 +46,53 @@ INLINE double TYPED(sum_of_powers)(const TYPED(ClassScratch) *s, Py_ssize_t m, R
     return total;
 }
 
-/* Add w p and w p x of a row; for curvatures w p (1 - p) and w p (1 - p) x^2. */
+/* Add w p and w p x of a row, and what curvatures need. */
 INLINE void TYPED(add_row)(const TYPED(In) *x, const TYPED(ClassScratch) *s, Py_ssize_t m, REAL share, REAL weight, int is_curvature)
 {
+    REAL *p_sum = s->sums[0], *px_sum = s->sums[1], *q_sum = s->sums[2], *qx_sum = s->sums[3], *qxx_sum = s->sums[4];
     if (is_curvature) {
         _Pragma("omp simd") for (Py_ssize_t j = 0; j < m; j++) {
-            const REAL p = s->e[j] * share, q = weight * p * (1 - p);
-            s->sum[j] += q;
-            s->product[j] += q * x[j] * x[j];
+            const REAL p = s->e[j] * share, wp = weight * p, q = wp * (1 - p), qx = q * x[j];
+            p_sum[j] += wp;
+            px_sum[j] += wp * x[j];
+            q_sum[j] += q;
+            qx_sum[j] += qx;
+            qxx_sum[j] += qx * x[j];
         }
         return;
     }
     const REAL factor = share * weight;
     _Pragma("omp simd") for (Py_ssize_t j = 0; j < m; j++) {
         const REAL q = s->e[j] * factor;
-        s->sum[j] += q;
-        s->product[j] += q * x[j];
+        p_sum[j] += q;
+        px_sum[j] += q * x[j];
     }
 }
 
-INLINE void TYPED(flush_sums)(const TYPED(ClassScratch) *s, Py_ssize_t m, double *out)
+INLINE void TYPED(flush_sums)(const TYPED(ClassScratch) *s, Py_ssize_t m, int n_sums, double *out)
 {
-    for (Py_ssize_t j = 0; j < m; j++) {
-        out[j] += s->sum[j];
-        out[m + j] += s->product[j];
-        s->sum[j] = s->product[j] = 0;
-    }
+    for (int k = 0; k < n_sums; k++)
+        for (Py_ssize_t j = 0; j < m; j++) {
+            out[k * m + j] += s->sums[k][j];
+            s->sums[k][j] = 0;
+        }
 }
 
-/* Adds to out, 2 x m. Returned is the sum of w logsumexp(u). Rows of weight 0 are not read. */
+/* Adds to out, 5 x m, of which the last three are for curvatures. Returned is the sum of w logsumexp(u). Rows of weight 0 are not read. */
 CLONES static double TYPED(class_sums)(const TYPED(In) *x, Py_ssize_t m, Range rows, const In_double *weight,
                                        const In_double *slope, const In_double *bias, int is_curvature, REAL *scratch,
                                        double *out)
 {
-    const TYPED(ClassScratch) s = {scratch, scratch + m, scratch + 2 * m, scratch + 3 * m, scratch + 4 * m};
+    const int n_sums = is_curvature ? 5 : 2;
+    const TYPED(ClassScratch) s = {scratch, scratch + m, scratch + 2 * m,
+                                   {scratch + 3 * m, scratch + 4 * m, scratch + 5 * m, scratch + 6 * m, scratch + 7 * m}};
     double value = 0;
     int n_added = 0;
     for (Py_ssize_t j = 0; j < m; j++) {
         s.slope[j] = (REAL)slope[j];
         s.bias[j] = (REAL)bias[j];
-        s.sum[j] = s.product[j] = 0;
+        for (int k = 0; k < 5; k++)
+            s.sums[k][j] = 0;
     }
     for (Py_ssize_t i = rows.start; i < rows.stop; i++) {
         if (weight[i] == 0)
@@ -94,10 +102,10 @@ CLONES static double TYPED(class_sums)(const TYPED(In) *x, Py_ssize_t m, Range r
         value += weight[i] * (log(total) + top);
         TYPED(add_row)(x + i * m, &s, m, (REAL)(1 / total), (REAL)weight[i], is_curvature);
         if (++n_added == ROWS_IN_A_SUM) {
-            TYPED(flush_sums)(&s, m, out);
+            TYPED(flush_sums)(&s, m, n_sums, out);
             n_added = 0;
         }
     }
-    TYPED(flush_sums)(&s, m, out);
+    TYPED(flush_sums)(&s, m, n_sums, out);
     return value;
 }

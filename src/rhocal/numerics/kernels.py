@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 4
+INTERFACE = 5
 """The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
 
 
@@ -200,7 +200,8 @@ def class_sums(
 ) -> tuple[float, Vector] | None:
     """Σ w·logsumexp(slope∘x + bias), and the sums of w·p and of w·p∘x over the rows (2 × n_columns), p their softmax.
 
-    With ``is_curvature`` the sums are those of w·p(1 − p) and of w·p(1 − p)∘x². Rows of weight 0 are not read.
+    With ``is_curvature`` there are three more rows: the sums of w·q, w·q∘x and w·q∘x², q = p(1 − p). Rows of weight 0 are not
+    read.
     """
     if not supports_matrix(x):
         return None
@@ -208,12 +209,12 @@ def class_sums(
     n_ranges = min(n, CLASS_SUMS_RANGES if STEPS_WITH_SUMS * x.size >= MIN_SHARED_STEPS else 1)
 
     def work(k: int) -> tuple[float, Vector]:
-        out = np.zeros((2, m))
-        numbers = (weights, slope, bias, float(is_curvature), np.empty((5, m), x.dtype), out)
+        out = np.zeros((5, m))
+        numbers = (weights, slope, bias, float(is_curvature), np.empty((8, m), x.dtype), out)
         return _kernels.class_sums(x, n * k // n_ranges, n * (k + 1) // n_ranges, *numbers), out
 
     parts = in_threads(work, range(n_ranges))
-    return sum(value for value, _ in parts), _added([out for _, out in parts])
+    return sum(value for value, _ in parts), _added([out for _, out in parts])[: 5 if is_curvature else 2]
 
 
 def pool(values: Vector, keys: Vector) -> Vector | None:

@@ -15,6 +15,7 @@ from rhocal.optimize.multivariate import (
     polish,
     quasi_newton,
 )
+from rhocal.optimize.preconditioned import Precondition, preconditioned_lbfgs
 from rhocal.optimize.scalar import convex, newton, scan
 from rhocal.optimize.solution import (
     Curved,
@@ -38,6 +39,7 @@ __all__ = [
     "DecisionChange",
     "HeldOutScores",
     "Minimum",
+    "Precondition",
     "ScalarFunction",
     "Solution",
     "VectorFunction",
@@ -51,6 +53,7 @@ __all__ = [
     "newton",
     "newton_2d",
     "polish",
+    "preconditioned_lbfgs",
     "quadratic",
     "quasi_newton",
     "scan",

@@ -51,6 +51,16 @@ class Outcomes:
     @classmethod
     def from_samples(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
         """Sort and add up, without samples whose weight does not count beside the others."""
+        if (
+            weights == 1
+        ).all():  # hits are few beside many classes: their places are searched, and the others only sorted
+            ordered = np.sort(score)
+            is_first = np.ones(len(ordered), np.bool_)
+            np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+            starts = np.flatnonzero(is_first)
+            values, weight = ordered[starts], np.diff(starts, append=len(ordered)).astype(np.float64)
+            hits = np.bincount(np.searchsorted(values, score[hit]), minlength=len(values)).astype(np.float64)
+            return cls(values, weight, hits, n_classes)
         counts = weights > NEGLIGIBLE_WEIGHT * weights.max(initial=0.0)
         values, inverse = np.unique(score[counts], return_inverse=True)
         weight, hits = sums(inverse, (weights[counts], weights[counts] * hit[counts]), len(values))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal import optimize
+from rhocal.calibrators.linear.preconditioners import MAX_CLASSES, Balance, inverse_of_pairs, inverse_of_rows
 from rhocal.calibrators.ridge_centers import ridge_centers
 from rhocal.numerics import kernels
 from rhocal.numerics.caching import cached_property
@@ -35,6 +37,9 @@ FEW_PARAMETERS = 150
 
 SINGLE_TOLERANCE = 1e-9
 """Relative decrease of NLL in single precision below which a step is the last."""
+
+DOUBLE_TOLERANCE = 1e-12
+"""The same in double precision, with blocks of the Hessian."""
 
 NEAR_TOLERANCE = 1e-7
 """The same for fits that begin at another map, those without a fold: far below the differences that they show."""
@@ -88,15 +93,22 @@ class LinearProblem:
             parts = self._statistics(np.zeros_like(self.strengths))
             self.target = target.prepare(*self._values(parts))
 
-    def minimum(self, start: Vector | None = None, *, unit: Vector | None = None, **limits: Any) -> optimize.Minimum:
+    def minimum(
+        self, start: Vector | None = None, *, precondition: optimize.Precondition | None = None, **limits: Any
+    ) -> optimize.Minimum:
         """The minimum, from temperature scaling or from the parameters given.
 
-        NLL is convex; with few parameters it takes some six Newton steps. ``limits`` are those of ``optimize.lbfgs``.
+        NLL is convex: with few parameters it takes some six Newton steps, with many as few steps with blocks of its Hessian.
+        ``precondition`` is the ``row_inverse`` of a similar problem. ``limits`` are those of ``optimize.lbfgs``.
 
-        Every parameter is measured in the unit in which NLL's curvature at temperature scaling is 1: with 100 classes that
-        takes a third of the evaluations. ``unit`` is that of a similar problem.
+        For other objectives every parameter is measured in the unit in which NLL's curvature at temperature scaling is 1:
+        with 100 classes that takes a third of the evaluations.
         """
-        unit = self.unit if unit is None else unit
+        if self.x.dtype == np.float32:
+            limits = {"tolerance": SINGLE_TOLERANCE if start is None else NEAR_TOLERANCE, **limits}
+        if self._has_blocks and "max_steps" not in limits:
+            return self._minimum_with_blocks(start, precondition, limits.get("tolerance", DOUBLE_TOLERANCE))
+        unit = self.unit
 
         def fun(u: Vector) -> tuple[float, Vector]:
             value, slope = self(u.reshape(unit.shape) * unit)
@@ -111,10 +123,29 @@ class LinearProblem:
 
             scaled = optimize.convex_newton(fun, hessian, first, limits.get("tolerance", 1e-12))
         else:
-            if self.x.dtype == np.float32:
-                limits = {"tolerance": SINGLE_TOLERANCE if start is None else NEAR_TOLERANCE, **limits}
             scaled = optimize.lbfgs(fun, first, **limits)
         return replace(scaled, x=scaled.x.reshape(unit.shape) * unit)
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether blocks of the Hessian are known: of NLL, without masks, of a diagonal in compiled passes or of a matrix."""
+        if not isinstance(self.target, NLL) or self.masked is not None or self.strengths.size <= FEW_PARAMETERS:
+            return False
+        return self.n_classes <= MAX_CLASSES if self.full else kernels.supports_matrix(self.x)
+
+    def _minimum_with_blocks(
+        self, start: Vector | None, inverse: optimize.Precondition | None, tolerance: float
+    ) -> optimize.Minimum:
+        balance = Balance(self.strengths, self.centers, is_matrix=self.full)
+        first = balance.parameters(np.zeros_like(self.strengths) if start is None else start)
+        if not self.full:
+            return optimize.preconditioned_lbfgs(partial(self._nll_with_pairs, balance), first, tolerance)
+        fixed = balance.precondition(inverse or self.row_inverse(first))
+        return optimize.preconditioned_lbfgs(lambda parameters: (*self(parameters), fixed), first, tolerance)
+
+    def row_inverse(self, parameters: Vector) -> optimize.Precondition:
+        """The approximate inverse of the Hessian of a matrix, which fits without a fold may share."""
+        return inverse_of_rows(self, parameters)
 
     def descend(self, start: Vector, *, learning_rate: float | None, **options: Any) -> optimize.Minimum:
         """Where mini-batch descent ends, on the objective of one drawn batch: ``optimize.sgd``, or ``adam`` without a rate.
@@ -196,11 +227,11 @@ class LinearProblem:
         """NLL plus ridge, whose slope in the logits is p − 1 at the label: a third of the work of objectives in general."""
         sums = self._class_sums(parameters)
         if sums is not None:
-            return sums
+            return sums[:2]
 
         def part(rows: slice) -> tuple[float, Vector]:
             x, weights = self.x[rows], self.weights[rows]
-            r = self._logits(parameters, rows)
+            r = self.logits(parameters, rows)
             r -= row_max(r)[:, None]
             label = np.arange(len(r)), self.labels[rows]
             log_label = r[label]
@@ -215,21 +246,32 @@ class LinearProblem:
         value = sum(value for value, _ in parts) + self._ridge(parameters)
         return value, sum((slope for _, slope in parts), 2 * self.strengths * (parameters - self.centers))
 
-    def _class_sums(self, parameters: Vector) -> tuple[float, Vector] | None:
-        """The same for a diagonal, in one compiled pass; None where NumPy has to.
+    def _class_sums(
+        self, parameters: Vector, *, is_curvature: bool = False
+    ) -> tuple[float, Vector, list[Vector]] | None:
+        """The same for a diagonal, in one compiled pass, and the sums of curvatures; None where NumPy has to.
 
         What depends on labels is linear in the parameters: its sums are the same at all of them.
         """
         if self.full or self.masked is not None:
             return None
         slope, bias = 1 + parameters[:, 0], parameters[:, 1].copy()
-        sums = kernels.class_sums(self.x, self.weights, slope, bias)
+        sums = kernels.class_sums(self.x, self.weights, slope, bias, is_curvature=is_curvature)
         if sums is None:
             return None
-        value, (probs, products) = sums
+        value, (probs, products, *curvatures) = sums
         value += self._ridge(parameters) - float(self._at_labels.T.ravel() @ np.r_[slope, bias])
         gradient = np.column_stack([products, probs]) - self._at_labels
-        return value, gradient + 2 * self.strengths * (parameters - self.centers)
+        return value, gradient + 2 * self.strengths * (parameters - self.centers), curvatures
+
+    def _nll_with_pairs(self, balance: Balance, parameters: Vector) -> tuple[float, Vector, optimize.Precondition]:
+        """NLL plus ridge of a diagonal, its slope, and the inverse of the blocks of its Hessian."""
+        sums = self._class_sums(parameters, is_curvature=True)
+        assert sums is not None
+        value, gradient, (counts, products, squares) = sums
+        ridge_slope, ridge_bias = 2 * self.strengths.T
+        inverse = inverse_of_pairs(squares + ridge_slope, products, counts + ridge_bias)
+        return value, gradient, balance.precondition(inverse)
 
     @cached_property
     def _at_labels(self) -> Vector:
@@ -249,7 +291,7 @@ class LinearProblem:
         own = np.zeros((m, width, width))
         for rows in row_blocks(len(self.x), m * width):
             x, weights = self.x[rows], self.weights[rows, None]
-            p = softmax(self._logits(parameters, rows))
+            p = softmax(self.logits(parameters, rows))
             inputs = np.ones((len(x), m, width)) if not self.full else np.ones((len(x), 1, width))
             inputs[:, :, :-1] = x[:, None, :] if self.full else x[:, :, None]
             slopes = (np.sqrt(weights) * p)[:, :, None] * inputs
@@ -264,7 +306,8 @@ class LinearProblem:
             hessian[block, block] += own[j]
         return hessian
 
-    def _logits(self, parameters: Vector, rows: slice) -> Vector:
+    def logits(self, parameters: Vector, rows: slice | NDArray[np.intp]) -> Vector:
+        """Of some samples, with the parameters given."""
         x, parameters = self.x[rows], parameters.astype(self.x.dtype)
         change = parameters[:, :-1]
         r = x @ change.T if self.full else x * change[:, 0]
@@ -277,7 +320,7 @@ class LinearProblem:
     def _statistics(self, parameters: Vector) -> list[tuple[slice, LogitStatistics]]:
         parts = []
         for rows in row_blocks(*self.x.shape):
-            logits, base = self._logits(parameters, rows), self.base[rows]
+            logits, base = self.logits(parameters, rows), self.base[rows]
             parts.append((rows, of_logits(logits, self.labels[rows], base, self.target.needs, self.kappa)))
         return parts
 
@@ -293,7 +336,7 @@ class LinearProblem:
         if not self.full and self.masked is None:
             sums = kernels.class_sums(self.x, self.weights, ones, zeros, is_curvature=True)
             if sums is not None:
-                curvature += sums[1][::-1].T
+                curvature += sums[1][[4, 2]].T
                 return np.maximum(curvature, SMALLEST_CURVATURE * curvature.max())
         for rows in row_blocks(*self.x.shape):
             x = self.x[rows]

@@ -15,13 +15,16 @@ from rhocal.calibrators.fitted_values import POSITIVE, SMALLEST_POSITIVE
 from rhocal.calibrators.linear import linear
 from rhocal.calibrators.linear.linear import LinearCalibrator
 from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
+from rhocal.calibrators.linear.preconditioners import MAX_CLASSES
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at
-from rhocal.objectives import Objective, objective
+from rhocal.objectives import NLL, Objective, objective
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.folds import Folds
+    from collections.abc import Iterable
+
+    from rhocal.calibrators.folds import Fold
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 MIN_SHARED_SAMPLES = 20_000
 """From so many samples on fits without a fold have the temperature of all samples: it knows 1/n nats of the fold."""
+
+FEW_CLASSES = 11
+"""Up to here a matrix has few parameters (``FEW_PARAMETERS``), and Newton steps share nothing."""
 
 
 @dataclass(eq=False, repr=False)
@@ -99,16 +105,26 @@ class StructuredScaling(LinearCalibrator):
         x = linear.block_features(features, smoothing(scale, mix, data.n_classes, mask_gap), data, dtype)
         return LinearProblem(x, data, profile, target, ridge, self.kappa), (scale, mix)
 
-    def _held_out_logits(self, data: Predictions, folds: Folds) -> Floats | None:
-        if not self._is_single(data) or data.total_weight < MIN_SHARED_SAMPLES:
+    def _held_out_logits(self, data: Predictions, folds: Iterable[Fold]) -> Floats | None:
+        is_shared = data.total_weight >= MIN_SHARED_SAMPLES and self._is_single(data)
+        has_rows = self.ridge_off_diagonal is not None and FEW_CLASSES < data.n_classes <= MAX_CLASSES
+        if data.masked is not None or not (is_shared or has_rows):
             return None
         problem, _ = self._problem(data)
-        start, unit = problem.start_from(self.map_), problem.unit
+        start = problem.start_from(self.map_)
+        if start is None or not isinstance(problem.target, NLL):
+            return None
+        inverse = problem.row_inverse(start) if has_rows else None
         outputs = np.empty(data.logits.shape, data.logits.dtype)
         for fold in folds:
-            weight, bias = problem.weight_and_bias(problem.without(fold).minimum(start, unit=unit).x)
-            rows = fold.outside
-            outputs[rows] = (problem.x[rows] @ weight.T if problem.full else problem.x[rows] * weight) + bias
+            if is_shared:
+                part, x = problem.without(fold), problem.x[fold.outside]
+            else:
+                part, (scale, mix) = self._problem(data.take(fold.inside))
+                numbers = smoothing(scale, mix, data.n_classes, np.inf)
+                x = linear.block_features(features, numbers, data.take(fold.outside), problem.x.dtype)
+            weight, bias = part.weight_and_bias(part.minimum(start, precondition=inverse).x)
+            outputs[fold.outside] = (x @ weight.T if problem.full else x * weight) + bias
         return outputs
 
     def _is_single(self, data: Predictions) -> bool:
