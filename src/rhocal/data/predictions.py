@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, check_containers, scan_scores
-from rhocal.data.columns import class_order, frame_columns, match_columns, shown
-from rhocal.data.label_columns import label_values
+from rhocal.data.class_order import are_column_numbers, in_class_order, single_column_name
+from rhocal.data.columns import class_order, frame_columns
 from rhocal.data.labels import (
     class_names,
     cluster_numbers,
@@ -18,7 +18,7 @@ from rhocal.data.labels import (
     sample_weights,
 )
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
-from rhocal.data.score_names import score_class, score_name
+from rhocal.data.score_names import score_class
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -56,50 +56,6 @@ _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 def _check_size(size: float) -> None:
     if 0 < size < MIN_LOGIT:
         raise InputError(f"logits are too small: none is farther than {size:g} from 0. Multiply them by a constant")
-
-
-def _are_numbers(labels: Any, names: NDArray[Any]) -> bool:
-    """Whether labels are column numbers of named columns."""
-    values = label_values(labels, None)
-    return values is not None and _count_columns(values, names)
-
-
-def _count_columns(labels: NDArray[Any], names: NDArray[Any]) -> bool:
-    """Whether labels are whole numbers, and names texts."""
-    return names.dtype.kind in "US" and labels.dtype.kind in "iu"
-
-
-def _in_class_order(
-    table: Scores, names: NDArray[Any] | None, labels: Any, spec: InputSpec, columns: tuple[str, ...] | None
-) -> tuple[Scores, NDArray[Any] | None, NDArray[np.intp] | None]:
-    """The table with named columns in the order of the classes, the classes, and where columns that labels count now stand.
-
-    It is an error if columns move and labels may count either columns or classes.
-    """
-    if columns is None or len(columns) != table.shape[1] or not isinstance(table, np.ndarray):
-        return table, names, None
-    values = label_values(labels, spec.ignore_index)
-    order, names = match_columns(columns, names, values, is_frame=spec.columns is None)
-    if order is None:
-        return table, names, None
-    table = np.ascontiguousarray(table[:, order])
-    if names is None or values is None or not _count_columns(values, names):
-        return table, names, None
-    if not spec.labels_count_columns:
-        raise InputError(
-            f"labels are whole numbers, and the columns ({shown(columns)}) stand in another order than the classes "
-            f"({shown(names.tolist())}): unclear which of them labels count; give labels by name"
-        )
-    return table, names, np.argsort(order).astype(np.intp)
-
-
-def _score_column(scores: Any, spec: InputSpec) -> str | None:
-    """The name of a single column of scores, in the file or the data frame that it came from; None if it has none."""
-    own = score_name(scores)
-    stated = spec.columns[0] if spec.columns is not None and len(spec.columns) == 1 else None
-    if own is not None and stated is not None and own != stated:
-        raise InputError(f"blocks differ in the column of scores: {stated!r} and {own!r}")
-    return stated if own is None else own
 
 
 def _count_up(classes: NDArray[Any]) -> bool:
@@ -189,7 +145,9 @@ class Predictions:
         column_names = spec.columns or (None if isinstance(scores, np.ndarray) else frame_columns(scores))
         table, stored, is_single = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
-        table, names, place = _in_class_order(table, names, labels, spec, column_names)
+        place = None
+        if column_names is not None:
+            table, names, place = in_class_order(table, names, labels, spec, column_names)
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")
         sample_weight = None if weights is None else sample_weights(weights, len(table), name)
@@ -199,14 +157,14 @@ class Predictions:
         if labels is not None:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
             columns = columns if place is None else place[columns]
-        score_column = _score_column(scores, spec) if is_single else None
+        score_column = single_column_name(scores, spec) if is_single else None
         positive = None
         if spec.positive is not None or score_column is not None:
             known = np.arange(table.shape[1]) if names is None else names
             column = score_class(spec.positive, score_column, known)
             positive = None if column is None else known[column].item()
             if column == 0 and is_single:  # the score is that of the second column
-                if names is not None and columns is not None and _are_numbers(labels, names):
+                if names is not None and columns is not None and are_column_numbers(labels, names):
                     raise InputError(
                         f"positive={positive!r} is the first of the named classes and labels are column numbers; name "
                         "the positive class second, or give labels by name"

@@ -12,7 +12,7 @@ automate ... % of samples (...): probability of the predicted class at least 0..
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,28 +23,24 @@ from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
 from rhocal.evaluation.clusters import one_of_each_cluster
-from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve, SegmentRisk
+from rhocal.evaluation.decision import ClassThreshold, Decision, RiskCurve
 from rhocal.evaluation.question import (
     CONFIDENCE,
     Question,
     SampleScores,
     Score,
     costs_of_fit,
-    sample_losses,
     score_block,
 )
+from rhocal.evaluation.threshold_search import Nearest, ThresholdSearch, search_thresholds, segment_rows
 from rhocal.metrics.inference.risk_control import (
     AT_LEAST,
     FROM_BELOW,
-    Candidates,
     Risk,
     certify,
     count_candidates,
-    mean_bound,
-    more_samples,
     rank_thresholds,
     risk_bounds,
-    together,
 )
 from rhocal.numerics.special import binomial_upper
 
@@ -55,7 +51,6 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
     from rhocal.data.spec import Kind
-    from rhocal.numerics.special import Vector
 
 INTERVAL = 0.95
 
@@ -192,103 +187,14 @@ def certified_targets(
     return CertifiedTargets(curve, tuple(certify(candidates, target, confidence, "error").index for target in targets))
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """The candidates of a question, and what was certified of them."""
-
-    candidates: Candidates
-    index: int | None
-    bounds: Vector
-    low: float
-    high: float
-    n_samples: float
-    segments: dict[Any, Candidates] = field(default_factory=dict)
-    """The same candidates in every segment."""
-
-    def unscaled(self, loss: Any) -> Any:
-        """A loss between 0 and 1 in the unit of the costs."""
-        return self.low + (self.high - self.low) * loss
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """The threshold that is nearest to a certificate."""
-
-    n_more: int | None = None
-    """About how many more samples it would take."""
-    risk: float | None = None
-    coverage: float = 0.0
-
-    def or_better(self, found: _Search, question: Question, confidence: float, n_samples: float) -> Nearest:
-        """The nearer of this and of another search. ``n_samples`` are all samples; the search may see a part of them."""
-        limit = (question.limit - found.low) / (found.high - found.low)
-        n_more, best = more_samples(found.candidates, limit, 1 - confidence, n_samples)
-        if best is None:
-            observed = np.where(found.candidates.trials > 0, found.candidates.risk, np.nan)
-            values = found.bounds if np.isfinite(found.bounds).any() else observed
-            best = int(np.nanargmin(values)) if np.isfinite(values).any() else None
-        if best is None:
-            return self
-        risk = float(found.unscaled(found.candidates.risk[best]))
-        if self.risk is not None:
-            mine, other = (np.inf if n is None else n for n in (self.n_more, n_more))
-            if (mine, self.risk) <= (other, risk):
-                return self
-        return Nearest(n_more, risk, float(found.candidates.accepted[best] / n_samples))
-
-
-def _search(samples: SampleScores, question: Question, reference: SampleScores | None, confidence: float) -> _Search:
-    losses, subjects, low, high = sample_losses(samples, question)
-    limit = (question.limit - low) / (high - low)
-    ranked = samples if reference is None or not len(reference.score) else reference
-    thresholds = rank_thresholds(ranked.score, ranked.weights)
-    candidates = count_candidates(
-        samples.score, losses, samples.weights, question.risk, thresholds, subjects=subjects, target=limit
-    )
-    total, expected = float(samples.weights.sum()), None
-    if ranked is not samples:
-        above = count_candidates(ranked.score, ranked.score, ranked.weights, "error", thresholds).accepted
-        expected = above / ranked.weights.sum() * total
-    parts: dict[Any, Candidates] = {}
-    if samples.segments is not None:
-        parts = _segment_candidates(samples, question, thresholds, limit)
-        smallest = min(float(part.weights.sum()) for part in samples.by_segment().values())
-        expected = None if expected is None else expected * smallest / total
-    index = certify(together(parts.values(), candidates), limit, confidence, question.risk, expected).index
-    if question.risk == "cost":
-        bounds = np.full(len(candidates.thresholds), np.nan)
-        if index is not None:
-            inside = samples.score >= candidates.thresholds[index]
-            bounds[index] = mean_bound(losses[inside], samples.weights[inside], confidence)
-    else:
-        bounds = risk_bounds(candidates, confidence)
-    return _Search(candidates, index, bounds, low, high, total, parts)
-
-
-def _segment_candidates(
-    samples: SampleScores, question: Question, thresholds: Vector, limit: float
-) -> dict[Any, Candidates]:
-    """The counts of every segment at the same thresholds."""
-    parts = {}
-    for name, part in samples.by_segment().items():
-        try:
-            losses, subjects, _, _ = sample_losses(part, question)
-        except InputError as error:
-            raise InputError(f"segment {name!s}: {error}") from error
-        parts[name] = count_candidates(
-            part.score, losses, part.weights, question.risk, thresholds, subjects=subjects, target=limit
-        )
-    return parts
-
-
 def _single(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
     """One threshold for all samples."""
-    found = _search(samples, question, reference, question.confidence)
-    candidates, k = found.candidates, found.index
+    search = search_thresholds(samples, question, reference, question.confidence)
+    candidates, k = search.candidates, search.index
     policy = None
     if k is not None:
-        risk, bound = found.unscaled(candidates.risk[k]), found.unscaled(found.bounds[k])
-        certificate = _certificate(question, found.n_samples, candidates.accepted[k], risk, bound)
+        risk, bound = search.unscaled(candidates.risk[k]), search.unscaled(search.bounds[k])
+        certificate = _certificate(question, search.n_samples, candidates.accepted[k], risk, bound)
         policy = Policy(
             question.rule,
             candidates.thresholds[k : k + 1].copy(),
@@ -298,8 +204,8 @@ def _single(samples: SampleScores, question: Question, reference: SampleScores |
         )
     nearest = Nearest()
     if policy is None:
-        nearest = nearest.or_better(found, question, question.confidence, found.n_samples)
-    return _decision(samples, question, found, policy, (), nearest)
+        nearest = nearest.or_better(search, question, question.confidence, search.n_samples)
+    return _decision(samples, question, search, policy, (), nearest)
 
 
 def _answers(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
@@ -314,17 +220,17 @@ def _answers(samples: SampleScores, question: Question, reference: SampleScores 
     assert accepted is not None
     if not accepted.weights.any():
         accepted = samples  # none is more likely right than wrong: nothing is certified below
-    found = replace(_search(accepted, question, other, question.confidence), n_samples=n_all)
-    candidates, k = found.candidates, found.index
+    search = replace(search_thresholds(accepted, question, other, question.confidence), n_samples=n_all)
+    candidates, k = search.candidates, search.index
     policy = None
     if k is not None and accepted is not samples:
-        certificate = _certificate(question, n_all, candidates.accepted[k], candidates.risk[k], found.bounds[k])
+        certificate = _certificate(question, n_all, candidates.accepted[k], candidates.risk[k], search.bounds[k])
         thresholds = np.array([NEVER, candidates.thresholds[k]])
         policy = Policy("per-class", thresholds, otherwise=question.otherwise, certificate=certificate)
     nearest = Nearest()
     if policy is None:
-        nearest = nearest.or_better(found, question, question.confidence, n_all)
-    return replace(_decision(accepted, question, found, policy, (), nearest), score="answers")
+        nearest = nearest.or_better(search, question, question.confidence, n_all)
+    return replace(_decision(accepted, question, search, policy, (), nearest), score="answers")
 
 
 def _per_class(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:
@@ -337,15 +243,15 @@ def _per_class(samples: SampleScores, question: Question, reference: SampleScore
         n, threshold, accepted, errors = float(mine.weights.sum()), NEVER, 0.0, 0.0
         if n:
             other = None if reference is None else reference.take(reference.predicted == c)
-            found = _search(mine, question, other, confidence)
-            searches.append(found)
-            if found.index is not None:
-                threshold = thresholds[c] = found.candidates.thresholds[found.index]
-                accepted, errors = found.candidates.accepted[found.index], found.candidates.losses[found.index]
+            search = search_thresholds(mine, question, other, confidence)
+            searches.append(search)
+            if search.index is not None:
+                threshold = thresholds[c] = search.candidates.thresholds[search.index]
+                accepted, errors = search.candidates.accepted[search.index], search.candidates.losses[search.index]
         bound = float(binomial_upper(np.array(errors), np.array(accepted), confidence))
         observed = errors / accepted if accepted else float("nan")
         rows.append(ClassThreshold(samples.classes[c], int(n), float(threshold), int(accepted), float(observed), bound))
-    whole = _search(samples, replace(question, score="confidence"), reference, question.confidence)
+    whole = search_thresholds(samples, replace(question, score="confidence"), reference, question.confidence)
     n_accepted = sum(row.n_automated for row in rows)
     policy = None
     if n_accepted:
@@ -354,8 +260,8 @@ def _per_class(samples: SampleScores, question: Question, reference: SampleScore
         certificate = _certificate(question, whole.n_samples, n_accepted, errors / n_accepted, bound)
         policy = Policy("per-class", thresholds, otherwise=question.otherwise, certificate=certificate)
     nearest = Nearest()
-    for found in searches if policy is None else []:
-        nearest = nearest.or_better(found, question, confidence, whole.n_samples)
+    for search in searches if policy is None else []:
+        nearest = nearest.or_better(search, question, confidence, whole.n_samples)
     return _decision(samples, question, whole, policy, tuple(rows), nearest)
 
 
@@ -380,15 +286,15 @@ def _certificate(question: Question, n: float, accepted: float, observed: float,
 def _decision(
     samples: SampleScores,
     question: Question,
-    found: _Search,
+    search: ThresholdSearch,
     policy: Policy | None,
     rows: tuple[ClassThreshold, ...],
     nearest: Nearest,
 ) -> Decision:
     """The answer, with the curve over all thresholds."""
-    candidates, flip = found.candidates, question.risk in AT_LEAST
-    risk, bound = found.unscaled(candidates.risk), found.unscaled(found.bounds)
-    coverage = candidates.accepted / found.n_samples
+    candidates, flip = search.candidates, question.risk in AT_LEAST
+    risk, bound = search.unscaled(candidates.risk), search.unscaled(search.bounds)
+    coverage = candidates.accepted / search.n_samples
     allowed = (candidates.trials > 0) & (risk <= question.limit + 1e-12)
     better = np.min if question.risk in FROM_BELOW else np.max
     known = float(better(coverage[allowed])) if allowed.any() else None
@@ -401,9 +307,9 @@ def _decision(
         at_best = (1 - nearest.risk if flip else nearest.risk, nearest.coverage)
     n_more = None if policy is not None else nearest.n_more
     return Decision(
-        question.risk, float(question.target), question.confidence, question.rule, int(found.n_samples), policy, curve, known,
+        question.risk, float(question.target), question.confidence, question.rule, int(search.n_samples), policy, curve, known,
         at_best, n_more, rows, None if samples.positive is None else samples.classes[samples.positive],
-        _segment_rows(samples, question, found), _constant(samples, question), len(samples.classes) == 2,
+        segment_rows(samples, question, search), _constant(samples, question), len(samples.classes) == 2,
     )  # fmt: skip
 
 
@@ -413,23 +319,3 @@ def _constant(samples: SampleScores, question: Question) -> tuple[Any, float] | 
         return None
     counts = np.bincount(samples.labels, samples.weights, minlength=len(samples.classes))
     return samples.classes[counts.argmax()], float(1 - counts.max() / counts.sum())
-
-
-def _segment_rows(samples: SampleScores, question: Question, found: _Search) -> tuple[SegmentRisk, ...]:
-    """What is certified in each segment, or could be if it were alone."""
-    if not found.segments:
-        return ()
-    rows, flip = [], question.risk in AT_LEAST
-    limit = (question.limit - found.low) / (found.high - found.low)
-    for name, part in samples.by_segment().items():
-        candidates, k, n = found.segments[name], found.index, float(part.weights.sum())
-        alone = certify(candidates, limit, question.confidence, question.risk).index is not None
-        if k is None or not candidates.trials[k]:
-            rows.append(SegmentRisk(name, int(n), alone, 0, None, None))
-            continue
-        risk = float(found.unscaled(candidates.risk[k]))
-        bound = None if question.risk == "cost" else float(risk_bounds(candidates, question.confidence)[k])
-        if flip:
-            risk, bound = 1 - risk, None if bound is None else 1 - bound
-        rows.append(SegmentRisk(name, int(n), alone, int(candidates.accepted[k]), risk, bound))
-    return tuple(rows)
