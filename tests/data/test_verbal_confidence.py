@@ -1,0 +1,76 @@
+"""Confidence that is stated in words."""
+
+import pytest
+
+import rhocal
+from helpers import ROOT
+from rhocal.data.verbal_confidence import WORDS
+from rhocal.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "probability"),
+    [
+        ("85%", 0.85), ("I am about 70 percent sure", 0.7), ("0.5", 0.5), ("1", 1.0), ("9/10", 0.9), ("8 out of 10", 0.8),
+        ("99,5 %", 0.995), ("Almost certain!", 0.95), ("It's unlikely", 0.2), ("probably not", 0.25), (0.3, 0.3),
+        ("50/50", 0.5), ("0.95 confident", 0.95), ("0.95 (very likely)", 0.95), ("I'd say 75%", 0.75), ("~ 85 %", 0.85),
+        ("I have 95% confidence. It is likely Paris", 0.95), ("I cannot be certain, but I am 85% sure", 0.85),
+        ("I am 85 percent sure that the answer is 42", 0.85), ("More likely than not", 0.6), ("Confidence: **95%**", 0.95),
+    ],
+)  # fmt: skip
+def test_confidence_in_words(text, probability):
+    assert rhocal.verbal_confidence(text) == pytest.approx(probability)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not very likely",
+        "85",
+        "120 %",
+        "-5 %",
+        "between 60 % and 80 %",
+        "no idea",
+        "",
+        85,
+        None,
+        True,
+        "7/0",
+        "likely or unlikely",
+        "not 100 % sure",
+        "I'm not 90% sure",
+        "cannot be certain",
+        "I can’t be certain",
+        "far from certain",
+        "less than certain",
+        "I don't feel confident",
+        "doesn't seem likely",
+        "80 – 90 %",
+        "80-90%",
+        "80 to 90 %",
+        "1,000 %",
+        "I'm confident that the answer is 42%",
+        "The answer is 42 %",
+        "I'm confident that the answer is 3/4",
+        "less than 50 %",
+        "> 90 %",
+        "60/40",
+        "very likely wrong",
+        "90% sure this is wrong",
+        "5 % chance of being wrong",
+        "somewhat likely",
+        "3/4/2024",
+    ],
+)
+def test_confidence_that_states_nothing_or_several_things(text):
+    with pytest.raises(InputError, match="confidence"):
+        rhocal.verbal_confidence(text)
+
+
+def test_the_table_of_phrases_is_documented():
+    page = (ROOT / "docs" / "language_models.md").read_text(encoding="utf-8")
+    lines = (
+        line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ") and line.rstrip(" |")[-1].isdigit()
+    )
+    documented = {phrase.strip(): float(value) for phrases, value in lines for phrase in phrases.split(",")}
+    assert documented == WORDS
