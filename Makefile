@@ -140,6 +140,7 @@ adapt: $(VENV)/.installed-dev
 decide: $(VENV)/.installed-dev
 	$(BIN)/python experiments/decide/simulate.py
 	$(BIN)/python experiments/decide/simulate_classes.py
+	$(BIN)/python experiments/decide/simulate_segments.py
 	$(BIN)/python experiments/decide/simulate_clusters.py
 	$(BIN)/python experiments/decide/simulate_sets.py
 	$(BIN)/python experiments/decide/simulate_intervals.py

@@ -161,27 +161,30 @@ def interval_table() -> dict[str, str]:
             **row,
             "coverage": f"{float(row['coverage']):.3f}",
             "error": f"{float(row['error']):.3f}",
+            "lowest": f"{float(row['lowest']):.3f}" if row["lowest"] else "–",
             "width": f"{float(row['width']):.3f}",
         }
         for row in rows
     ]
-    columns = ["coverage", "error", "width"]
+    columns = ["coverage", "error", "lowest", "width"]
     return {"intervals": table(cells, ["method", "truth", "n", "classes", "holds", "trials"], columns)}
 
 
 def dependence_tables() -> dict[str, str]:
-    """Thresholds of tied classes, clusters, and bets on clusters."""
-    classes, clusters, bets = (_read(HERE / f"{name}.csv") for name in ("classes", "clusters", "cluster_bets"))
+    """Thresholds of tied classes, segments, clusters, and bets on clusters."""
+    names = ("classes", "segments", "clusters", "cluster_bets")
+    classes, segments, clusters, bets = (_read(HERE / f"{name}.csv") for name in names)
     keys = ["risk", "target", "population", "n", "clusters", "trials"]
     for row in clusters:
         row["false if ignored"] = row["false_ignored"]
         row.update({name: f"{float(row[name]):.4f}" for name in ("false", "certified", "false if ignored")})
-    for row in classes:
+    for row in classes + segments:
         row["share"] = _share(row)
-        row.update({name: f"{float(row[name]):.4f}" for name in ("tied", "false", "certified")})
+        row.update({name: f"{float(row[name]):.4f}" for name in ("tied", "false", "certified") if name in row})
     design = ["clusters", "size", "correlation", "errors", "trials"]
     return {
         "classes": table(classes, ["population", "tied", "n", "trials"], ["false", "certified", "share"]),
+        "segments": table(segments, ["population", "n", "trials"], ["false", "certified", "share"]),
         "clusters": table(clusters, keys, ["false", "certified", "false if ignored"]),
         "bets": table(bets, design, ["one of each", "bets"]),
     }
