@@ -123,3 +123,15 @@ def test_a_skipped_batch_has_no_nll(folder):
     found = online.update(data["logits"], data["labels"]).to_dict()
     assert (found["action"], found["nll"], found["nll_candidate"]) == ("skipped", None, None)
     json.dumps(found, allow_nan=False)
+
+
+def test_a_table_with_other_columns_of_numbers_is_a_batch(tmp_path):
+    """The columns of the fit are known; those of a weight or an age are not asked for."""
+    rng = np.random.default_rng(0)
+    z, age = rng.normal(size=(200, 2)), rng.uniform(20, 80, size=200)
+    names = np.where(z[:, 0] > z[:, 1], "no", "yes")
+    lines = [f"{a!r},{b!r},{c!r},{name}" for (a, b), c, name in zip(z.tolist(), age.tolist(), names, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(["no,yes,age,labels", *lines]) + "\n")
+    cal, state, out = (tmp_path / f"{name}.safetensors" for name in ("cal", "state", "out"))
+    invoke("fit", tmp_path / "data.csv", "--columns", "no,yes", "-m", "temperature", "-o", cal)
+    assert "200 samples" in invoke("update", cal, tmp_path / "data.csv", "-s", state, "-o", out)

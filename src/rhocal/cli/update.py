@@ -81,9 +81,10 @@ def update(
     stated = spec.spec([online.first])
     steps = []
     for path in paths:
-        if has_splits(path, arrays.names()):
+        of_batch = arrays.of_calibrator(cal, path)
+        if has_splits(path, of_batch.names()):
             raise InputError(f"{path}: holds two splits; a batch is one set of samples, save it in a file of its own")
-        data = IN_MEMORY.open(path, arrays.of_calibrator(cal, path), stated, "test").predictions
+        data = IN_MEMORY.open(path, of_batch, stated, "test").predictions
         steps.append((path, online.update_data(data)))
         online = steps[-1][1].online
     if _is_same(cal, online.calibrator):
