@@ -84,7 +84,7 @@ def test_fewer_classes_than_in_the_fit_are_refused_where_they_are_read():
 def test_norms_of_all_logits_are_estimated_with_a_warning():
     logits, labels = synthetic(500, 100, scale=2.0)
     top = TopK.from_arrays(*known(logits, 10), 100)
-    with pytest.warns(SuspiciousInputWarning, match="was fitted on all logits and reads their norm"):
+    with pytest.warns(SuspiciousInputWarning, match="reads the norm or mean of all logits"):
         rhocal.RhoNormScaling(rho=2.0).fit(logits, labels).predict_proba(top)
 
 
@@ -261,7 +261,7 @@ def test_commands_on_the_k_best(tmp_path):
     assert "has top_log_probs without n_classes" in run("fit", path, "-o", target, code=2).stderr
 
 
-@pytest.mark.filterwarnings("ignore:rho-norm was fitted on all logits")
+@pytest.mark.filterwarnings("ignore:rho-norm reads the norm or mean of all logits")
 @pytest.mark.parametrize("k", [1, 2, 13])
 def test_equal_probabilities_stay_equal(k):
     """ρ-Norm Scaling gives equal logits a huge scale, which must not multiply rounding errors."""

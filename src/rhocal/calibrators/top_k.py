@@ -48,8 +48,8 @@ def scales_top_k(calibrator: ScaleCalibrator, data: TopK) -> Vector:
     scales = calibrator.map_.scales(profile)
     if not is_cut and data.n_rest > 1 and any(name == "mean" or name.startswith("norm") for name in profile.kept):
         warn(
-            f"{calibrator.label} was fitted on all logits and reads their norm or mean, which the k best do not determine: "
-            "they are estimated. A calibrator that is fitted on TopK data reads the k best alone",
+            f"{calibrator.label} reads the norm or mean of all logits, which the k best do not determine: they are estimated. "
+            "A calibrator that is fitted on TopK data with k of at least 2 reads the k best alone",
             SuspiciousInputWarning,
         )
     return scales
