@@ -113,46 +113,48 @@ def evidence_of(
 
 
 def verdict(
-    found: Evidence, tolerance: float = TOLERANCE, *, p_value: float | None = None, level: float = CONFIDENCE_LEVEL
+    evidence: Evidence, tolerance: float = TOLERANCE, *, p_value: float | None = None, level: float = CONFIDENCE_LEVEL
 ) -> Verdict:
     """The state, and the sentence; ``p_value`` and ``level`` allow for other verdicts beside this one."""
-    p_value = found.combined.p_value if p_value is None else p_value
-    gaps = all_class_gaps(found, level)
-    error = _error_interval(found, level)
+    p_value = evidence.combined.p_value if p_value is None else p_value
+    gaps = all_class_gaps(evidence, level)
+    error = _error_interval(evidence, level)
     worst = max(gaps, key=lambda gap: abs(gap.gap), default=None)
     state = _state(error, gaps, tolerance)
     detected = p_value <= SIGNIFICANCE_LEVEL
-    needed = samples_that_decide(found, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
-    text = _describe(found, gaps) if detected else ""
+    needed = (
+        samples_that_decide(evidence, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
+    )
+    text = _describe(evidence, gaps) if detected else ""
     return Verdict(
-        _sentence(found, text, state, error, _open_class(found, gaps, tolerance), tolerance, needed),
+        _sentence(evidence, text, state, error, _open_class(evidence, gaps, tolerance), tolerance, needed),
         state,
         tolerance,
         error,
         p_value,
         detected,
-        found.combined.smallest,
+        evidence.combined.smallest,
         needed,
         tuple(sorted(gaps, key=lambda gap: -abs(gap.z))),
     )
 
 
-def all_class_gaps(found: Evidence, level: float = CONFIDENCE_LEVEL) -> list[ClassGap]:
+def all_class_gaps(evidence: Evidence, level: float = CONFIDENCE_LEVEL) -> list[ClassGap]:
     """Calibration in the large of every class; of two classes, of the positive one."""
-    null = found.null
+    null = evidence.null
     if null.classes is not None:
         return class_gaps(null.classes, level)
-    if null.positive is not None and null.positive_paths is not None and found.positive is not None:
-        return [positive_gap(null.positive, null.positive_paths, found.positive, level)]
+    if null.positive is not None and null.positive_paths is not None and evidence.positive is not None:
+        return [positive_gap(null.positive, null.positive_paths, evidence.positive, level)]
     return []
 
 
-def _error_interval(found: Evidence, level: float) -> Interval:
-    path = found.null.positive
+def _error_interval(evidence: Evidence, level: float) -> Interval:
+    path = evidence.null.positive
     if path is None:
         if level == CONFIDENCE_LEVEL:
-            return found.interval
-        path = found.null.top
+            return evidence.interval
+        path = evidence.null.top
     view = Scored(path.confidence, path.correct, path.confidence, path.confidence, path.weights)
     return ece_interval(view, equal_width(path.confidence, N_BINS), N_BINS, level)
 
@@ -166,7 +168,7 @@ def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> State
 
 
 def samples_that_decide(
-    found: Evidence, error: Interval, worst: ClassGap | None, tolerance: float, *, is_detected: bool = True
+    evidence: Evidence, error: Interval, worst: ClassGap | None, tolerance: float, *, is_detected: bool = True
 ) -> int | None:
     """About how many samples would decide: intervals shrink with the root of their number, clustered and weighted as these.
 
@@ -174,14 +176,14 @@ def samples_that_decide(
     """
     factor = _factor(error.low, error.estimate, error.high, tolerance)
     if not is_detected:
-        factor = max(factor, (max(error.high, found.ece.high) / tolerance) ** 2)
+        factor = max(factor, (max(error.high, evidence.ece.high) / tolerance) ** 2)
     if worst is not None:
         size, reach = abs(worst.gap), (worst.high - worst.low) / 2
         undecided = not (size + reach <= tolerance or size - reach > tolerance)
         factor = max(factor, _factor(size - reach, size, size + reach, tolerance)) if undecided else factor
     if not factor <= MAX_NEEDED:
         return None
-    needed = found.size * max(factor, 1.1)
+    needed = evidence.size * max(factor, 1.1)
     unit = 10.0 ** (math.floor(math.log10(needed)) - 1)
     return math.ceil(needed / unit) * round(unit) if unit >= 1 else math.ceil(needed)
 
@@ -202,25 +204,25 @@ def enough_text(needed: int | None) -> str:
     return f"about {needed:,} samples would decide" if needed is not None else "only far more samples would decide"
 
 
-def _open_class(found: Evidence, gaps: Sequence[ClassGap], tolerance: float) -> str:
+def _open_class(evidence: Evidence, gaps: Sequence[ClassGap], tolerance: float) -> str:
     """The class whose mean probability may be off by most, if that is beyond the tolerance; else empty."""
     widest = max(gaps, key=lambda gap: max(-gap.low, gap.high), default=None)
     reach = 0.0 if widest is None else max(-widest.low, widest.high)
     if widest is None or reach <= tolerance:
         return ""
-    return f"mean probability of {_name(found, widest.column)} may be off by up to {points(reach)}"
+    return f"mean probability of {_name(evidence, widest.column)} may be off by up to {points(reach)}"
 
 
 def _sentence(
-    found: Evidence, text: str, state: State, error: Interval, open_class: str, tolerance: float, needed: int | None
+    evidence: Evidence, text: str, state: State, error: Interval, open_class: str, tolerance: float, needed: int | None
 ) -> str:
-    total, ece = round(found.size), found.ece
-    n = f"{total:,} {'answer' if found.of_answers else 'sample'}{'' if total == 1 else 's'}"
+    total, ece = round(evidence.size), evidence.ece
+    n = f"{total:,} {'answer' if evidence.of_answers else 'sample'}{'' if total == 1 else 's'}"
     about, what = "ECE", "true ECE"
-    if found.positive is not None and not found.of_answers:
-        what = f"true error of {_name(found, found.positive)}"
+    if evidence.positive is not None and not evidence.of_answers:
+        what = f"true error of {_name(evidence, evidence.positive)}"
         if not text.startswith(OF_TOP_LABEL):
-            about, ece = f"ECE of {_name(found, found.positive)}", _positive_ece(found)
+            about, ece = f"ECE of {_name(evidence, evidence.positive)}", _positive_ece(evidence)
     compared = f"{about} {ece.value:.3f}, floor {ece.mean:.3f} ± {(ece.high - ece.low) / 2:.3f}"
     limit = points(tolerance)
     if state == "within":
@@ -244,41 +246,43 @@ def _sentence(
     )
 
 
-def _positive_ece(found: Evidence) -> Floor:
+def _positive_ece(evidence: Evidence) -> Floor:
     """The ECE of the positive class of two in bins of its probability, with its floor."""
-    path, paths = found.null.positive, found.null.positive_paths
+    path, paths = evidence.null.positive, evidence.null.positive_paths
     if path is None or paths is None:
-        return found.ece
+        return evidence.ece
     return Floor.from_null("ece", path_nulls(path, paths, ["ece"])["ece"])
 
 
-def _describe(found: Evidence, gaps: Sequence[ClassGap]) -> str:
+def _describe(evidence: Evidence, gaps: Sequence[ClassGap]) -> str:
     """What is detected: a direction, a class, a region, or the test that rejects; the largest difference first."""
-    scored = found.scored
+    scored = evidence.scored
     confidence, accuracy = scored.mean_confidence, scored.accuracy
     gap = accuracy - confidence
     detected = sorted((c for c in gaps if c.detected), key=lambda c: -abs(c.z))
     is_directed = (
-        found.tests["gap"].p_value <= NAMING_LEVEL
+        evidence.tests["gap"].p_value <= NAMING_LEVEL
         and abs(gap) > _reach_of_gap(scored, gap)
-        and abs(gap) >= MIN_SHARE_OF_ECE * max(found.ece.excess, found.interval.estimate)
+        and abs(gap) >= MIN_SHARE_OF_ECE * max(evidence.ece.excess, evidence.interval.estimate)
     )
-    of_class = _about_class(found, detected[0]) if detected and not found.of_answers else ""
+    of_class = _about_class(evidence, detected[0]) if detected and not evidence.of_answers else ""
     # A rare class with too much probability looks like a lack of confidence in the others: the class is the cause.
-    if of_class and (not is_directed or (found.positive is not None and abs(detected[0].gap) >= 0.95 * abs(gap))):
+    if of_class and (not is_directed or (evidence.positive is not None and abs(detected[0].gap) >= 0.95 * abs(gap))):
         return of_class
     if is_directed:
         word = "over-confident" if gap < 0 else "under-confident"
         means = f"mean confidence {100 * confidence:.1f} %, accuracy {100 * accuracy:.1f} %"
-        if found.of_answers:
+        if evidence.of_answers:
             means = f"answers state {100 * confidence:.1f} % on average, {100 * accuracy:.1f} % are right"
         whole = f"{word} by {points(abs(gap))}: {means}"
-        return f"{whole}; {of_class}" if of_class and found.positive is None else whole
-    where = _about_regions(found)
+        return f"{whole}; {of_class}" if of_class and evidence.positive is None else whole
+    where = _about_regions(evidence)
     if where:
-        return f"{where}; by about {points(found.interval.estimate)} overall"
-    by = found.combined.smallest
-    return f"detected by the test {TITLES[by]} (p {equals_p(found.tests[by].p_value, found.combined.least_p_value)})"
+        return f"{where}; by about {points(evidence.interval.estimate)} overall"
+    by = evidence.combined.smallest
+    return (
+        f"detected by the test {TITLES[by]} (p {equals_p(evidence.tests[by].p_value, evidence.combined.least_p_value)})"
+    )
 
 
 def _reach_of_gap(scored: Scored, gap: float) -> float:
@@ -288,25 +292,25 @@ def _reach_of_gap(scored: Scored, gap: float) -> float:
     return Z * math.sqrt(max(squares - total * gap**2, 0.0)) / total
 
 
-def _name(found: Evidence, column: int) -> str:
-    return f"class {found.classes[column]}" if column < len(found.classes) else f"column {column}"
+def _name(evidence: Evidence, column: int) -> str:
+    return f"class {evidence.classes[column]}" if column < len(evidence.classes) else f"column {column}"
 
 
-def _about_class(found: Evidence, gap: ClassGap) -> str:
+def _about_class(evidence: Evidence, gap: ClassGap) -> str:
     size = "much" if gap.gap < 0 else "little"
     return (
-        f"{_name(found, gap.column)} gets too {size} probability: mean probability {100 * gap.expected:.1f} %, "
+        f"{_name(evidence, gap.column)} gets too {size} probability: mean probability {100 * gap.expected:.1f} %, "
         f"observed {100 * gap.observed:.1f} %"
     )
 
 
-def _about_regions(found: Evidence) -> str:
+def _about_regions(evidence: Evidence) -> str:
     """The regions in which a difference is detected, the most certain first."""
-    null = found.null
+    null = evidence.null
     where = regions(null.top, null.top_paths)
     texts = [_about_region(region) for region in _most_certain(where)]
-    if not texts and null.positive is not None and null.positive_paths is not None and found.positive is not None:
-        name = _name(found, found.positive)
+    if not texts and null.positive is not None and null.positive_paths is not None and evidence.positive is not None:
+        name = _name(evidence, evidence.positive)
         texts = [
             f"{name} has too {'high' if r.gap < 0 else 'low'} probabilities between {r.low:.1f} and {r.high:.1f}"
             for r in _most_certain(regions(null.positive, null.positive_paths))
