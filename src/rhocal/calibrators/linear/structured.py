@@ -121,9 +121,10 @@ class StructuredScaling(LinearCalibrator):
                 part, x = problem.without(fold), problem.x[fold.outside]
             else:
                 part, (scale, mix) = self._problem(data.take(fold.inside))
-                numbers = smoothing(scale, mix, data.n_classes, np.inf)
-                x = linear.block_features(features, numbers, data.take(fold.outside), problem.x.dtype)
-            weight, bias = part.weight_and_bias(part.minimum(start, precondition=inverse).x)
+                mixing = smoothing(scale, mix, data.n_classes, np.inf)
+                x = linear.block_features(features, mixing, data.take(fold.outside), problem.x.dtype)
+            minimum = part.minimum(start, precondition=inverse)
+            weight, bias = (numbers.astype(x.dtype) for numbers in part.weight_and_bias(minimum.x))
             outputs[fold.outside] = (x @ weight.T if problem.full else x * weight) + bias
         return outputs
 
