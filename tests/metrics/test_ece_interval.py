@@ -14,9 +14,9 @@ from rhocal.metrics.inference.ece_interval import (
     invert,
     statistic,
     tail_probabilities,
-    undetected_error,
 )
 from rhocal.metrics.inference.shares import FADE, N_STEPS, ONE_SIGN, SPARSE, NoisyBinSums, posterior_means
+from rhocal.metrics.inference.sparse_bins import rate_interval
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width
 
@@ -121,8 +121,40 @@ def test_no_errors_seen_is_not_no_errors():
     """20 of 20 right at confidence 1 allow 1 − .05^(1/20) = .139."""
     n = 20
     sure = Scored(np.ones(n), np.ones(n), np.zeros(n), np.zeros(n), np.ones(n))
-    assert np.isclose(undetected_error(sure, equal_width(sure.confidence, 10), 10, 0.95), 1 - 0.05 ** (1 / 20))
     assert np.isclose(ece_interval(sure, equal_width(sure.confidence, 10), 10, 0.95).high, 1 - 0.05 ** (1 / 20))
+
+
+@pytest.mark.parametrize(
+    ("confidence", "accuracy", "n"), [(0.99, 0.98, 100), (0.99, 0.99, 300), (0.999, 0.997, 1000), (0.02, 0.03, 200)]
+)
+def test_few_errors_have_exact_intervals(confidence, accuracy, n):
+    """Over all numbers of errors: the true ECE is in the interval with .92 at least, and above it with .05 at most."""
+    truth, covered, above = abs(confidence - accuracy), 0.0, 0.0
+    for errors in range(n + 1):
+        chance = scipy.stats.binom.pmf(errors, n, 1 - accuracy)
+        if chance > 1e-5:
+            correct = (np.arange(n) >= errors).astype(float)
+            sample = Scored(np.full(n, confidence), correct, np.zeros(n), np.zeros(n), np.ones(n))
+            found = ece_interval(sample, equal_width(sample.confidence, 10), 10, 0.95)
+            covered += chance * (found.low <= truth + 1e-12 and truth <= found.high + 1e-12)
+            above += chance * (truth > found.high + 1e-12)
+    assert covered >= 0.92
+    assert above <= 0.0505
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 50), (2.5, 40.7), (0.3, 9.0), (12, 12)])
+def test_mid_p_interval_of_a_rate(k, n):
+    """Half of the probability of the observed number counts, in either tail; fractions are between whole numbers."""
+    low, high = rate_interval(k, n, 0.95)
+
+    def below(rate):
+        at_most = scipy.special.betainc(n - k + 1e-300, k + 1, 1 - rate)
+        less = scipy.special.betainc(n - k + 1, max(k, 1e-300), 1 - rate)
+        return (at_most + (less if k else 0)) / 2
+
+    assert low == 0 if k == 0 else np.isclose(below(low), 0.975)
+    assert high == 1 if k == n else np.isclose(below(high), 0.025)
+    assert low <= k / n <= high
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import numpy as np
 
 from rhocal.metrics.inference import absolute_mean
 from rhocal.metrics.inference.shares import NoisyBinSums, posterior_means
+from rhocal.metrics.inference.sparse_bins import RareErrors, rare_errors
 from rhocal.numerics.bins import bin_totals
 from rhocal.numerics.special import normal_quantile
 
@@ -91,7 +92,11 @@ class BinMoments:
     @property
     def normal_sums(self) -> tuple[Vector, Vector]:
         """Σ w d / Σ w of every bin that holds a sample, and its standard deviation."""
-        held, total = self.weight > 0, self.weight.sum()
+        return self.normal_sums_of(self.weight > 0)
+
+    def normal_sums_of(self, held: NDArray[np.bool_]) -> tuple[Vector, Vector]:
+        """The same for some of the bins; the share is that of all samples."""
+        total = self.weight.sum()
         weight, first, second, perfect = (x[held] for x in (self.weight, self.first, self.second, self.perfect))
         smoothed = (second + PRIOR_SAMPLES * perfect / weight) / (weight + PRIOR_SAMPLES) * weight
         variance = smoothed - first**2 / total
@@ -102,28 +107,43 @@ class BinMoments:
 
 
 def ece_interval(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> Interval:
-    """The interval for the population ECE over these bins."""
-    interval = invert(*BinMoments.of(scored, bins, n_bins).normal_sums, level)
-    return replace(interval, high=max(interval.high, undetected_error(scored, bins, n_bins, level)))
+    """The interval for the population ECE over these bins.
+
+    Bins with few errors have exact intervals (``sparse_bins.py``). The errors of the parts add up, and so do the squares of
+    what their intervals reach beyond the estimates (Zou & Donner 2008).
+    """
+    moments = BinMoments.of(scored, bins, n_bins)
+    right = bin_totals(bins, scored.weights * scored.correct, n_bins)
+    rare = rare_errors(moments.weight, right, right - moments.first)
+    total = float(moments.weight.sum())
+    dense = moments.weight > 0
+    for _, chosen in rare:
+        dense &= ~chosen
+    everything = invert(*moments.normal_sums, level)
+    if not rare:
+        return everything
+    parts = [_part(few, total, level) for few, _ in rare]
+    if dense.any():
+        parts.append(invert(*moments.normal_sums_of(dense), level))
+    low, high, estimate = (np.array([getattr(part, name) for part in parts]) for name in ("low", "high", "estimate"))
+    middle = float(estimate.sum())
+    below, above = (float(np.sqrt(((limit - estimate) ** 2).sum())) for limit in (low, high))
+    # Estimates are not negative: those of two parts that may both be 0 exceed the root of their squares.
+    return replace(everything, low=max(0.0, min(everything.low, middle - below)), high=min(1.0, middle + above))
+
+
+def _part(few: RareErrors, total: float, level: float) -> Interval:
+    """What bins with few errors add to the ECE."""
+    low, high = (few.n / total * limit for limit in few.gap_interval(level))
+    rate = (few.observed + 1) / (few.n + 2)
+    gap, deviation = (few.observed - few.expected) / total, np.sqrt(few.n * rate * (1 - rate)) / total
+    debiased = statistic(np.array([gap]), np.array([deviation]))
+    return Interval(low, high, min(max(debiased, low), high), "exact")
 
 
 def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Vector, Vector]:
     """Σ w d / Σ w of every bin that holds a sample, with d = correct − confidence, and its standard deviation."""
     return BinMoments.of(scored, bins, n_bins).normal_sums
-
-
-def undetected_error(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: float) -> float:
-    """An upper bound of the error of bins in which every sample is right and nearly all are expected to be.
-
-    n of n right allow an error rate r with (1 − r)^n = 1 − level. Sums without any error are not normal, and twenty of
-    twenty right at confidence 1 do not prove an error rate of 0.
-    """
-    w = scored.weights
-    weight, wrong, expected = (
-        np.bincount(bins, values, n_bins) for values in (w, w * (1 - scored.correct), w * (1 - scored.confidence))
-    )
-    n = float(weight[(wrong == 0) & (expected < 1)].sum())
-    return float(n / w.sum() * (1 - (1 - level) ** (1 / n))) if n > 0 else 0.0
 
 
 def invert(sums: Vector, deviations: Vector, level: float) -> Interval:

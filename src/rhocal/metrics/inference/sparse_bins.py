@@ -1,0 +1,89 @@
+"""The error of bins in which nearly all samples are right, or nearly all wrong: exact, as few errors are not normal.
+
+One error of 100 at a confidence of 0.99 is what a perfect model makes, and what one with twice as many errors often makes too.
+In units of a standard deviation that is estimated from one error, the second looks impossible.
+
+Bins with few errors are taken together, those with few right samples too. The rate of either has a mid-p interval (Lancaster
+1961): p is kept if P(K < k) + P(K = k)/2 is not in the tails of the binomial distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhocal.numerics.special import binomial_cdf
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rhocal.numerics.special import Vector
+
+MAX_ERRORS = 10.0
+"""Errors in all bins of a kind, observed and expected, from which on their sum is taken as normal."""
+MAX_RATE = 0.1
+"""The largest share of errors in a bin of few: beyond, a bin has few samples and not few errors."""
+N_HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class RareErrors:
+    """Errors (or right samples) of bins with few of them, together."""
+
+    n: float
+    observed: float
+    expected: float
+
+    def gap_interval(self, level: float) -> tuple[float, float]:
+        """The interval of |rate − expected rate| among these samples."""
+        low, high = rate_interval(self.observed, self.n, level)
+        rate = self.expected / self.n
+        if low <= rate <= high:
+            return 0.0, max(high - rate, rate - low)
+        return (low - rate, high - rate) if low > rate else (rate - high, rate - low)
+
+
+def rare_errors(weight: Vector, right: Vector, confident: Vector) -> list[tuple[RareErrors, NDArray[np.bool_]]]:
+    """The bins with few errors and those with few right samples, and which they are.
+
+    ``right`` and ``confident`` are the sums of correct and of confidence in each bin. The bins with the smallest shares of
+    errors are taken, as long as all together have few.
+    """
+    found = []
+    for observed, expected in ((weight - right, weight - confident), (right, confident)):
+        larger = np.maximum(observed, expected)
+        order = np.argsort(larger / np.where(weight > 0, weight, np.inf), kind="stable")
+        few = (weight > 0) & (larger <= MAX_RATE * weight)
+        order = order[few[order]]
+        order = order[np.cumsum(larger[order]) < MAX_ERRORS]
+        if len(order):
+            chosen = np.zeros(len(weight), bool)
+            chosen[order] = True
+            sums = (float(values[order].sum()) for values in (weight, observed, expected))
+            found.append((RareErrors(*sums), chosen))
+    return found
+
+
+def rate_interval(k: float, n: float, level: float) -> tuple[float, float]:
+    """The mid-p interval of a rate, of k in n; k and n may be fractions.
+
+    >>> [round(limit, 4) for limit in rate_interval(0, 300, 0.95)]
+    [0.0, 0.0099]
+    """
+    tail = (1 - level) / 2
+    low = 0.0 if k <= 0 else _rate_where(k, n, 1 - tail)
+    return low, 1.0 if k >= n else _rate_where(k, n, tail)
+
+
+def _rate_where(k: float, n: float, chance: float) -> float:
+    """The rate at which P(K < k) + P(K = k)/2 is ``chance``; it falls with the rate."""
+    low, high = 0.0, 1.0
+    counts, trials = np.array([k, k - 1 if k > 0 else 0.0]), np.full(2, n)
+    for _ in range(N_HALVINGS):
+        middle = (low + high) / 2
+        at_most, below = binomial_cdf(counts, trials, middle)
+        chance_below = (at_most + (below if k > 0 else 0.0)) / 2
+        low, high = (middle, high) if chance_below > chance else (low, middle)
+    return (low + high) / 2
