@@ -189,3 +189,13 @@ def test_responses_that_were_judged(tmp_path):
     assert (log.holds_options, log.labels.tolist()) == (True, [0, 1])
     with pytest.raises(FileError, match="line 2: states that the answer is wrong, but the answer is A and label is A"):
         rhocal.read_log(write(tmp_path / "odd.jsonl", [both[0], both[0] | {"correct": False}]))
+
+
+def test_a_line_that_is_skipped_does_not_count(tmp_path):
+    """The options are the letters up to the last correct one, of the lines that are used."""
+    top = {"A": -0.5, "B": -1.5, "C": -2.5, "D": -3.5}
+    rows = [response(top, answer="A"), response(top, answer="B"), response(top, answer="D", error="a timeout")]
+    log = rhocal.read_log(write(tmp_path / "a.jsonl", rows), skip_bad=True)
+    without = rhocal.read_log(write(tmp_path / "b.jsonl", rows[:2]))
+    assert len(log.skipped) == 1
+    np.testing.assert_array_equal(log.scores, without.scores)

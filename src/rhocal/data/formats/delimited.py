@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
-from rhocal.data.formats.lines import Lines
+from rhocal.data.formats.lines import Lines, read_lines
 from rhocal.data.formats.questions import QUESTION_IDS, SUBJECTS, name_of
 from rhocal.data.formats.tables import columns_of, is_number, table_file
 from rhocal.data.formulas import cell_text, text_cell
@@ -73,7 +73,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         columns |= names_of_rows
         cells = zip(*(values.tolist() for values in columns.values()), strict=True)
         answers = (dict(zip(columns, row, strict=True)) for row in cells)
-        return correctness_file(Lines.from_rows(path, answers, names, "row"), names)
+        return read_lines(correctness_file, Lines.from_rows(path, answers, names, "row"), names)
     file = table_file(path, columns, names)
     beside = {name: values for name, values in names_of_rows.items() if name in file.arrays}
     return replace(file, arrays={**file.arrays, **beside})

@@ -29,7 +29,7 @@ from rhocal.data.formats.completions import (
 )
 from rhocal.data.formats.correctness import answer_score
 from rhocal.data.formats.limits import check_expanded
-from rhocal.data.formats.lines import Lines, parse_object
+from rhocal.data.formats.lines import Lines, parse_object, read_lines
 from rhocal.data.formats.questions import log_file, option_column, right_or_wrong
 from rhocal.errors import FileError, MissingExtraError
 
@@ -80,7 +80,7 @@ def open_eval(path: Path, names: Names) -> StoredFile:
         check_expanded(path, sum(info.file_size for info in members))
         for number, info in enumerate(members, start=1):
             lines.add(number, partial(_sample, content, archive, info))
-    return inspect_file(lines.checked(), names)
+    return read_lines(inspect_file, lines.checked(), names)
 
 
 def _check_name(content: bytes, info: zipfile.ZipInfo) -> None:

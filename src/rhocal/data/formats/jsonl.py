@@ -11,7 +11,7 @@ import numpy as np
 from rhocal.data.formats.completions import completions_file, is_completion
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.inspect_log import inspect_file, is_inspect_log
-from rhocal.data.formats.lines import Lines, Row
+from rhocal.data.formats.lines import Lines, Row, read_lines
 from rhocal.data.formats.lm_eval import is_lm_eval, lm_eval_file
 from rhocal.data.formats.options import is_question, options_file
 from rhocal.data.formats.tables import columns_of, table_file
@@ -46,7 +46,7 @@ def open_jsonl(path: Path, names: Names) -> StoredFile:
 
 def jsonl_file(path: Path, content: bytes, names: Names) -> StoredFile:
     """The same for the bytes of a file."""
-    return lines_file(Lines.from_bytes(path, content, names), names)
+    return read_lines(lines_file, Lines.from_bytes(path, content, names), names)
 
 
 def open_json(path: Path, names: Names) -> StoredFile:
@@ -62,12 +62,13 @@ def json_file(path: Path, content: bytes, names: Names) -> StoredFile:
         hint = "; one object a line is JSON Lines (.jsonl)" if content.count(b"\n") else ""
         raise FileError(f"{path}: is not JSON: {error}{hint}") from error
     if is_inspect_log(document):
-        return inspect_file(Lines.from_rows(path, document["samples"] or [], names, "sample"), names)
+        samples = Lines.from_rows(path, document["samples"] or [], names, "sample")
+        return read_lines(inspect_file, samples, names)
     if isinstance(document, dict):
         document = [document]
     if not isinstance(document, list):
         raise FileError(f"{path}: holds {type(document).__name__}; need a log of Inspect, or a list of objects")
-    return lines_file(Lines.from_rows(path, document, names, "object"), names)
+    return read_lines(lines_file, Lines.from_rows(path, document, names, "object"), names)
 
 
 def is_log(document: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from rhocal.data.formats.base import Names
+    from rhocal.data.formats.base import Names, StoredFile
 
 R = TypeVar("R")
 Row = dict[str, Any]
@@ -87,6 +87,15 @@ class Lines:
         if not self.skip_bad:
             raise FileError(message, argument="skip_bad=True", remedy=f"leave such {self.unit}s out") from error
         self.bad.append(message)
+
+
+def read_lines(read: Callable[[Lines, Names], StoredFile], lines: Lines, names: Names) -> StoredFile:
+    """What a reader makes of a file, again without the lines that it left out: they have no part in what it infers from all."""
+    while True:
+        n_rows = len(lines.rows)
+        file = read(lines, names)
+        if len(lines.rows) == n_rows:
+            return file
 
 
 def parse_object(line: bytes) -> Row:
