@@ -142,6 +142,18 @@ def test_few_errors_have_exact_intervals(confidence, accuracy, n):
     assert above <= 0.0505
 
 
+def test_opposite_errors_of_bins_with_few_do_not_cancel():
+    """Over-confident in one bin, as much under-confident in the next: the limit is below the true .06 in few samples."""
+    rng, n = np.random.default_rng(0), 60
+    confidence, accuracy = np.repeat([0.92, 0.98], n), np.repeat([0.98, 0.92], n)
+    bins, below = np.repeat([0, 1], n), 0
+    for _ in range(100):
+        correct = (rng.random(2 * n) < accuracy).astype(float)
+        sample = Scored(confidence, correct, np.zeros(2 * n), np.zeros(2 * n), np.ones(2 * n))
+        below += ece_interval(sample, bins, 2, 0.95).high < 0.06
+    assert below <= 8
+
+
 @pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 50), (2.5, 40.7), (0.3, 9.0), (12, 12)])
 def test_mid_p_interval_of_a_rate(k, n):
     """Half of the probability of the observed number counts, in either tail; fractions are between whole numbers."""

@@ -115,25 +115,24 @@ def ece_interval(scored: Scored, bins: NDArray[np.intp], n_bins: int, level: flo
     moments = BinMoments.of(scored, bins, n_bins)
     right = bin_totals(bins, scored.weights * scored.correct, n_bins)
     rare = rare_errors(moments.weight, right, right - moments.first)
-    total = float(moments.weight.sum())
-    dense = moments.weight > 0
-    for _, chosen in rare:
-        dense &= ~chosen
     everything = invert(*moments.normal_sums, level)
     if not rare:
         return everything
-    parts = [_part(few, total, level) for few, _ in rare]
+    total, dense = float(moments.weight.sum()), moments.weight > 0
+    dense[list(rare)] = False
+    parts = [_part(few, total, level) for few in rare.values()]
     if dense.any():
         parts.append(invert(*moments.normal_sums_of(dense), level))
     low, high, estimate = (np.array([getattr(part, name) for part in parts]) for name in ("low", "high", "estimate"))
     middle = float(estimate.sum())
     below, above = (float(np.sqrt(((limit - estimate) ** 2).sum())) for limit in (low, high))
     # Estimates are not negative: those of two parts that may both be 0 exceed the root of their squares.
-    return replace(everything, low=max(0.0, min(everything.low, middle - below)), high=min(1.0, middle + above))
+    low_end = max(0.0, min(everything.low, middle - below))
+    return replace(everything, low=low_end, high=min(1.0, max(everything.high, middle + above)))
 
 
 def _part(few: RareErrors, total: float, level: float) -> Interval:
-    """What bins with few errors add to the ECE."""
+    """What a bin with few errors adds to the ECE."""
     low, high = (few.n / total * limit for limit in few.gap_interval(level))
     rate = (few.observed + 1) / (few.n + 2)
     gap, deviation = (few.observed - few.expected) / total, np.sqrt(few.n * rate * (1 - rate)) / total

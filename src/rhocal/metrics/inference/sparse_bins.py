@@ -3,8 +3,8 @@
 One error of 100 at a confidence of 0.99 is what a perfect model makes, and what one with twice as many errors often makes too.
 In units of a standard deviation that is estimated from one error, the second looks impossible.
 
-Bins with few errors are taken together, those with few right samples too. The rate of either has a mid-p interval (Lancaster
-1961): p is kept if P(K < k) + P(K = k)/2 is not in the tails of the binomial distribution.
+The rate of errors, or of right samples where these are few, has a mid-p interval in each bin (Lancaster 1961): p is kept if
+P(K < k) + P(K = k)/2 is not in the tails of the binomial distribution.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ import numpy as np
 from rhocal.numerics.special import binomial_cdf
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rhocal.numerics.special import Vector
 
 MAX_ERRORS = 10.0
-"""Errors in all bins of a kind, observed and expected, from which on their sum is taken as normal."""
+"""Errors of a bin, observed and expected, from which on their sum is taken as normal."""
 MAX_RATE = 0.1
 """The largest share of errors in a bin of few: beyond, a bin has few samples and not few errors."""
 N_HALVINGS = 60
@@ -30,7 +28,7 @@ N_HALVINGS = 60
 
 @dataclass(frozen=True)
 class RareErrors:
-    """Errors (or right samples) of bins with few of them, together."""
+    """A bin with few errors, or with few right samples."""
 
     n: float
     observed: float
@@ -45,24 +43,16 @@ class RareErrors:
         return (low - rate, high - rate) if low > rate else (rate - high, rate - low)
 
 
-def rare_errors(weight: Vector, right: Vector, confident: Vector) -> list[tuple[RareErrors, NDArray[np.bool_]]]:
-    """The bins with few errors and those with few right samples, and which they are.
+def rare_errors(weight: Vector, right: Vector, confident: Vector) -> dict[int, RareErrors]:
+    """The bins with few errors or few right samples, by their number.
 
-    ``right`` and ``confident`` are the sums of correct and of confidence in each bin. The bins with the smallest shares of
-    errors are taken, as long as all together have few.
+    ``right`` and ``confident`` are the sums of correct and of confidence in each bin.
     """
-    found = []
+    found = {}
     for observed, expected in ((weight - right, weight - confident), (right, confident)):
         larger = np.maximum(observed, expected)
-        order = np.argsort(larger / np.where(weight > 0, weight, np.inf), kind="stable")
-        few = (weight > 0) & (larger <= MAX_RATE * weight)
-        order = order[few[order]]
-        order = order[np.cumsum(larger[order]) < MAX_ERRORS]
-        if len(order):
-            chosen = np.zeros(len(weight), bool)
-            chosen[order] = True
-            sums = (float(values[order].sum()) for values in (weight, observed, expected))
-            found.append((RareErrors(*sums), chosen))
+        for k in np.flatnonzero((weight > 0) & (larger <= MAX_RATE * weight) & (larger < MAX_ERRORS)).tolist():
+            found[k] = RareErrors(float(weight[k]), float(observed[k]), float(expected[k]))
     return found
 
 
