@@ -228,6 +228,27 @@ def test_every_backend_agrees_on_the_least_deep_mask(name, tmp_path):
     np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["rho-norm", "field", "pts"])
+def test_backends_agree_where_what_is_left_differs_by_rounding_units(name, tmp_path):
+    """The mean of three logits of 5e8 was off by as much as they differ, in single precision."""
+    logits, labels = synthetic(400, 5, seed=5, dtype=np.float32)
+    cal, _ = fitted(name, logits, labels)
+    rows = [
+        [179585744.0, 474170080.0, 474170048.0, 73115544.0, 474170048.0],
+        [9060640.0, 9060641.0, 1482586.0, -1425016.25, 9060641.0],
+        [449185.9375, 342913.84375, 449185.90625, -135769.296875, 373483.65625],
+    ]
+    wide = np.array(rows, np.float32)
+    expected = cal.predict_proba(wide.astype(np.float64))
+    np.testing.assert_allclose(cal.predict_proba(wide), expected, atol=1e-6)
+    np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
+    cal.to_onnx(tmp_path / "map.onnx")
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(tmp_path / "map.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"logits": wide})[0], expected, atol=1e-6)
+
+
 def test_a_class_far_behind_is_no_mask():
     """It has its part of the uniform distribution in an ensemble; it was counted as a mask there, and nowhere else."""
     rng = np.random.default_rng(0)
