@@ -208,3 +208,18 @@ def test_a_threshold_is_one_of_the_probability_of_the_model(folder):
     assert abs(accepted.mean() - decided["certificate"]["coverage"]) < 0.08  # it is that of one answer of each question
     assert abs(1 - log.labels[accepted].mean() - decided["certificate"]["observed"]) < 0.08
     assert "is a model of answers, which has no policy" in error(*question, "-o", folder / "policy.safetensors")
+
+
+def test_clusters_may_be_the_column_of_identifiers(tmp_path):
+    rng = np.random.default_rng(0)
+    p = rng.random(200).round(3)
+    table = pd.DataFrame({"id": np.arange(200) // 4, "confidence": p, "correct": (rng.random(200) < p).astype(int)})
+    table["length"] = rng.integers(5, 50, 200)
+    shown = []
+    for name, clusters in (("id", "id"), ("patient", "patient"), ("id", "question_id")):
+        table.rename(columns={"id": name}).to_csv(tmp_path / "a.csv", index=False)
+        shown.append(json.loads(invoke("evaluate", tmp_path / "a.csv", "--clusters", clusters, "--json")))
+    assert shown[0] == shown[1] == shown[2]
+    table.assign(question_id=np.arange(200)).to_csv(tmp_path / "a.csv", index=False)  # the one that is named counts
+    assert json.loads(invoke("evaluate", tmp_path / "a.csv", "--clusters", "id", "--json")) == shown[0]
+    assert "no array or column 'doc_id'" in error("evaluate", tmp_path / "a.csv", "--clusters", "doc_id")

@@ -68,7 +68,7 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
     scores = {"logits": f"{IN_WORDS[SCORES.get(keys[0])]} ({keys[0]})"}
     scores |= {key: IN_WORDS[SCORES.get(key)] for key in keys[1:]}
     facts = LogFacts("answers that are right or wrong", scores, kinds, positive=1)
-    return log_file(lines, arrays, facts, lines.rows)
+    return log_file(lines, arrays, facts, lines.rows, names.groups)
 
 
 def _read(row: Row, keys: list[str], *, has_labels: bool) -> tuple[dict[str, float], int]:

@@ -157,7 +157,7 @@ def options_file(lines: Lines, names: Names) -> StoredFile:
         {} if first.kind is None else {"logits": first.kind},
         holds_options=True,
     )
-    return log_file(lines, arrays, facts, lines.rows)
+    return log_file(lines, arrays, facts, lines.rows, names.groups)
 
 
 def read_question(row: Mapping[str, Any], names: Names, label_keys: tuple[str, ...] | None) -> Question:

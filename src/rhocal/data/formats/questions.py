@@ -42,14 +42,23 @@ MAX_DIGITS = 18
 """Digits of the number of an option; Python refuses to convert thousands of them."""
 
 
-def log_file(lines: Lines, arrays: Mapping[str, Any], facts: LogFacts, docs: Sequence[Mapping[str, Any]]) -> StoredFile:
-    """A log whose arrays are read. ``docs`` are the objects that hold the identifier and the subject of each question."""
+def log_file(
+    lines: Lines,
+    arrays: Mapping[str, Any],
+    facts: LogFacts,
+    docs: Sequence[Mapping[str, Any]],
+    groups: str | None = None,
+) -> StoredFile:
+    """A log whose arrays are read. ``docs`` are the objects that hold the identifier and the subject of each question.
+
+    ``groups`` is the key that the caller names for groups or clusters, which may be that of an identifier.
+    """
     arrays, notes = dict(arrays), list(facts.notes)
     subject = next((key for key in SUBJECTS if all(name_of(doc.get(key)) for doc in docs)), None)
     if subject is not None and "subject" not in arrays:
         arrays["subject"] = np.array([name_of(doc[subject]) for doc in docs])
     if "question_id" not in arrays:
-        ids, n_missing = _question_ids(lines, docs)
+        ids, n_missing = _question_ids(lines, docs, QUESTION_IDS)
         if ids is not None:
             arrays["question_id"] = ids
         if n_missing:
@@ -61,17 +70,28 @@ def log_file(lines: Lines, arrays: Mapping[str, Any], facts: LogFacts, docs: Seq
     if ids is not None and subjects is not None and _is_shared(ids, subjects):
         ids = arrays["question_id"] = np.array([f"{part}/{name}" for part, name in zip(subjects, ids, strict=True)])
         notes.append("questions of different subjects have the same identifier: the subject is part of it")
+    if groups in QUESTION_IDS and groups not in arrays:
+        is_used = groups == _id_key(docs, QUESTION_IDS)
+        named = ids if is_used else _question_ids(lines, docs, (groups,))[0]
+        arrays |= {} if named is None else {groups: named}
     is_repeated = ids is not None and len(np.unique(ids)) < len(ids)
     facts = replace(facts, clusters="question_id" if is_repeated else None, notes=tuple(notes))
     return StoredFile(lines.path, arrays, has_blocks=False, log=facts, bad_lines=tuple(lines.bad))
 
 
-def _question_ids(lines: Lines, docs: Sequence[Mapping[str, Any]]) -> tuple[NDArray[Any] | None, int]:
+def _id_key(docs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str | None:
+    """The first of these keys under which some object has an identifier."""
+    return next((key for key in keys if any(name_of(doc.get(key)) for doc in docs)), None)
+
+
+def _question_ids(
+    lines: Lines, docs: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> tuple[NDArray[Any] | None, int]:
     """The identifier of each question, and how many lines have none; None if no line has one.
 
     A line without an identifier is a question of its own: the others keep theirs.
     """
-    key = next((key for key in QUESTION_IDS if any(name_of(doc.get(key)) for doc in docs)), None)
+    key = _id_key(docs, keys)
     if key is None:
         return None, 0
     names = [name_of(doc.get(key)) for doc in docs]
