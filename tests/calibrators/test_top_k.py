@@ -1,17 +1,23 @@
 """Samples of which only the k best classes are known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 
 import rhocal
 from helpers import run, synthetic
+from rhocal.calibrators.exporting import exported_map
 from rhocal.calibrators.top_k import calibrate_top_k, rest_bounds
 from rhocal.data.top_k import TopK
 from rhocal.errors import InputError, SuspiciousInputWarning
 from rhocal.numerics.special import log_softmax
+from rhocal.onnx.graph import GraphSpec, standalone
 from rhocal.profile.top_k import profile_top_k
+from rhocal.torch.module import CalibratorModule
 
 
 def known(logits, k):
@@ -79,6 +85,47 @@ def test_fewer_classes_than_in_the_fit_are_refused_where_they_are_read():
     with pytest.raises(InputError, match="k = 5: the calibrator was fitted on the 10 best"):
         rhocal.FieldScaling(ridge=1.0).fit(ten, labels).predict_proba(five)
     assert np.isfinite(rhocal.TemperatureScaling().fit(ten, labels).predict_proba(five)).all()
+
+
+def test_the_best_class_alone_is_refused_where_more_are_read():
+    logits, labels = synthetic(300, 100, scale=2.0)
+    five, one = (TopK.from_arrays(*known(logits, k), 100) for k in (5, 1))
+    with pytest.raises(InputError, match="k = 1: the calibrator was fitted on the 5 best"):
+        calibrate_top_k(rhocal.calibrator("rho-norm").fit(five, labels), one)
+    assert np.isfinite(rhocal.TemperatureScaling().fit(five, labels).predict_proba(one)).all()
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e9, -1e30])
+def test_masked_classes_are_not_among_the_k_best(low):
+    logits, labels = uneven(400, 30)
+    logits = logits.astype(np.float64)
+    top = TopK.from_arrays(*known(logits, 5), 30)
+    rows = logits[:8].copy()
+    rows[:4, 3:] = low
+    rows[4:, 20:] = low  # more than k are left
+    rho_norm = rhocal.calibrator("rho-norm", rho=2.0).fit(top, labels)
+    assert rho_norm.gamma_ > 0
+    for row, scale in zip(rows, rho_norm.scale(rows, kind="logits"), strict=True):
+        best = -np.sort(-row[row > -1e3])[:5]
+        expected = 1 / (rho_norm.gamma_ * np.linalg.norm(best - best.mean()) + rho_norm.beta_)
+        np.testing.assert_allclose(scale, expected, rtol=1e-9)
+    pts = rhocal.calibrator("pts", ridge=1.0, n_hidden=2).fit(top, labels)
+    field = rhocal.calibrator("field", ridge=1.0).fit(top, labels)
+    for cal in (rho_norm, pts, field):
+        probs = cal.predict_proba(rows, kind="logits")
+        assert (probs[:4, 3:] < 1e-30).all()
+        assert (probs[4:, 20:] < 1e-30).all()
+        same = np.where(rows <= -1e3, -1e6, rows)
+        np.testing.assert_allclose(probs, cal.predict_proba(same, kind="logits"), atol=1e-12)
+        scaled = rows[:4, :3] * cal.scale(rows, kind="logits")[:4, None]
+        np.testing.assert_allclose(probs[:4, :3], np.exp(log_softmax(scaled)), atol=1e-12)
+        on_device = replace(exported_map(cal), kind="logits")
+        module = CalibratorModule(on_device, output="probs")
+        np.testing.assert_allclose(module(torch.as_tensor(rows)).numpy(), probs, atol=1e-6)
+        model = standalone(on_device, GraphSpec("probs"), names=("logits", "calibrated_probs"), about={})
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        (exported,) = session.run(["calibrated_probs"], {"logits": rows.astype(np.float32)})
+        np.testing.assert_allclose(exported, probs, atol=1e-5)
 
 
 def test_norms_of_all_logits_are_estimated_with_a_warning():

@@ -166,7 +166,8 @@ class Map:
                 # The lowest number stands for −∞, and must lie deeper than logits that only double precision can hold.
                 block = np.where(block <= -LARGEST_SINGLE, -np.finfo(np.float64).max, block.astype(np.float64))
             if high / 2 - low / 2 >= self.mask_gap / 2 or block.dtype != data.logits.dtype:
-                block, masked = formula_output(NUMPY, self, self.parameters, block.astype(np.float64, copy=False))
+                came_in = replace(self, kind=data.kind)  # logits have masks, also after a fit on probabilities
+                block, masked = formula_output(NUMPY, came_in, self.parameters, block.astype(np.float64, copy=False))
                 masked = None if masked is None or not masked.any() else masked
             elif self.formula is not unchanged:
                 block = self.formula(NUMPY, self.parameters, block.astype(np.float64, copy=False))

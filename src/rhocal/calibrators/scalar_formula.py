@@ -53,6 +53,9 @@ class RecordedFeatures:
     def largest(self, k: int) -> Value:
         raise NotImplementedError  # formulas of the k best take the other way
 
+    def masked_largest(self, k: int) -> Value | None:
+        raise NotImplementedError
+
     def _input(self, name: str, place: int) -> Value:
         if (name, place) not in self.inputs:
             self.inputs.append((name, place))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rhocal.profile.top_k import labeled_top_k, profile_labeled_top_k, profile_t
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator, ScaleCalibrator
     from rhocal.numerics.special import Vector
-    from rhocal.profile.top_k import LabeledTopK
+    from rhocal.profile.top_k import LabeledTopK, TopKPasses
 
 
 def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Vector, Vector]:
@@ -45,6 +45,9 @@ def scales_top_k(calibrator: ScaleCalibrator, data: TopK) -> Vector:
     """The scale of every sample, from its best classes if the calibrator was fitted on such data."""
     is_cut = calibrator.n_best_ is not None
     profile = profile_top_k(data, np.zeros(data.n_samples, np.intp), is_cut=is_cut)  # labels do not matter
+    if is_cut:  # also of the best alone, which is known and no more
+        k = data.log_probs.shape[1]
+        profile = replace(profile, n_best=k, passes=replace(cast("TopKPasses", profile.passes), n_best=k))
     scales = calibrator.map_.scales(profile)
     if not is_cut and data.n_rest > 1 and any(name == "mean" or name.startswith("norm") for name in profile.kept):
         warn(

@@ -38,6 +38,9 @@ class SampleFeatures(Protocol):
     def largest(self, k: int) -> Value:
         """The k largest logits, largest first; fewer if no more are known."""
 
+    def masked_largest(self, k: int) -> Value | None:
+        """Which of the k largest logits are masks, because fewer classes are not masked; None if none can be."""
+
 
 class LogitFeatures:
     """Read from logits with the operations of a backend."""
@@ -71,6 +74,11 @@ class LogitFeatures:
     def largest(self, k: int) -> Value:
         return self.ops.top(self.logits, k)
 
+    def masked_largest(self, k: int) -> Value | None:
+        if self.masked is None:
+            return None
+        return self.ops.top(self.ops.where(self.masked, 0.0, 1.0), k) <= 0.0  # masks come last
+
 
 @dataclass
 class ProfileFeatures:
@@ -95,6 +103,9 @@ class ProfileFeatures:
     def largest(self, k: int) -> Value:
         return self.profile.best(k).T
 
+    def masked_largest(self, k: int) -> Value | None:  # noqa: ARG002
+        return None
+
 
 class BestFeatures:
     """Read from the k largest logits of a sample, as if there were no other classes."""
@@ -111,7 +122,8 @@ class BestFeatures:
                 f"k = {largest.shape[1]}: the calibrator was fitted on the {self.k} best classes and needs as many; fit one on "
                 f"the {largest.shape[1]} best, or use temperature"
             )
-        return LogitFeatures(self.ops, largest, self.groups)
+        masked = self.sample.masked_largest(self.k)
+        return LogitFeatures(self.ops, largest, self.groups, masked)
 
     def norm(self, rho: Value, *, center: bool) -> Value:
         return self.best.norm(rho, center=center)
@@ -124,3 +136,6 @@ class BestFeatures:
 
     def largest(self, k: int) -> Value:
         return self.best.largest(k)
+
+    def masked_largest(self, k: int) -> Value | None:
+        return self.best.masked_largest(k)

@@ -10,7 +10,9 @@ import numpy as np
 from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
+from rhocal.data.top_k import SMALLEST_LOG
 from rhocal.errors import InputError
+from rhocal.numerics.masks import gap_beyond
 from rhocal.numerics.special import rho_norms
 from rhocal.numerics.threads import in_threads, row_blocks
 from rhocal.profile.profile import Profile
@@ -67,6 +69,7 @@ def profile_labeled_top_k(samples: LabeledTopK, *, rest_scale: float = 1.0, is_c
     return Profile(
         passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(k), counts], n_best),
         n_best=n_best,
+        mask_gap=gap_beyond(max(-SMALLEST_LOG, float((top - data.log_probs[:, -1]).max()))),
         classes=samples.classes,
         kind="log_probs",
         top=top,
