@@ -72,8 +72,8 @@ def log_file(
         notes.append("questions of different subjects have the same identifier: the subject is part of it")
     if groups in QUESTION_IDS and groups not in arrays:
         is_used = groups == _id_key(docs, QUESTION_IDS)
-        named = ids if is_used else _question_ids(lines, docs, (groups,))[0]
-        arrays |= {} if named is None else {groups: named}
+        group_ids = ids if is_used else _question_ids(lines, docs, (groups,))[0]
+        arrays |= {} if group_ids is None else {groups: group_ids}
     is_repeated = ids is not None and len(np.unique(ids)) < len(ids)
     facts = replace(facts, clusters="question_id" if is_repeated else None, notes=tuple(notes))
     return StoredFile(lines.path, arrays, has_blocks=False, log=facts, bad_lines=tuple(lines.bad))
