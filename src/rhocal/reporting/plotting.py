@@ -36,7 +36,7 @@ class FigureOptions:
             self.design.check_weights(data.weights)
 
     def samples(self, data: Predictions) -> dict[str, Any]:
-        """What every curve is told about its samples."""
+        """What every curve reads of its samples."""
         return {"kind": "logits", "sample_weight": data.weights}
 
     def drawn(self, data: Predictions) -> dict[str, Any]:
