@@ -249,6 +249,15 @@ def test_backends_agree_where_what_is_left_differs_by_rounding_units(name, tmp_p
     np.testing.assert_allclose(session.run(None, {"logits": wide})[0], expected, atol=1e-6)
 
 
+def test_a_row_has_the_same_bits_alone_as_beside_masks():
+    logits, labels = synthetic(400, 20, seed=5)
+    cal, _ = fitted("rho-norm", logits, labels)
+    batch = logits[:51].copy()
+    batch[50, 3:] = -1e9
+    alone = np.concatenate([cal.predict_proba(batch[k : k + 1]) for k in range(50)])
+    np.testing.assert_array_equal(cal.predict_proba(batch)[:50], alone)
+
+
 def test_a_class_far_behind_is_no_mask():
     """It has its part of the uniform distribution in an ensemble; it was counted as a mask there, and nowhere else."""
     rng = np.random.default_rng(0)

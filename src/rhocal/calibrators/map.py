@@ -16,7 +16,7 @@ from rhocal.data.predictions import MAX_LOGIT, MAX_SINGLE_LOGIT, SMALLEST_PROB, 
 from rhocal.errors import InputError
 from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.numpy_ops import NUMPY
-from rhocal.numerics.ops import Ops, Parameters, Value
+from rhocal.numerics.ops import DOUBLE_EPS, Ops, Parameters, Value
 from rhocal.numerics.scaling import keep_decision, scaled, scaled_softmax
 from rhocal.numerics.special import Floats, Vector, row_argmax, row_max
 from rhocal.numerics.threads import BLOCK_ENTRIES, row_blocks
@@ -43,9 +43,6 @@ probabilities."""
 
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
-
-DOUBLE_EPS = 1e-12
-"""Types with a smaller ``eps`` are as precise as double precision."""
 
 NEAR = 2.0**-20
 """Share of a gap within which the rounding of a difference in single precision can matter."""

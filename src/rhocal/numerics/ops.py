@@ -27,6 +27,9 @@ MAX_HULL_CLASSES = 64
 SMALLEST_SUM = 1e-30
 """What a sum of probabilities is divided by at least."""
 
+DOUBLE_EPS = 1e-12
+"""Types with a smaller ``eps`` are as precise as double precision."""
+
 
 class Ops(ABC):
     """What a backend must be able to do, and what follows from it."""

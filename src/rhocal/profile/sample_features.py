@@ -12,6 +12,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
+from rhocal.numerics.ops import DOUBLE_EPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,8 +65,11 @@ class LogitFeatures:
         return self.ops.top(z, k) - self.ops.mean_where_not(self.masked, z)
 
     def _below_top(self) -> Value:
-        """Logits less the largest: a mean of three logits of 5e8 in single precision is off by as much as they differ."""
-        return self.logits - self.ops.max(self.logits)
+        """Logits less the largest in single precision, where a mean of three logits of 5e8 is off by as much as they differ.
+
+        In double precision they stay: a row has the same bits alone as in a batch with masks.
+        """
+        return self.logits - self.ops.max(self.logits) if self.ops.eps > DOUBLE_EPS else self.logits
 
     def margin(self) -> Value:
         two = self.ops.top(self.logits, 2)
