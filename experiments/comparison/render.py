@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pictures import pareto, pareto_front, rank_plot
 
+from pictures import pareto, pareto_front, rank_plot
 from rhocal.calibrators import CALIBRATORS
 from rhocal.data.files import write_text
 from rhocal.evaluation.ranking import critical_difference, ranking, ratios

@@ -11,7 +11,7 @@ from tests.attack.maps import softmax
 
 import rhocal
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.base import ScaleCalibrator
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 
 SCALES = tuple(
     name for name in METHODS if issubclass(CALIBRATORS[name].family, ScaleCalibrator) and name != "multi-domain"

@@ -5,7 +5,8 @@ time, ``order/`` keeps the order of the classes, ``compose/`` combines calibrato
 ``options.py`` what a family declares, ``base.py`` what users call. Metrics are never imported here.
 """
 
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.registry import CALIBRATORS, Method, calibrator
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 
 __all__ = ["CALIBRATORS", "Calibrator", "Method", "ScaleCalibrator", "calibrator"]

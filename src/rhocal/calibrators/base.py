@@ -1,6 +1,6 @@
-"""The base classes of calibrators.
+"""The base class of calibrators.
 
-They follow scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``, ``clone``) without importing it.
+It follows scikit-learn's protocol (``fit``, ``predict_proba``, ``get_params``, ``clone``) without importing it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rhocal.calibrators import estimator
 from rhocal.calibrators.exporting import exported_map, pure_function
 from rhocal.calibrators.map import best_scale
 from rhocal.calibrators.options import fitted_attributes
-from rhocal.calibrators.policy import PolicyAttribute
+from rhocal.calibrators.policy import PolicyAttribute, policy_of
 from rhocal.calibrators.scoring import apply_map, validated_scores
-from rhocal.calibrators.top_k import fit_top_k, scales_top_k
+from rhocal.calibrators.top_k import fit_top_k
 from rhocal.data.arrays import is_dask, is_tensor
 from rhocal.data.columns import frame_columns
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.calibrators.online import OnlineCalibration
     from rhocal.calibrators.online_evidence import Update
-    from rhocal.calibrators.policy import Decisions, Policy
+    from rhocal.calibrators.policy import Decisions
     from rhocal.calibrators.serving import CompiledCalibrator
     from rhocal.calibrators.weighting import Weighting
     from rhocal.numerics.special import Floats
@@ -221,20 +221,11 @@ class Calibrator(ABC):
         ``rhocal.decide``, ``rhocal.minimize_cost`` and ``rhocal.decide_sets`` make policies; the last one has sets.
         Of scores with more than two axes the samples are in order of the others.
         """
-        policy = self._policy()
+        policy = policy_of(self._fitted())
         if isinstance(logits, TopK):
             raise InputError("logits: decide needs the scores of every class; rhocal.TopK holds those of the k best")
         probs = self.map_.probs(validated_scores(self, logits, kind, class_axis, groups))
         return policy.decide(probs, self.classes_)
-
-    def _policy(self) -> Policy:
-        policy = self._fitted().policy_
-        if policy is None:
-            raise InputError(
-                f"this {type(self).__name__} has no policy; set policy_ to that of rhocal.decide(calibrator, logits, labels)"
-            )
-        policy.check(len(self.classes_))
-        return policy
 
     def update(
         self,
@@ -253,19 +244,9 @@ class Calibrator(ABC):
         can be stated with the first batch; ``spec`` is ``kind``, ``ignore_index`` and ``class_axis``. Where the map does not
         change, ``policy_`` stays; where it does, there is none.
         """
-        from rhocal.calibrators.online import OnlineCalibration  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.online import update_calibrator  # noqa: PLC0415 - it imports this module
 
-        stated = {name: value for name, value in (("half_life", half_life), ("alpha", alpha)) if value is not None}
-        online = self._fitted().online_ or OnlineCalibration.begin(self, **stated)
-        for name, value in stated.items():
-            if getattr(online, name) != value:
-                raise InputError(f"{name}: updates began with {getattr(online, name):g}; this cannot change later")
-        if unknown := sorted(spec.keys() - {"kind", "ignore_index", "class_axis"}):
-            raise InputError(
-                f"update has no argument {unknown[0]}; beside the samples it takes half_life, alpha, kind, ignore_index and "
-                "class_axis"
-            )
-        return replace(online, policy=self.policy_).update(logits, labels, sample_weight, **spec)
+        return update_calibrator(self._fitted(), logits, labels, sample_weight, half_life, alpha, spec)
 
     def with_choices(self) -> Calibrator:
         """The method with what cross-validation chose as options: fits on parts of the samples need not choose again."""
@@ -309,7 +290,7 @@ class Calibrator(ABC):
         from rhocal.torch import CalibratorModule, DecisionModule  # noqa: PLC0415 - torch is there when it is asked for
 
         if decide:
-            return DecisionModule(exported_map(self), self._policy(), output=output, class_axis=class_axis)
+            return DecisionModule(exported_map(self), policy_of(self._fitted()), output=output, class_axis=class_axis)
         return CalibratorModule(exported_map(self), output=output, class_axis=class_axis, fitted=self)
 
     def to_onnx(self, path: str | PathLike[str], *, output: Output = "probs", opset: int | None = None) -> None:
@@ -415,41 +396,3 @@ class Calibrator(ABC):
         """Raise an error for groups that the family does not know."""
         if groups is not None and not self.takes_groups:
             raise InputError(f"groups: {type(self).__name__} does not use groups; leave them out, or use multi-domain")
-
-
-class ScaleCalibrator(Calibrator):
-    """Multiplies the logits of a sample by a positive number, its scale.
-
-    The order of the classes of a sample never changes (Propositions 2 and 3), and the prediction is read off the raw
-    logits, so that rounding cannot change it either.
-    """
-
-    keeps_decision = True
-
-    searches_near_pilot: ClassVar[bool] = False
-    """Whether a fit looks at scales near those that a fit on a share of the samples ends with, and at no others."""
-
-    @property
-    def has_class_maps(self) -> bool:
-        return False
-
-    @property
-    def fits_on(self) -> Literal["rows", "profile"]:
-        return "profile"
-
-    def fit_profile(self, profile: Profile) -> Self:
-        """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
-        from rhocal.calibrators.guard import check  # noqa: PLC0415 - it imports this module
-        from rhocal.calibrators.validated_fit import fit_validated  # noqa: PLC0415 - it imports this module
-
-        fit_validated(self, profile)
-        check(self, profile)
-        return self
-
-    def scale(
-        self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None
-    ) -> NDArray[np.float64]:
-        """The number that multiplies each sample's logits; 1/scale is its temperature."""
-        if isinstance(logits, TopK):
-            return scales_top_k(self, logits)
-        return self.map_.scales(validated_scores(self, logits, kind, class_axis, groups))

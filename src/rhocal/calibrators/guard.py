@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.cross_validation import GUARD, N_FOLDS, paired_over_samples, passes_guard
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Fold, Folds
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.scale.scale_search import LAST_STEP, is_errorless
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import BoundaryWarning, FewSamplesWarning, GuardWarning, InputError, RhocalWarning, warn

@@ -259,3 +259,26 @@ def _digest(outputs: Floats, labels: Any, weights: Vector) -> str:
     rows = np.ascontiguousarray(np.column_stack([outputs, labels, weights]))
     ordered = np.sort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
     return hashlib.sha256(ordered.tobytes()).hexdigest()[:32]
+
+
+def update_calibrator(
+    calibrator: Calibrator,
+    logits: Any,
+    labels: Any,
+    sample_weight: Any,
+    half_life: float | None,
+    alpha: float | None,
+    spec: dict[str, Any],
+) -> Update:
+    """``Calibrator.update``: go on with what the calibrator remembers, or begin."""
+    stated = {name: value for name, value in (("half_life", half_life), ("alpha", alpha)) if value is not None}
+    online = calibrator.online_ or OnlineCalibration.begin(calibrator, **stated)
+    for name, value in stated.items():
+        if getattr(online, name) != value:
+            raise InputError(f"{name}: updates began with {getattr(online, name):g}; this cannot change later")
+    if unknown := sorted(spec.keys() - {"kind", "ignore_index", "class_axis"}):
+        raise InputError(
+            f"update has no argument {unknown[0]}; beside the samples it takes half_life, alpha, kind, ignore_index and "
+            "class_axis"
+        )
+    return replace(online, policy=calibrator.policy_).update(logits, labels, sample_weight, **spec)

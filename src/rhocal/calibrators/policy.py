@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.data.container import Tensors
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Floats, Vector
@@ -214,6 +215,17 @@ class PolicyAttribute:
 
     def __delete__(self, calibrator: Any) -> None:
         vars(calibrator).pop("policy_", None)
+
+
+def policy_of(calibrator: Calibrator) -> Policy:
+    """The policy of a fitted calibrator; an error where it has none, or one for another number of classes."""
+    policy = calibrator.policy_
+    if policy is None:
+        raise InputError(
+            f"this {type(calibrator).__name__} has no policy; set policy_ to that of rhocal.decide(calibrator, logits, labels)"
+        )
+    policy.check(len(calibrator.classes_))
+    return policy
 
 
 def decide_rows(ops: Ops, policy: Policy, parameters: Parameters, probs: Value) -> tuple[Value, Value, Value | None]:

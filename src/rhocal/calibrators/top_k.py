@@ -129,7 +129,7 @@ def apply_top_k(calibrator: Calibrator, data: TopK) -> TopK:
 
 def as_scale(calibrator: Calibrator) -> ScaleCalibrator:
     """The calibrator, if it multiplies all logits of a sample by one number."""
-    from rhocal.calibrators.base import ScaleCalibrator  # noqa: PLC0415 - it imports this module
+    from rhocal.calibrators.scale.scale import ScaleCalibrator  # noqa: PLC0415 - it imports this module
 
     if not isinstance(calibrator, ScaleCalibrator):
         raise InputError(

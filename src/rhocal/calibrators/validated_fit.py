@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator
 from rhocal.calibrators.options import validate_options
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.data.predictions import Kind, Predictions
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.map import Map
 
 

@@ -6,13 +6,14 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import Calibrator, ScaleCalibrator
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.cross_fit import held_out_logits
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import IDENTITY, score_rows, scored_folds
 from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.errors import InputError
 from rhocal.optimize import Solution

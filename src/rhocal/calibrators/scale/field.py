@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import ORDERED_RANGE, n_columns, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.solutions import equal_logits_solution
 from rhocal.numerics.special import Vector, dot

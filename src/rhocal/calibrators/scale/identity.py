@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.map import Map, scale_map
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.optimize import Solution
 
 if TYPE_CHECKING:

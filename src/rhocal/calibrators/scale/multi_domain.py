@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.cross_validation import CAUTION, GUARD, N_FOLDS, CrossValidation, HeldOut, Rule
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.folds import Fold, Folds
@@ -16,6 +15,7 @@ from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale import ridge as ridges
 from rhocal.calibrators.scale.features import ORDERED_RANGE, profile_features, raw_features, standardize
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.scale.standardized_features import StandardizedFeatures
 from rhocal.calibrators.scale.temperature import TemperatureScaling
 from rhocal.errors import InputError

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from rhocal import optimize
-from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.fitted_values import SMALLEST_POSITIVE
 from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
@@ -26,6 +25,7 @@ from rhocal.calibrators.scale.rho_search import (
     Trial,
     fixed_norms,
 )
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, solution_at
 from rhocal.errors import InputError

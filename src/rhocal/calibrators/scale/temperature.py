@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.calibrators.base import ScaleCalibrator
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import score_in_sample
 from rhocal.calibrators.map import Map, scale_map
 from rhocal.calibrators.options import Fitted
+from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.solutions import equal_logits_solution, solution_at
 from rhocal.objectives import NLL, Objective, objective
