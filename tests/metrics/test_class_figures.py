@@ -22,6 +22,21 @@ def test_cox_by_hand():
     assert slope.high - slope.value == pytest.approx(1.959964 * deviation, rel=1e-5)
 
 
+def test_cox_of_saturated_probabilities_is_the_maximum():
+    """Newton's steps without a line search cycle here, and end at a slope near 1 for a model that is far too confident."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(0, 3, 500)
+        y = (rng.random(500) < 1 / (1 + np.exp(-0.4 * z))).astype(float)
+        p = np.where(np.abs(z) > 3, z > 0, 1 / (1 + np.exp(-2 * z)))
+        intercept, slope = cox(p, y, np.ones(500))
+        logit = np.where(p == 1, 30, np.where(p == 0, -30, 2 * z))
+        residual = y - 1 / (1 + np.exp(-intercept.value - slope.value * logit))
+        assert abs(residual.sum()) < 1e-3
+        assert abs(residual @ logit) < 1e-2
+        assert slope.high < 0.5
+
+
 def test_weights_count_copies():
     rng = np.random.default_rng(0)
     p, times = rng.random(200), rng.integers(0, 4, 200)
@@ -39,6 +54,7 @@ def test_weights_count_copies():
         ([0.2, 0.9] * 5, [0] * 10),
         ([0.1] * 20 + [0.9] * 20, [0] * 20 + [1] * 20),
         ([1.0, 0.0], [1, 0]),
+        ([0.1] * 20 + [0.5] * 20, [0] * 20 + [0, 1] * 10),  # one place holds one label only: the slope has no bound
     ],
 )
 def test_no_estimate_is_no_number(p, y):

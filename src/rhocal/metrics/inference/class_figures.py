@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.metrics.inference.defaults import TAILS
+from rhocal.numerics.special import expit
+from rhocal.optimize import logistic
 
 if TYPE_CHECKING:
     from rhocal.metrics.inference.localize import ClassGap
@@ -17,10 +19,9 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.verdict import Verdict
     from rhocal.numerics.special import Vector
 
-MAX_STEPS = 50
 MAX_LOGIT = 30.0
 MAX_COEFFICIENT = 50.0
-"""A slope or intercept beyond this is that of classes that a threshold separates: there is no estimate."""
+"""A slope or intercept beyond this is that of classes that a threshold almost separates: no estimate is printed."""
 MIN_EXPECTED = 1e-9
 """Mean probability up to which a class is not expected at all, and no ratio to it is printed."""
 Z = NormalDist().inv_cdf(TAILS[1])
@@ -83,27 +84,24 @@ def positive_figures(path: CumulativeDifferences, found: Verdict, prevalence: Cl
 
 
 def cox(probability: Vector, label: Vector, weights: Vector) -> tuple[Estimate, Estimate]:
-    """Intercept and slope of the logistic regression of labels on logits, by Newton's method, with Wald intervals."""
+    """Intercept and slope of the logistic regression of labels on logits, with Wald intervals."""
     p = np.clip(probability, 1e-300, 1 - 1e-16)
     logit = np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT)
-    basis = np.stack([np.ones_like(logit), logit])
     none = Estimate(math.nan, math.nan, math.nan)
-    if np.ptp(logit) < 1e-9 or np.ptp(label) == 0:  # no slope without two places, no intercept without both labels
+    if not _overlap(logit[(label > 0) & (weights > 0)], logit[(label < 1) & (weights > 0)]):
         return none, none
-    beta = np.array([0.0, 1.0])
-    for _ in range(MAX_STEPS):
-        q = 1 / (1 + np.exp(-np.clip(beta @ basis, -MAX_COEFFICIENT, MAX_COEFFICIENT)))
-        information = (basis * (weights * q * (1 - q))) @ basis.T
-        try:
-            step = np.linalg.solve(information, basis @ (weights * (label - q)))
-        except np.linalg.LinAlgError:
-            return none, none
-        largest = float(np.abs(step).max())
-        beta = beta + step * min(1.0, 2 / max(largest, 1e-300))
-        if not np.isfinite(beta).all() or np.abs(beta).max() > MAX_COEFFICIENT:
-            return none, none
-        if largest < 1e-10:
-            break
-    deviation = Z * np.sqrt(np.diag(np.linalg.inv(information)))
-    intercept, slope = (Estimate(float(b), float(b - s), float(b + s)) for b, s in zip(beta, deviation, strict=True))
+    basis = np.stack([np.ones_like(logit), logit])
+    fitted = logistic(basis, label, weights)
+    if not fitted.converged or np.abs(fitted.x).max() > MAX_COEFFICIENT:
+        return none, none
+    q = expit(fitted.x @ basis)
+    deviation = Z * np.sqrt(np.diag(np.linalg.inv((basis * (weights * q * (1 - q))) @ basis.T)))
+    intercept, slope = (Estimate(float(b), float(b - s), float(b + s)) for b, s in zip(fitted.x, deviation, strict=True))
     return intercept, slope
+
+
+def _overlap(positive: Vector, negative: Vector) -> bool:
+    """Whether no threshold separates the two labels, so that the likelihood has a maximum (Albert & Anderson 1984)."""
+    if not (len(positive) and len(negative)):
+        return False
+    return bool(positive.min() < negative.max() - 1e-9 and negative.min() < positive.max() - 1e-9)
