@@ -188,8 +188,8 @@ def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None
     if n_classes * accuracy < MAX_SHARE_OF_CHANCE and total_weight >= MIN_RIGHT_BY_CHANCE * n_classes:
         of_two = "; a single column of scores may be that of the other class" if n_classes == 2 else ""
         warn(
-            f"labels: {accuracy:.1%} of the predictions are right, where chance gives {1 / n_classes:.1%}. Labels and columns "
-            f"may not belong together{of_two}",
+            f"labels: {100 * accuracy:.1f} % of the predictions are right, where chance gives "
+            f"{100 / n_classes:.1f} %. Labels and columns may not belong together{of_two}",
             SuspiciousInputWarning,
             argument="positive" if n_classes == 2 else "classes",
             remedy="name the class of a single column (of two columns: classes)"

@@ -96,7 +96,9 @@ def cox(probability: Vector, label: Vector, weights: Vector) -> tuple[Estimate, 
         return none, none
     q = expit(fitted.x @ basis)
     deviation = Z * np.sqrt(np.diag(np.linalg.inv((basis * (weights * q * (1 - q))) @ basis.T)))
-    intercept, slope = (Estimate(float(b), float(b - s), float(b + s)) for b, s in zip(fitted.x, deviation, strict=True))
+    intercept, slope = (
+        Estimate(float(b), float(b - s), float(b + s)) for b, s in zip(fitted.x, deviation, strict=True)
+    )
     return intercept, slope
 
 
