@@ -161,6 +161,26 @@ def test_many_known_classes_give_nearly_the_whole_fit():
     assert away[2] < 0.01 * whole
 
 
+def test_a_rest_below_the_smallest_probability_is_read_as_it_is():
+    """It was raised to 1e-30, and bounds at a high temperature did not hold what all logits give."""
+    logits = np.r_[0.0, -16.0, -np.arange(30.0, 72, 3)[:13], -71.0, -71.0, -79.0, -80.0, -85.0][None]
+    log_p = log_softmax(logits)
+    for k in range(1, 20):
+        rest = np.logaddexp.reduce(log_p[:, k:], axis=1)
+        top = TopK.from_arrays(log_p[:, :k], np.arange(k)[None], rest, 20)
+        np.testing.assert_allclose(top.rest, rest, rtol=1e-12)
+        cal = rhocal.TemperatureScaling().fit(*synthetic(400, 20))
+        cal.temperature_ = 8.0
+        _, low, high = calibrate_top_k(cal, top)
+        expected = cal.predict_proba(logits)[:, 0]
+        assert low <= expected + 1e-12
+        assert expected <= high + 1e-12
+    deep = TopK.from_arrays([[0.0, -5.0]], [[0, 1]], [-1e308], 20)  # its products do not overflow
+    with np.errstate(all="raise", under="ignore"):
+        probs, low, high = calibrate_top_k(cal, deep)
+    assert low <= probs[:, 0] <= high
+
+
 def test_bounds_by_hand():
     low, high = rest_bounds(np.log([0.1]), np.log([0.25]), 100, np.array([2.0]))
     assert low == pytest.approx(100 * 0.0025**2)

@@ -11,6 +11,7 @@ import rhocal
 from helpers import synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, RhocalWarning
+from rhocal.numerics.special import log_softmax
 
 QUICK = {
     "rho-norm-paper": {"n_steps": 50},
@@ -295,6 +296,27 @@ def test_masks_that_came_later(low):
     expected.gamma_, expected.beta_, expected.rho_ = cal.gamma_, cal.beta_, cal.rho_
     np.testing.assert_allclose(scale, expected.scale(logits[:, :4]))
     assert (cal.predict_proba(later)[:, 4] < 1e-30).all()
+
+
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "multi-domain"])
+@pytest.mark.parametrize("kind", ["probs", "log_probs"])
+def test_masks_of_logits_after_a_fit_on_probabilities(name, kind, tmp_path):
+    """They were read as classes far behind: a norm of 1e9 made every row of some methods even."""
+    logits, labels = synthetic(400, 5, seed=5)
+    scores = log_softmax(logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        method = rhocal.calibrator(name, **QUICK.get(name, {}))
+        cal = method.fit(np.exp(scores) if kind == "probs" else scores, labels, kind=kind)
+        same = rhocal.calibrator(name, **QUICK.get(name, {})).fit(scores, labels, kind="logits")
+    later = scores[:100].copy()
+    later[::2, 4] = -1e9
+    got = cal.predict_proba(later, kind="logits")
+    assert (got[::2, 4] < 1e-30).all()
+    np.testing.assert_allclose(got, same.predict_proba(later), atol=1e-6)
+    np.testing.assert_array_equal(got[1::2], cal.predict_proba(later[1::2], kind="logits"))
+    cal.save(tmp_path / "map.safetensors")
+    np.testing.assert_array_equal(rhocal.load(tmp_path / "map.safetensors").predict_proba(later, kind="logits"), got)
 
 
 def test_half_precision():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from rhocal.calibrators.options import validate_options
 from rhocal.calibrators.scale.scale import ScaleCalibrator
-from rhocal.data.predictions import Kind, Predictions
+from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
+from rhocal.numerics.masks import gap_beyond
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def fit_validated(
     vars(calibrator).pop("online_", None)
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
-    calibrator.mask_gap_ = np.inf if data.mask_gap is None else data.mask_gap
+    calibrator.mask_gap_ = learned_mask_gap(data)
     calibrator.smallest_prob_ = data.smallest_prob
     calibrator.n_best_ = data.n_best if isinstance(data, Profile) else None
     calibrator.label_shares_, calibrator.n_samples_ = label_shares(data), effective_size(data)
@@ -53,6 +55,18 @@ def fit_validated(
     map_, calibrator.solution_ = fit(data, start)
     vars(calibrator)["map_"] = map_
     return calibrator
+
+
+def learned_mask_gap(data: Predictions | Profile) -> float:
+    """How far below the largest logit of its row an entry is a mask, in the calibration set or in logits that come later.
+
+    Probabilities have no masks, but a calibrator that was fitted on them may be applied to logits: those that are farther
+    than any logarithm that the fit could read are masks.
+    """
+    gap = np.inf if data.mask_gap is None else data.mask_gap
+    if np.isfinite(gap) or data.kind == "logits":
+        return gap
+    return gap_beyond(-math.log(data.smallest_prob or SMALLEST_PROB))
 
 
 def label_shares(data: Predictions | Profile) -> NDArray[np.float64]:

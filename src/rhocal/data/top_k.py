@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SMALLEST_LOG = float(np.log(1e-30))
 """Log of the rest's total where there is nothing left."""
 
+DEEPEST_LOG = -1e6
+"""Log of a total that is as good as nothing at every scale; products with it do not overflow."""
+
 SUM_TOLERANCE = 0.02
 """How far the k best and the rest together may be from 1."""
 
@@ -74,7 +77,7 @@ class TopK:
             Log-probabilities of the k best classes and their columns, shape (n_samples, k).
         rest_log_mass
             Log of the total probability of all other classes, shape (n_samples,). None: what the k best leave of 1, which
-            lies between 0 and (n_classes − k) times the k-th best.
+            lies between 0 and (n_classes − k) times the k-th best. −inf, a rest of nothing, counts as 1e-30.
         n_classes
             Number of classes, the size of the vocabulary.
         kind
@@ -166,7 +169,9 @@ def _rest(log_probs: Vector, rest_log_mass: Any, n_classes: int) -> Vector:
     floor = np.minimum(SMALLEST_LOG, most)  # saturated scores: the k-th best may have less than this
     if rest_log_mass is not None:
         stated = _as_numbers(rest_log_mass, "rest_log_mass")
-        return np.maximum(stated, floor) if stated.shape == floor.shape else stated
+        if stated.shape != floor.shape:
+            return stated
+        return np.where(np.isneginf(stated), floor, np.maximum(stated, DEEPEST_LOG))
     left = np.maximum(1 - np.exp(log_probs).sum(axis=1), np.exp(SMALLEST_LOG))
     return np.maximum(np.minimum(np.log(left), most), floor)
 

@@ -60,7 +60,7 @@ def profile_labeled_top_k(samples: LabeledTopK, *, rest_scale: float = 1.0, is_c
     data, columns, weights = samples.data, samples.labels, samples.weights
     values, counts = data.tail
     is_label = data.indices == columns[:, None]
-    top = data.log_probs[:, 0]
+    top, least = data.log_probs[:, 0], np.minimum(data.log_probs[:, -1], data.rest)
     share = counts * np.exp(rest_scale * (values - values[:, :1]))
     rest = (share * values).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
     label_logit = np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), rest)
@@ -69,7 +69,7 @@ def profile_labeled_top_k(samples: LabeledTopK, *, rest_scale: float = 1.0, is_c
     return Profile(
         passes=TopKPasses(np.column_stack([data.log_probs, values]), np.r_[np.ones(k), counts], n_best),
         n_best=n_best,
-        mask_gap=gap_beyond(max(-SMALLEST_LOG, float((top - data.log_probs[:, -1]).max()))),
+        mask_gap=gap_beyond(max(-SMALLEST_LOG, float((top - least).max()))),
         classes=samples.classes,
         kind="log_probs",
         top=top,
