@@ -211,6 +211,23 @@ def test_errors_and_odd_batches(cal):
     assert rhocal.TemperatureScaling().fit(*draw(100, 0)).online_ is None
 
 
+@pytest.mark.parametrize("n_copies", [1, 3])
+def test_one_sample_has_no_interval(cal, n_copies):
+    """It was printed with an interval of no width; copies of it are no more."""
+    began = cal.update(*draw(300, 6)).calibrator
+    logits, labels = draw(1, 3)
+    steps = [
+        began.update(np.repeat(logits, n_copies, axis=0), np.repeat(labels, n_copies)),
+        began.update(logits, labels, [n_copies]),
+    ]
+    for step in steps:
+        assert step.difference[0] != 0
+        assert "no interval: the samples show no spread" in step.verdict
+        assert step.to_dict()["difference"] == {"value": step.difference[0], "low": None, "high": None}
+    low, high = began.update(*draw(2, 3)).difference[1:]
+    assert low < high
+
+
 def test_the_policy_of_the_calibrator_that_is_given_counts(cal, tmp_path):
     step = cal.update(*draw(300, 20), alpha=0.1)
     assert step.online.alpha == 0.1

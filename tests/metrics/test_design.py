@@ -170,7 +170,12 @@ def test_the_command_line(tmp_path):
     assert 100 < found["evaluation"]["uncalibrated"]["n_effective"] <= 120
     text = run("evaluate", tmp_path / "z.npz", "--weights", "w", "--weight-kind", "importance").stdout
     assert "600 samples (effective sample size" in text
-    assert "weight-kind" in run("evaluate", tmp_path / "z.npz", "--weight-kind", "survey", code=2).stderr
+    text = run("evaluate", tmp_path / "z.npz", "--weights", "w", "--weight-kind", "survey", code=2).stderr
+    assert "weight_kind is one of" in text.replace("-", "_")
+    figure, page = ("-o", tmp_path / "z.svg"), ("-o", tmp_path / "z.html")
+    for command in (("evaluate",), ("plot", "reliability", *figure), ("power",), ("report", *page)):
+        text = run(*command, tmp_path / "z.npz", "--weight-kind", "importance", code=2).stderr
+        assert "name the array or column of weights with --weights" in text
     plain = json.loads(run("power", "--accuracy", "0.8", "--excess", "0.05", "--json").stdout)["needed"][0]
     wide = run("power", "--accuracy", "0.8", "--excess", "0.05", "--design-effect", "2", "--json").stdout
     assert json.loads(wide)["needed"][0]["n_samples"] == 2 * plain["n_samples"]

@@ -191,6 +191,8 @@ class OnlineCalibration:
         if corrections:
             best = int(np.argmax(evidence.log_wealth))
             value, error = paired_over_samples(losses[best], in_use, share, total)
+            if np.ptp((losses[best] - in_use)[weights > 0]) == 0:
+                error = math.nan  # one sample, or copies of it, show no spread
             step = replace(
                 step,
                 nll_candidate=float(share @ losses[best]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.online import OnlineCalibration
@@ -67,7 +67,7 @@ class Update:
     nll_candidate: float = math.nan
     """Of the best correction that was fitted before the batch came."""
     difference: tuple[float, float, float] | None = None
-    """Correction minus map in use on the batch, with its 95 % interval."""
+    """Correction minus map in use on the batch, with its 95 % interval: NaN where all samples have the same difference."""
     evidence: float = 1.0
     """Against the map in use, in favor of corrections, over all batches since the last change; 1/α adopts one."""
     has_lost_policy: bool = False
@@ -96,7 +96,9 @@ class Update:
         figures = f"NLL on {n} {self.nll:.4f} in use, "
         if self.difference is not None:
             value, low, high = self.difference
-            figures += f"{self.nll_candidate:.4f} corrected ({value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}), "
+            interval = f"95 % interval {low:+.4f} to {high:+.4f}"
+            interval = "no interval: the samples show no spread" if math.isnan(low) else interval
+            figures += f"{self.nll_candidate:.4f} corrected ({value:+.4f}, {interval}), "
         evidence = "above 1e6" if self.evidence > 1e6 else f"{self.evidence:.3g}"
         figures += f"{self.nll_first:.4f} at first; evidence {evidence} of {1 / self.online.alpha:g}"
         reasons = {
@@ -114,12 +116,13 @@ class Update:
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON takes it; what a batch does not have is None."""
         nlls = {"nll": self.nll, "nll_first": self.nll_first, "nll_candidate": self.nll_candidate}
+        difference = self.difference and zip(("value", "low", "high"), self.difference, strict=True)
         return {
             "action": self.action,
             "method": self.calibrator.label,
             "n_samples": self.n_samples,
-            **{name: None if math.isnan(value) else value for name, value in nlls.items()},
-            "difference": self.difference and dict(zip(("value", "low", "high"), self.difference, strict=True)),
+            **_without_nan(nlls.items()),
+            "difference": difference and _without_nan(difference),
             "evidence": self.evidence,
             "excess": self.online.evidence.excess,
             "loss": self.online.loss,
@@ -127,3 +130,7 @@ class Update:
             "n_updates": self.online.n_updates,
             "verdict": self.verdict,
         }
+
+
+def _without_nan(values: Iterable[tuple[str, float]]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in values}

@@ -108,6 +108,7 @@ def evaluate(
     from rhocal.metrics.inference.design import SamplingDesign
 
     tolerance = _tolerance(tolerance, max_ece, strict=strict)
+    arrays.check_weight_kind(weight_kind)
     if margin is not None and not 0 < margin < math.inf:
         raise InputError(f"--margin must be positive; got {margin:g}")
     calibrators: dict[str, Calibrator | None] = {

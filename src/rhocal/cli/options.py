@@ -172,6 +172,14 @@ class Arrays:
         columns = _listed(self.columns)
         return Names(self.logits_name, self.labels_name, groups, self.weights, columns, known, self.skip_bad)
 
+    def check_weight_kind(self, weight_kind: str | None) -> None:
+        """Raise an error for a kind of weights without weights."""
+        if weight_kind is not None and self.weights is None:
+            raise InputError(
+                f"--weight-kind {weight_kind} states what weights are, and there are none: name the array or column of "
+                "weights with --weights"
+            )
+
     @property
     def stated_classes(self) -> Any:
         """The classes that --classes names, whole numbers as such; None without it."""

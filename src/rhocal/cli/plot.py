@@ -223,6 +223,7 @@ def plot(
 
     if what not in KINDS:
         raise InputError(f"there is no figure {what!r}; there are {', '.join(KINDS)}")
+    arrays.check_weight_kind(weight_kind)
     opener = partial(_open, path, arrays, spec, artifacts or [])
     request = Request(what, path, artifacts or [], n_bins, scheme, metric, weight_kind, clusters, opener)
     plots.save(KINDS[what][0](request), output)

@@ -137,6 +137,7 @@ def _predictions(
     from rhocal.evaluation.measure import apply_calibrator
     from rhocal.metrics.inference.design import SamplingDesign
 
+    arrays.check_weight_kind(weight_kind)
     loaded = load_calibrators([] if artifact is None else [artifact], source, arrays)
     calibrator = next(iter(loaded.values()), None)
     arrays = arrays.of_calibrator(calibrator, source)

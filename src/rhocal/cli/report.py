@@ -74,6 +74,7 @@ def report(
 
     check_report(output)
     check_tolerance(tolerance, "--tolerance")
+    arrays.check_weight_kind(weight_kind)
     if source.suffix == ".json" and (document := _read_document(source)) is not None:
         write(document, output, json_output, quiet=as_json)
         if as_json:
