@@ -104,3 +104,16 @@ def test_logits_of_any_size_are_calibrated_or_refused(name):
                 continue
             assert np.isfinite(probs).all()
             np.testing.assert_array_equal(probs.argmax(axis=1), cal.predict(size * NORMAL))
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs", "cascade"])
+@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-150])
+def test_a_sample_with_weight_that_tells_nothing_beside_huge_ones_without(name, size):
+    """The unit of scales was that of the one sample with weight: products with the others overflowed."""
+    logits = size * np.array([[-4.0, 2.0, 0.0], *[[0.0, 1.0, -2.0]] * 7, *[[2.0, 0.0, 1.0]] * 4])
+    logits[1:8, 2] = -3e38
+    labels, weights = np.where(logits[:, 2] < -1, 2, 0), np.eye(12)[0]  # a class that occurred is not masked
+    with np.errstate(all="raise", under="ignore"):
+        probs = rhocal.calibrator(name).fit(logits, labels, weights).predict_proba(logits)
+    assert np.isfinite(probs).all()

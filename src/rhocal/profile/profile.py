@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal.data.arrays import scan_scores
+from rhocal.data.predictions import MIN_LOGIT
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import dot
@@ -207,8 +208,12 @@ class Profile:
 
     @cached_property
     def spread(self) -> float:
-        """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched."""
-        return max(float(dot(self.weights, self.top - self.mean)), 0.0)  # the mean of equal logits may be rounded up
+        """Typical distance of the largest logit from the mean of its row: the unit in which scales are searched.
+
+        It is 0 below ``MIN_LOGIT``, where samples that have weight tell nothing and others are far larger.
+        """
+        spread = float(dot(self.weights, self.top - self.mean))  # below 0 if the mean of equal ones was rounded up
+        return spread if spread >= MIN_LOGIT else 0.0
 
     @property
     def mean(self) -> Vector:

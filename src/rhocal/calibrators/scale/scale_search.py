@@ -74,7 +74,7 @@ class ScaleSearch:
     @classmethod
     def from_profile(cls, profile: Profile, kappa: float = 0.0) -> ScaleSearch:
         """Find the neighborhood of the NLL-optimal temperature on a share of the samples."""
-        n, n_classes, log_spread = len(profile.weights), len(profile.classes), math.log(max(profile.spread, 1e-300))
+        n, n_classes, log_spread = len(profile.weights), len(profile.classes), math.log(profile.spread or 1.0)
         low, high = scale_range(profile)
         supported = succession_bound(profile)
         bounds = low, high if supported is None else supported
@@ -225,7 +225,7 @@ def nll_falls_at(profile: Profile, log_scale: float) -> bool:
 
 def scale_range(profile: Profile) -> tuple[float, float]:
     """The widest range of log scales."""
-    unit = -math.log(max(profile.spread, 1e-300))
+    unit = -math.log(profile.spread or 1.0)  # 0 where the logits of a sample are equal: every scale is as good
     return unit - math.log(SCALE_RANGE), unit + math.log(SCALE_RANGE)
 
 
