@@ -34,9 +34,9 @@ ENTRIES = {
     "largest": lambda: [logits(), 0, N, numbers(N, K)],
     "bin_rows": lambda: [logits(), 0, N, np.zeros(N, np.int64), 1e-9, 1e-3, numbers(3, 10)],
     "norms": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(9, N)],
-    "curve": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(3, N)],
-    "moments": lambda: [logits(), 0, N, numbers(N), numbers(5), numbers(15, N)],
-    "moments_at": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(9, N)],
+    "curve": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(M), numbers(3, N)],
+    "moments": lambda: [logits(), 0, N, numbers(N), numbers(5), numbers(M), numbers(15, N)],
+    "moments_at": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(M), numbers(9, N)],
     "softmax": lambda: [logits(), 0, N, numbers(N), logits()],
     "bins": lambda: [numbers(N), 0, N, numbers(N), numbers(N), 1e-9, numbers(3, 10)],
     "ring": lambda: [numbers(K, N), 0, N, numbers(N), 0.0, numbers(N), np.inf, numbers(3, N)],
@@ -66,7 +66,7 @@ WRITTEN = {
 }
 # Axes whose length no other array depends on.
 FREE = {
-    *((name, "z", 1) for name in ("scan", "largest", "norms", "curve", "moments", "moments_at")),
+    *((name, "z", 1) for name in ("scan", "largest", "norms")),
     *(("bin_rows", "probs", 1), ("bin_rows", "sums", 1), ("bins", "sums", 1), ("ends", "z", 0), ("largest", "out", 1)),
     *(("draws", "sums", 0), ("draws", "sums", 1)),
     *(("curve", "out", 0), ("ring", "out", 0), ("ring", "c", 0), ("gaps", "curves", 0), ("interpolate", "c", 1)),

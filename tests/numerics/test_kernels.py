@@ -18,6 +18,7 @@ from rhocal.numerics.bins import BinSums
 from rhocal.objectives import objective
 from rhocal.profile import curve_table
 from rhocal.profile.passes import FIVE, ArrayPasses
+from rhocal.profile.top_k import TopKPasses
 
 pytestmark = pytest.mark.skipif(
     not kernels.is_enabled, reason="the compiled passes were not built: no C compiler was there"
@@ -70,6 +71,25 @@ def test_every_pass_is_that_of_numpy(shape, dtype, in_numpy):
             passes.norms(rhos, center=center), in_numpy(passes.norms, rhos, center=center), **near
         )
     np.testing.assert_allclose(special.softmax(z), in_numpy(special.softmax, z), **near)
+
+
+@pytest.mark.parametrize("m", [2, 7, 44, 65, 255, 256])
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e4])
+def test_columns_that_count_several_times(m, size, in_numpy):
+    """As in top-k data; from 256 columns on NumPy does it. The same as with the columns repeated."""
+    z = logits((41, m), np.float64, size)
+    times = np.random.default_rng(2).integers(1, 6, m).astype(np.float64)
+    passes, repeated = TopKPasses(z, times), ArrayPasses(np.repeat(z, times.astype(int), axis=1))
+    top, scale = z.max(axis=1), np.random.default_rng(1).uniform(0.05, 3, len(z))
+    five = 0.05 * np.array(FIVE)
+    for other in (lambda f, *args: in_numpy(getattr(passes, f), *args), lambda f, *args: getattr(repeated, f)(*args)):
+        for order in (1, 2, 3):
+            found = zip(passes.curve(top, scale, order), other("curve", top, scale, order), strict=True)
+            for k, (ours, theirs) in enumerate(found):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12 * max(size, 1) ** k * 100)
+        for name, at in (("moments", five), ("moments_at", scale)):
+            ours, theirs = (np.asarray(part) for part in (getattr(passes, name)(top, at), other(name, top, at)))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-200)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,9 +1,12 @@
 """The optimisers on functions whose minimum is known."""
 
+import math
+
 import numpy as np
 import pytest
 
 from rhocal import optimize
+from rhocal.optimize.scalar import find_zero
 
 FREE = [(-np.inf, np.inf)] * 2
 
@@ -134,3 +137,29 @@ def test_a_looser_tolerance_takes_fewer_newton_steps():
     assert loose.n_evaluations < tight.n_evaluations
     np.testing.assert_allclose(fun(tight.x)[1], 0, atol=1e-9)
     np.testing.assert_allclose(loose.value, tight.value, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fun", "low", "high", "root"),
+    [
+        (lambda x: math.cos(x) - x, 0.0, 1.0, 0.7390851332151607),
+        (lambda x: x**3 - 2 * x - 5, 2.0, 3.0, 2.0945514815423265),
+        (lambda x: x**9, -1.0, 4.0, 0.0),
+        (lambda x: math.expm1(x) * 1e-200, -3.0, 400.0, 0.0),
+        (lambda x: math.atan(1e6 * (x - 0.3)), -1e3, 1e3, 0.3),
+        (lambda x: -1.0 if x < 2 else 1.0, 0.0, 3.0, 2.0),
+        (lambda x: x - 1, 0.0, 1.0, 1.0),
+    ],
+    ids=["cosine", "cubic", "flat", "tiny", "steep", "jump", "at an end"],
+)
+def test_a_zero_between_two_signs(fun, low, high, root):
+    """In few evaluations where the function is smooth, and never more than bisection needs several times over."""
+    for a, b in ((low, high), (high, low)):
+        x, n_evaluations = find_zero(fun, a, b)
+        assert abs(x - root) < 1e-12
+        assert n_evaluations < 110
+
+
+def test_a_zero_needs_two_signs():
+    with pytest.raises(ValueError, match="the same sign at 1 and at 2"):
+        find_zero(lambda x: x, 1.0, 2.0)

@@ -152,58 +152,71 @@ static PyObject *py_norms(PyObject *module, PyObject *const *args, Py_ssize_t n_
     return end_call_with_none(&call);
 }
 
+/* How often each column of z counts; None gives an array without data. */
+static Array take_times(Call *call, Array z)
+{
+    Array times = take_optional_vector(call, "times", FLOAT64, z.n_columns);
+    if (times.data)
+        require_between(call, "with times the number of columns of z", z.n_columns, 1, LONG_ROW - 1);
+    return times;
+}
+
 PyDoc_STRVAR(curve_doc,
-             "curve($module, z, start, stop, top, scale, out, /)\n--\n\n"
+             "curve($module, z, start, stop, top, scale, times, out, /)\n--\n\n"
              "Write L = log sum exp(scale (z - top)) of every row and its derivatives in the scale.\n\n"
-             "out is (order + 1) x n_rows, with an order of 1, 2 or 3; `top` is the largest entry of every row.");
+             "out is (order + 1) x n_rows, with an order of 1, 2 or 3; `top` is the largest entry of every row.\n"
+             "`times` is how often each column counts, None for once; with it rows have fewer than 256 columns.");
 
 static PyObject *py_curve(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    Call call = begin_call("curve", args, n_args, 6);
+    Call call = begin_call("curve", args, n_args, 7);
     Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
     Range rows = take_range(&call, z.n_rows, 0);
     Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
     Array scale = take_vector(&call, "scale", FLOAT64, READ, z.n_rows);
+    Array times = take_times(&call, z);
     Array out = take_matrix(&call, "out", FLOAT64, WRITE, ANY, z.n_rows);
     require_between(&call, "the number of rows of out", out.n_rows, 2, 4);
     if (run_kernel(&call, FLUSH_SUBNORMALS))
-        CALL_TYPED(curve, z, z.n_rows, z.n_columns, rows, top.data, scale.data, (int)out.n_rows - 1, out.data);
+        CALL_TYPED(curve, z, z.n_rows, z.n_columns, rows, top.data, scale.data, times.data, (int)out.n_rows - 1, out.data);
     return end_call_with_none(&call);
 }
 
 PyDoc_STRVAR(moments_doc,
-             "moments($module, z, start, stop, top, scales, out, /)\n--\n\n"
+             "moments($module, z, start, stop, top, scales, times, out, /)\n--\n\n"
              "Write the sums of e, e d and e d^2 of every row at five scales (15 x n_rows), e = exp(scale d), d = z - top.\n\n"
-             "The scales must be to each other as 3 : 4 : 6 : 9 : 12; only the first one is read.");
+             "The scales must be to each other as 3 : 4 : 6 : 9 : 12; only the first one is read. `times` is that of `curve`.");
 
 static PyObject *py_moments(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    Call call = begin_call("moments", args, n_args, 6);
+    Call call = begin_call("moments", args, n_args, 7);
     Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
     Range rows = take_range(&call, z.n_rows, 0);
     Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
     Array scales = take_vector(&call, "scales", FLOAT64, READ, 5);
+    Array times = take_times(&call, z);
     Array out = take_matrix(&call, "out", FLOAT64, WRITE, 15, z.n_rows);
     if (run_kernel(&call, FLUSH_SUBNORMALS))
-        CALL_TYPED(moments, z, z.n_rows, z.n_columns, rows, top.data, scales.data, out.data);
+        CALL_TYPED(moments, z, z.n_rows, z.n_columns, rows, top.data, scales.data, times.data, out.data);
     return end_call_with_none(&call);
 }
 
 PyDoc_STRVAR(moments_at_doc,
-             "moments_at($module, z, start, stop, top, scale, out, /)\n--\n\n"
-             "Write sums around the scale s of every row (9 x n_rows), with e and d as in `moments`.\n\n"
+             "moments_at($module, z, start, stop, top, scale, times, out, /)\n--\n\n"
+             "Write sums around the scale s of every row (9 x n_rows), with e, d and `times` as in `moments`.\n\n"
              "These are e and e d at s / 2, e d^0 to e d^4 at s, e and e d at 2 s.");
 
 static PyObject *py_moments_at(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    Call call = begin_call("moments_at", args, n_args, 6);
+    Call call = begin_call("moments_at", args, n_args, 7);
     Array z = take_matrix(&call, "z", FLOATS, READ, ANY, ANY);
     Range rows = take_range(&call, z.n_rows, 0);
     Array top = take_vector(&call, "top", FLOAT64, READ, z.n_rows);
     Array scale = take_vector(&call, "scale", FLOAT64, READ, z.n_rows);
+    Array times = take_times(&call, z);
     Array out = take_matrix(&call, "out", FLOAT64, WRITE, 9, z.n_rows);
     if (run_kernel(&call, FLUSH_SUBNORMALS))
-        CALL_TYPED(moments_at, z, z.n_rows, z.n_columns, rows, top.data, scale.data, out.data);
+        CALL_TYPED(moments_at, z, z.n_rows, z.n_columns, rows, top.data, scale.data, times.data, out.data);
     return end_call_with_none(&call);
 }
 
@@ -448,7 +461,7 @@ static PyMethodDef methods[] = {
 /* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 5);
+    return PyModule_AddIntConstant(module, "INTERFACE", 6);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

@@ -142,6 +142,20 @@ INLINE REAL TYPED(max_of_lanes)(const REAL *vector)
 /* Add the terms of a vector x of entries to sums; `mask` is NULL where all lanes count. */
 typedef void (*TYPED(Terms))(const TYPED(In) *x, const REAL *mask, const TYPED(Affine) *affine, REAL (*sums)[WIDTH]);
 
+/* Sums over each row of a block of short rows in which a column counts as often as `times` says. */
+INLINE void TYPED(add_up_times)(const TYPED(Block) *block, const TYPED(Affine) *affine, TYPED(Terms) terms, int n_sums,
+                                const In_double *times, double sums[][WIDTH])
+{
+    for (Py_ssize_t c = 0; c < block->m; c++) {
+        const double n = times[c];
+        REAL piece[MAX_SUMS][WIDTH];
+        memset(piece, 0, (size_t)n_sums * sizeof *piece);
+        terms(block->columns[c], NULL, affine, piece);
+        for (int q = 0; q < n_sums; q++)
+            EACH_LANE sums[q][l] += n * piece[q][l];
+    }
+}
+
 /* Sums over each row of a block (n_sums x WIDTH, zero before). PIECE vectors are summed in the type of the logits; these
  * sums are added up in double. `terms` and `n_sums` must be constants of the caller: then `terms` becomes part of the loop,
  * with and without a mask, and its sums stay in registers. */

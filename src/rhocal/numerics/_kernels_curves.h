@@ -39,10 +39,12 @@ INLINE void TYPED(few_column_sums)(const TYPED(Block) *block, const double t[WID
         }
 }
 
-/* L and its derivatives up to an order (1 to 3): out is (order + 1) x n_rows. */
+/* L and its derivatives up to an order (1 to 3): out is (order + 1) x n_rows. `times` is how often each column counts, or
+ * NULL. */
 CLONES static void TYPED(curve)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
-                                const In_double *scale, int order, double *out)
+                                const In_double *scale, const In_double *times, int order, double *out)
 {
+    const int are_few = m <= FEW_COLUMNS && !times;
     TYPED(Block) block;
     TYPED(Affine) affine;
     for (Py_ssize_t i = rows.start; i < rows.stop; i += WIDTH) {
@@ -53,10 +55,12 @@ CLONES static void TYPED(curve)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_
             t[l] = top[row], s[l] = scale[row];
         }
         EACH_LANE affine.center[l] = (REAL)t[l], affine.scale[l] = (REAL)s[l];
-        if (m <= FEW_COLUMNS) {
+        if (are_few) {
             TYPED(few_column_sums)(&block, t, s, e);
             EACH_LANE affine.scale[l] = 0;
-        } else if (order < 2)
+        } else if (times)
+            TYPED(add_up_times)(&block, &affine, TYPED(third_order_terms), 4, times, e);
+        else if (order < 2)
             TYPED(add_up)(&block, &affine, TYPED(first_order_terms), 2, e);
         else
             TYPED(add_up)(&block, &affine, TYPED(third_order_terms), 4, e);
@@ -64,7 +68,7 @@ CLONES static void TYPED(curve)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_
             const double whole = 1 / e[0][l], mean = e[1][l] * whole, square = e[2][l] * whole;
             const double spread = square - mean * mean;
             /* L at the scale itself, not at the scale rounded to the type of the logits */
-            e[0][l] = log_double(e[0][l]) + (m <= FEW_COLUMNS ? 0 : (s[l] - (double)affine.scale[l]) * mean);
+            e[0][l] = log_double(e[0][l]) + (are_few ? 0 : (s[l] - (double)affine.scale[l]) * mean);
             e[1][l] = mean;
             e[2][l] = spread > 0 ? spread : 0;
             e[3][l] = e[3][l] * whole - 3 * mean * square + 2 * mean * mean * mean;
@@ -90,7 +94,7 @@ INLINE void TYPED(moment_terms)(const TYPED(In) *x, const REAL *mask, const TYPE
 /* Sums of e, e d and e d^2 at five scales, which are to each other as 3 : 4 : 6 : 9 : 12. One exponential, at a third of the
  * first: the rest are products. out is 15 x n_rows. */
 CLONES static void TYPED(moments)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
-                                  const In_double *scales, double *out)
+                                  const In_double *scales, const In_double *times, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;
@@ -99,7 +103,10 @@ CLONES static void TYPED(moments)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssiz
         TYPED(open_block)(&block, z, m, i, rows.stop);
         for (int l = 0; l < WIDTH; l++)
             affine.center[l] = (REAL)top[i + min_size(l, block.n - 1)], affine.scale[l] = (REAL)(scales[0] / 3);
-        TYPED(add_up)(&block, &affine, TYPED(moment_terms), 15, sums);
+        if (times)
+            TYPED(add_up_times)(&block, &affine, TYPED(moment_terms), 15, times, sums);
+        else
+            TYPED(add_up)(&block, &affine, TYPED(moment_terms), 15, sums);
         TYPED(store)(&block, sums, 15, out + i, n_rows);
     }
 }
@@ -120,7 +127,7 @@ INLINE void TYPED(moment_at_terms)(const TYPED(In) *x, const REAL *mask, const T
 
 /* Around a scale s of every row: sums of e and e d at s/2, of e d^0 to e d^4 at s, of e and e d at 2 s. out is 9 x n_rows. */
 CLONES static void TYPED(moments_at)(const TYPED(In) *z, Py_ssize_t n_rows, Py_ssize_t m, Range rows, const In_double *top,
-                                     const In_double *scale, double *out)
+                                     const In_double *scale, const In_double *times, double *out)
 {
     TYPED(Block) block;
     TYPED(Affine) affine;
@@ -131,7 +138,10 @@ CLONES static void TYPED(moments_at)(const TYPED(In) *z, Py_ssize_t n_rows, Py_s
             const Py_ssize_t row = i + min_size(l, block.n - 1);
             affine.center[l] = (REAL)top[row], affine.scale[l] = (REAL)(scale[row] / 2);
         }
-        TYPED(add_up)(&block, &affine, TYPED(moment_at_terms), 9, sums);
+        if (times)
+            TYPED(add_up_times)(&block, &affine, TYPED(moment_at_terms), 9, times, sums);
+        else
+            TYPED(add_up)(&block, &affine, TYPED(moment_at_terms), 9, sums);
         TYPED(store)(&block, sums, 9, out + i, n_rows);
     }
 }

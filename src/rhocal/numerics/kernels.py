@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 5
+INTERFACE = 6
 """The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
 
 
@@ -66,6 +66,9 @@ long as some 200,000."""
 
 STEPS_WITH_EXP, STEPS_WITH_SUMS = 2, 4
 """Steps for each entry of passes with an exponential, and of those with many sums."""
+
+MAX_COLUMNS_WITH_TIMES = 255
+"""Columns of rows in which a column counts several times: one less than ``LONG_ROW`` of ``_kernels_math.h``."""
 
 STEPS_OF_A_DRAW = 8
 """Steps of drawing one label."""
@@ -150,30 +153,35 @@ def norms(z: Floats, rhos: Sequence[float], *, center: bool, rows: Scan | None =
     return out.T if tuple(rhos) == GRID else out[[GRID.index(rho) for rho in rhos]].T
 
 
-def curve(z: Floats, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...] | None:
-    """L and its derivatives up to an order (1, 2 or 3) at every row's scale."""
-    if not supports_matrix(z):
+def supports_times(z: Floats, times: Vector | None) -> bool:
+    """Whether the compiled passes take this array with columns that count several times, or once each (None)."""
+    return supports_matrix(z) and (times is None or z.shape[1] <= MAX_COLUMNS_WITH_TIMES)
+
+
+def curve(z: Floats, top: Vector, scale: Vector, order: int, times: Vector | None = None) -> tuple[Vector, ...] | None:
+    """L and its derivatives up to an order (1, 2 or 3) at every row's scale; ``times`` is how often each column counts."""
+    if not supports_times(z, times):
         return None
     out = np.empty((order + 1, len(z)))
-    _on_rows(STEPS_WITH_EXP * z.size, len(z), _kernels.curve, z, top, scale, out)
+    _on_rows(STEPS_WITH_EXP * z.size, len(z), _kernels.curve, z, top, scale, times, out)
     return tuple(out)
 
 
-def moments(z: Floats, top: Vector, scales: Vector) -> Vector | None:
+def moments(z: Floats, top: Vector, scales: Vector, times: Vector | None = None) -> Vector | None:
     """The sums of ``Passes.moments`` (3 × 5 × n_samples)."""
-    if not supports_matrix(z):
+    if not supports_times(z, times):
         return None
     out = np.empty((15, len(z)))
-    _on_rows(STEPS_WITH_SUMS * z.size, len(z), _kernels.moments, z, top, scales, out)
+    _on_rows(STEPS_WITH_SUMS * z.size, len(z), _kernels.moments, z, top, scales, times, out)
     return out.reshape(3, 5, -1)
 
 
-def moments_at(z: Floats, top: Vector, scale: Vector) -> Vector | None:
+def moments_at(z: Floats, top: Vector, scale: Vector, times: Vector | None = None) -> Vector | None:
     """The sums of ``Passes.moments_at`` (9 × n_samples)."""
-    if not supports_matrix(z):
+    if not supports_times(z, times):
         return None
     out = np.empty((9, len(z)))
-    _on_rows(STEPS_WITH_SUMS * z.size, len(z), _kernels.moments_at, z, top, scale, out)
+    _on_rows(STEPS_WITH_SUMS * z.size, len(z), _kernels.moments_at, z, top, scale, times, out)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,26 +15,48 @@ if TYPE_CHECKING:
     from rhocal.optimize.solution import CurvedFunction, ScalarFunction
 
 
-def find_zero(fun: Callable[[float], float], low: float, high: float, **options: Any) -> tuple[float, Any]:
-    """Where a function is zero between two numbers at which its sign differs, by Brent's method; and SciPy's report.
+def find_zero(
+    fun: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-13, max_steps: int = 200
+) -> tuple[float, int]:
+    """Where a function is zero between two numbers at which its sign differs, and the number of evaluations.
 
-    SciPy wraps the function in an object that refers to itself and would keep the samples of a fit until the next garbage
-    collection. Therefore it gets a function that can release them.
+    Chandrupatla's method (Advances in Engineering Software 28, 1997): inverse quadratic interpolation through the last three
+    points where these are monotone enough for it, else bisection. SciPy has Brent's method, which takes as many evaluations;
+    importing it takes longer than a fit.
     """
-    from scipy.optimize import brentq  # noqa: PLC0415
-
-    held = [fun]
-    try:
-        root, report = brentq(lambda x: held[-1](x), low, high, **{"xtol": 1e-13, "full_output": True} | options)  # noqa: PLW0108
-    finally:
-        held.clear()
-    return root, report
+    x1, x2 = low, high
+    f1, f2 = fun(x1), fun(x2)
+    if f1 == 0 or f2 == 0:
+        return (x1 if f1 == 0 else x2), 2
+    if (f1 > 0) == (f2 > 0):
+        raise ValueError(f"the function has the same sign at {low:g} and at {high:g}: {f1:g} and {f2:g}")
+    share = 0.5
+    for n in range(3, max_steps + 3):
+        x = x1 + share * (x2 - x1)
+        f = fun(x)
+        if (f > 0) == (f1 > 0):
+            x3, f3 = x1, f1
+        else:
+            x3, f3, x2, f2 = x2, f2, x1, f1
+        x1, f1 = x, f
+        best, value = (x1, f1) if abs(f1) < abs(f2) else (x2, f2)
+        enough = 2 * math.ulp(1.0) * abs(best) + tolerance / 2
+        width = abs(x2 - x1)
+        if value == 0 or enough > width / 2:
+            return best, n
+        position, height = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
+        if height**2 < position and (1 - height) ** 2 < 1 - position:
+            share = f1 / (f2 - f1) * f3 / (f2 - f3) + (x3 - x1) / (x2 - x1) * f1 / (f3 - f1) * f2 / (f3 - f2)
+        else:
+            share = 0.5
+        share = min(max(share, enough / width), 1 - enough / width)
+    return best, n
 
 
 def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimum:
     """Minimize a convex function of one variable on [low, high] by the sign of its slope: it cannot diverge.
 
-    Steps double away from the start until the slope changes sign; Brent's method finds the zero in between.
+    Steps double away from the start until the slope changes sign; ``find_zero`` finds the zero in between.
     """
     slopes: dict[float, float] = {}
 
@@ -52,7 +74,7 @@ def convex(fun: ScalarFunction, start: float, low: float, high: float) -> Minimu
         x, other, step = other, other + direction * step, 2 * step
         other = min(max(other, low), high)
     if slope(other) * direction >= 0 and x != other:
-        root, _ = find_zero(slope, min(x, other), max(x, other), rtol=4 * np.finfo(float).eps, maxiter=200)
+        root, _ = find_zero(slope, min(x, other), max(x, other))
     else:
         root = bound
     return Minimum(np.array([root]), fun(root)[0], converged=True, n_evaluations=len(slopes) + 1)
@@ -88,8 +110,6 @@ def scan(fun: ScalarFunction, center: float, reach: float, low: float, high: flo
 
     While the best point is the edge of the grid, the grid moves on beyond it.
     """
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415
-
     n_evaluations = 0
     for _ in range(40):
         grid = np.linspace(max(low, center - reach), min(high, center + reach), n_points)
@@ -103,10 +123,10 @@ def scan(fun: ScalarFunction, center: float, reach: float, low: float, high: flo
     left, right = max(best - 1, 0), min(best + 1, n_points - 1)
     for a, b in ((left, best), (best, right)):  # a zero of the slope from − to + next to the best point
         if values[a][1] < 0 < values[b][1]:
-            x, report = find_zero(lambda t: fun(t)[1], grid[a], grid[b])
-            return Minimum(
-                np.array([x]), fun(x)[0], converged=True, n_evaluations=n_evaluations + report.function_calls + 1
-            )
+            x, n = find_zero(lambda t: fun(t)[1], float(grid[a]), float(grid[b]))
+            return Minimum(np.array([x]), fun(x)[0], converged=True, n_evaluations=n_evaluations + n + 1)
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415
+
     result = minimize_scalar(
         lambda t: fun(t)[0], bounds=(grid[left], grid[right]), method="bounded", options={"xatol": 1e-10}
     )

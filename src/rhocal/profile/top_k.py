@@ -12,6 +12,7 @@ from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import SMALLEST_LOG
 from rhocal.errors import InputError
+from rhocal.numerics import kernels
 from rhocal.numerics.masks import gap_beyond
 from rhocal.numerics.special import rho_norms
 from rhocal.numerics.threads import in_threads, row_blocks
@@ -60,7 +61,8 @@ def profile_labeled_top_k(samples: LabeledTopK, *, rest_scale: float = 1.0, is_c
     data, columns, weights = samples.data, samples.labels, samples.weights
     values, counts = data.tail
     is_label = data.indices == columns[:, None]
-    top, least = data.log_probs[:, 0], np.minimum(data.log_probs[:, -1], data.rest)
+    top = data.log_probs[:, 0].copy()  # compiled passes take vectors without gaps
+    least = np.minimum(data.log_probs[:, -1], data.rest)
     share = counts * np.exp(rest_scale * (values - values[:, :1]))
     rest = (share * values).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
     label_logit = np.where(is_label.any(axis=1), (is_label * data.log_probs).sum(axis=1), rest)
@@ -193,6 +195,8 @@ class TopKPasses:
         return norm, norm * (((powers * logs) @ self.times) / total / rho - np.log(total) / rho**2)
 
     def curve(self, top: Vector, scale: Vector, order: int) -> tuple[Vector, ...]:
+        if (compiled := kernels.curve(self.z, top, scale, order, self.times)) is not None:
+            return compiled
         out = np.empty((order + 1, len(top)))
 
         def work(rows: slice) -> None:
@@ -216,9 +220,13 @@ class TopKPasses:
         return tuple(out)
 
     def moments(self, top: Vector, scales: Vector) -> Vector:
+        if (compiled := kernels.moments(self.z, top, scales, self.times)) is not None:
+            return compiled
         return np.stack([self._moments(top, np.full(len(top), scale), ((1.0, 3),)) for scale in scales], axis=1)
 
     def moments_at(self, top: Vector, scale: Vector) -> Vector:
+        if (compiled := kernels.moments_at(self.z, top, scale, self.times)) is not None:
+            return compiled
         return self._moments(top, scale, ((0.5, 2), (1.0, 5), (2.0, 2)))
 
     def _moments(self, top: Vector, scale: Vector, orders: Sequence[tuple[float, int]]) -> Vector:

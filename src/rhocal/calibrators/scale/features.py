@@ -92,7 +92,7 @@ class Standardization:
     @classmethod
     def from_features(cls, raw: Vector, weights: Vector) -> Standardization:
         """Ranges, means and deviations under weights that sum to 1."""
-        low, high = (_quantiles(raw, weights, q) for q in (SEEN, 1 - SEEN))
+        low, high = _quantiles(raw, weights, (SEEN, 1 - SEEN))
         clamped = np.clip(raw, low, high)
         mean = weights @ clamped
         sd = np.sqrt(weights @ (clamped - mean) ** 2)
@@ -102,12 +102,18 @@ class Standardization:
         return np.asarray(standardize(NUMPY, raw, vars(self)))
 
 
-def _quantiles(raw: Vector, weights: Vector, q: float) -> Vector:
-    """Of each column the smallest value at which the weight up to it reaches q."""
+def _quantiles(raw: Vector, weights: Vector, shares: Sequence[float]) -> Vector:
+    """For each share, of each column the smallest value at which the weight up to it reaches the share."""
+    counted = weights > 0
+    raw, weights = raw[counted], weights[counted]
+    wanted = np.array(shares) * (1 - 1e-9)  # a rounding error of the sum must not move the quantile by a sample
+    last = len(weights) - 1
+    if (weights == weights[0]).all():  # the ranks are the same in every column: nothing needs to be sorted
+        ranks = np.minimum(np.searchsorted(np.cumsum(weights), wanted), last)
+        return np.stack([np.partition(column, ranks)[ranks] for column in raw.T], axis=1)
     quantiles = []
     for column in raw.T:
         order = np.argsort(column, kind="stable")
-        # a rounding error of the sum must not move the quantile by a sample
-        reached = np.searchsorted(np.cumsum(weights[order]), q * (1 - 1e-9))
-        quantiles.append(column[order[min(int(reached), len(order) - 1)]])
-    return np.array(quantiles)
+        ranks = np.minimum(np.searchsorted(np.cumsum(weights[order]), wanted), last)
+        quantiles.append(column[order[ranks]])
+    return np.stack(quantiles, axis=1)

@@ -138,7 +138,7 @@ class LinearLogScale:
 
     def __init__(self, features: Vector, unit: float) -> None:
         self.features, self.unit = features, unit
-        self._slopes = np.vstack([np.ones(len(features)), features.T])
+        self._slopes = np.ascontiguousarray(np.vstack([np.ones(len(features)), features.T]))  # rows for compiled sums
 
     def start(self, log_scale: float) -> Vector:
         """Temperature scaling."""

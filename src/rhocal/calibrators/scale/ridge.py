@@ -225,6 +225,6 @@ def _cross_validation(
 
     def score(_: float, model: RidgeMinimum, fold: Fold) -> HeldOut:
         scale, outer = scale_map.scales(model.minimum.x)[0], parts(fold)[2]
-        return HeldOut(outer.evaluate(target, scale)[0], outer.evaluate(NLL(), scale)[0])
+        return HeldOut(*outer.values((target, NLL()), scale))
 
     return CrossValidation(folds, fit, score, "previous fold")

@@ -16,7 +16,7 @@ from rhocal.profile.curve_table import Table
 from rhocal.profile.statistics import Facts, HasCurve, nll_by_scale, of_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -139,6 +139,12 @@ class ScaleSearch:
         stats = of_scale(self.profile, curves, scale, objective.needs, self.kappa)
         value, slopes = objective.evaluate(stats.values, self.facts)
         return value, sum((slope * stats.slopes[name] for name, slope in slopes.items()), np.zeros(len(scale)))
+
+    def values(self, objectives: Sequence[Objective], scale: Vector) -> list[float]:
+        """Values of several objectives at every sample's scale."""
+        needs = frozenset().union(*(objective.needs for objective in objectives))
+        stats = of_scale(self.profile, self.fast, scale, needs, self.kappa)
+        return [objective.evaluate(stats.values, self.facts)[0] for objective in objectives]
 
     def slopes_on(self, rows: NDArray[np.intp], objective: Objective, scales: Vector) -> Vector:
         """Derivatives of the objective of one mini-batch in the scale of each of its samples, for several sets of scales."""
