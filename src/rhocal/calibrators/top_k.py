@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rhocal.data.top_k import TopK
+from rhocal.data.top_k import SMALLEST_LOG, TopK
 from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning, warn
 from rhocal.profile.top_k import labeled_top_k, profile_labeled_top_k, profile_top_k
 
@@ -36,9 +36,22 @@ def calibrate_top_k(calibrator: ScaleCalibrator, data: TopK) -> tuple[Vector, Ve
     best, rest = _scaled(data, scale)
     known = np.exp(best).sum(axis=1)
     top = data.log_probs[:, 0]
-    low, high = rest_bounds(data.log_probs[:, -1] - top, data.rest - top, data.n_rest, scale)
+    low, high = (
+        rest_bounds(data.log_probs[:, -1] - top, total - top, data.n_rest, scale)[k]
+        for k, total in enumerate(_rest_range(data))
+    )
     probs = np.exp(best) / (known + np.exp(rest))[:, None]
     return probs, 1 / (known + high), 1 / (known + low)
+
+
+def _rest_range(data: TopK) -> tuple[Vector, Vector]:
+    """The least and the largest log of the total of the rest that its error leaves open."""
+    if not data.rest_error:
+        return data.rest, data.rest
+    total, even = np.exp(data.rest), data.log_probs[:, -1] + np.log(data.n_rest)
+    least = np.log(np.maximum(total - data.rest_error, np.exp(SMALLEST_LOG)))
+    most = np.minimum(np.log(total + data.rest_error), even)
+    return np.minimum(least, data.rest), np.maximum(most, data.rest)
 
 
 def scales_top_k(calibrator: ScaleCalibrator, data: TopK) -> Vector:

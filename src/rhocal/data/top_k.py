@@ -24,6 +24,10 @@ DEEPEST_LOG = -1e6
 SUM_TOLERANCE = 0.02
 """How far the k best and the rest together may be from 1."""
 
+N_ROUNDINGS = 16
+"""Rounding errors of 1, in the type of the values, that the total of the k best may have: a logarithm of a sum of exponentials
+of logits of 10 to 20 has as many."""
+
 N_STRETCHES = 24
 """Stretches of ranks that stand for the rest, each longer than the one before."""
 
@@ -58,6 +62,8 @@ class TopK:
     rest: Vector
     """Log of the total probability of all others."""
     n_classes: int
+    rest_error: float = 0.0
+    """How far the total of the others may be from the true one: where it is what the k best leave of 1, their rounding."""
 
     @classmethod
     def from_arrays(
@@ -77,7 +83,8 @@ class TopK:
             Log-probabilities of the k best classes and their columns, shape (n_samples, k).
         rest_log_mass
             Log of the total probability of all other classes, shape (n_samples,). None: what the k best leave of 1, which
-            lies between 0 and (n_classes − k) times the k-th best. −inf, a rest of nothing, counts as 1e-30.
+            lies between 0 and (n_classes − k) times the k-th best. Of saturated samples that is known to the rounding
+            of the values only; bounds allow for it. −inf, a rest of nothing, counts as 1e-30.
         n_classes
             Number of classes, the size of the vocabulary.
         kind
@@ -88,6 +95,8 @@ class TopK:
         if isinstance(n_classes, bool) or not hasattr(n_classes, "__index__"):
             raise InputError(f"n_classes is a whole number; got {n_classes!r}")
         log_probs, columns = _as_log_probs(values, kind), _as_array(indices, "indices")
+        dtype = _as_array(values, "values").dtype
+        epsilon = float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
         _check_known(log_probs, columns, n_classes)
         n, k = log_probs.shape
         rest = _rest(log_probs, rest_log_mass, n_classes)
@@ -111,11 +120,12 @@ class TopK:
             row = int(excess.argmax())
             raise InputError(f"row {row}: the rest has more than its classes can have, each below the {k}-th best")
         # The total of a saturated row is a rounding error of 1 − Σp.
-        return cls(log_probs, columns.astype(np.intp), np.minimum(rest, most), n_classes)
+        error = 0.0 if is_stated else N_ROUNDINGS * epsilon
+        return cls(log_probs, columns.astype(np.intp), np.minimum(rest, most), n_classes, error)
 
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Some of the samples."""
-        return type(self)(self.log_probs[rows], self.indices[rows], self.rest[rows], self.n_classes)
+        return type(self)(self.log_probs[rows], self.indices[rows], self.rest[rows], self.n_classes, self.rest_error)
 
     @cached_property
     def tail(self) -> tuple[Vector, Vector]:
