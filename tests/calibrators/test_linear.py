@@ -19,7 +19,7 @@ from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.linear.odir import INTERCEPT, OFF_DIAGONAL, search_coordinate
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.predictions import Predictions
-from rhocal.errors import InputError
+from rhocal.errors import BoundaryWarning, InputError
 from rhocal.numerics.special import log_softmax, softmax
 from rhocal.profile.profile import Profile
 
@@ -349,3 +349,30 @@ def test_held_out_logits_are_those_of_fits_without_the_fold(name, monkeypatch):
     )
     assert ours == pytest.approx(other, abs=2 / len(labels))
     assert ours - own > 4 * (other - ours)
+
+
+def test_an_offset_of_all_logits_costs_no_digits_in_single_precision():
+    """Scale and bias of a class are nearly one parameter then: probabilities were 5e-4 from those of double precision."""
+    logits, labels = synthetic(4000, 90)
+    for offset, limit in ((0.0, 1e-4), (100.0, 1e-6)):
+        single = (logits + offset).astype(np.float32)
+        double = single.astype(np.float64)
+        probs = [rhocal.VectorScaling().fit(z, labels).predict_proba(double) for z in (single, double)]
+        np.testing.assert_allclose(*probs, atol=limit, rtol=0)
+
+
+@pytest.mark.parametrize("n_classes", [3, 90])
+@pytest.mark.parametrize("reason", ["has no sample", "right with certainty", ""])
+def test_vector_without_ridge_states_that_there_is_no_minimum(n_classes, reason):
+    logits, labels = synthetic(40 * n_classes, n_classes)
+    if reason == "has no sample":
+        labels = np.where(labels == n_classes - 1, 0, labels)
+    elif reason:
+        labels = logits.argmax(axis=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = rhocal.VectorScaling(ridge=0.0).fit(logits, labels).solution_
+        assert rhocal.VectorScaling().fit(logits, labels).solution_.converged
+    assert solution.converged is (reason == "")
+    assert reason in solution.at_bound
+    assert any(issubclass(one.category, BoundaryWarning) and reason in str(one.message) for one in caught) or not reason

@@ -12,17 +12,26 @@ from rhocal.calibrators.linear.linear_problem import LinearProblem, Ridge
 from rhocal.calibrators.map import unchanged
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.solutions import solution_at, warn_if_few
-from rhocal.objectives import Objective, objective
+from rhocal.errors import BoundaryWarning, warn
+from rhocal.objectives import NLL, Objective, objective
+from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Vector
-    from rhocal.optimize import Solution
+    from rhocal.optimize import Minimum
 
 Solver = Literal["expected", "sgd", "adam"]
 Start = Literal["temperature", "identity", "random"]
+
+MAX_SINGLE_OFFSET = 2.0
+"""Largest mean of a row, in units of the spread, up to which single precision is enough: beyond, scale and bias of a class are
+nearly the same parameter, and its digits are spent on the offset."""
+
+SEPARABLE_NLL = 1e-6
+"""Below this every sample is right with certainty, and without a ridge NLL falls forever."""
 
 
 @dataclass(eq=False, repr=False)
@@ -87,7 +96,8 @@ class VectorScaling(LinearCalibrator):
         scale = nll_scale(profile)
         strength = self.ridge / (2 * profile.total_weight)
         target = objective(self.objective)
-        x = class_logits(data, target)
+        has_digits = float(np.abs(profile.mean).max()) <= MAX_SINGLE_OFFSET * profile.spread
+        x = class_logits(data, target if has_digits else None)
         x *= x.dtype.type(scale)
         problem = LinearProblem(x, data, profile, target, Ridge(strength, strength), self.kappa)
         near = None if start is None or x.dtype != np.float32 else self._near(problem, start, scale)
@@ -101,9 +111,24 @@ class VectorScaling(LinearCalibrator):
         else:
             minimum = problem.minimum(first if near is None else near)
         weight, bias = problem.weight_and_bias(minimum.x)
-        return self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2), solution_at(
-            minimum, problem.target, "vector scaling"
-        )
+        map_ = self._new_map(weight=scale * weight, bias=bias, center=data.n_classes == 2)
+        if reason := self._why_no_minimum(minimum, profile, target):
+            warn(reason, BoundaryWarning)
+            value, n = minimum.value, minimum.n_evaluations
+            return map_, Solution(str(problem.target), value, converged=False, n_evaluations=n, at_bound=reason)
+        return map_, solution_at(minimum, problem.target, "vector scaling")
+
+    def _why_no_minimum(self, minimum: Minimum, profile: Profile, target: Objective) -> str:
+        """Why NLL without a ridge has none: a reason that the samples show, or empty."""
+        if self.ridge > 0 or not isinstance(target, NLL):
+            return ""
+        counts = np.bincount(profile.labels, profile.weights, profile.n_classes)
+        if not counts.all():
+            name = profile.classes[int((counts == 0).argmax())]
+            return f"class {name} has no sample, so that NLL without a ridge falls with its bias forever; use ridge > 0"
+        if minimum.value < SEPARABLE_NLL:
+            return "every sample is right with certainty, so that NLL without a ridge has no minimum; use ridge > 0"
+        return ""
 
     def _near(self, problem: LinearProblem, start: Map, scale: float) -> Vector | None:
         """The parameters of another map; NLL has one minimum, wherever the descent begins."""
