@@ -96,3 +96,28 @@ def test_prefixes():
     assert without_prefix(["logit_10", "logit_11"]) == ["10", "11"]
     assert without_prefix(["V1", "V2"]) == ["1", "2"]
     assert without_prefix(["cat", "car"]) == ["cat", "car"]
+
+
+@pytest.mark.parametrize("names", [[True, False], ["True", "False"], ["p_true", "p_false"]])
+def test_columns_of_truth_values_are_matched_by_name(names):
+    """``pd.DataFrame(probs, columns=model.classes_)`` of a model of booleans, with its columns in either order."""
+    z, y = synthetic(300, 2)
+    frame, labels = pd.DataFrame(z[:, ::-1], columns=names), y.astype(bool)
+    other = frame.iloc[:, ::-1]
+    expected = metrics.nll(z, y, kind="logits")
+    assert metrics.nll(frame, labels, kind="logits") == pytest.approx(expected)
+    assert metrics.nll(other, labels, kind="logits") == pytest.approx(expected)
+    for fitted_on in (frame, other):
+        fitted = rhocal.TemperatureScaling().fit(fitted_on, labels)
+        assert fitted.classes_.dtype == bool
+        np.testing.assert_array_equal(fitted.predict(frame), z[:, 1] > z[:, 0])
+        np.testing.assert_array_equal(fitted.predict(other), z[:, 1] > z[:, 0])
+
+
+def test_truth_values_in_the_wrong_place_are_no_classes_0_and_1():
+    z, y = synthetic(300, 2)
+    assert metrics.accuracy(pd.DataFrame(z, columns=[False, True]), y, kind="logits") == metrics.accuracy(
+        z, y, kind="logits"
+    )
+    with pytest.raises(InputError, match="columns True, False are truth values, but labels hold 0, 1"):
+        metrics.accuracy(pd.DataFrame(z, columns=[True, False]), y, kind="logits")

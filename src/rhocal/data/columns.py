@@ -61,7 +61,10 @@ def frame_columns(scores: Any) -> tuple[str, ...] | None:
         return None
     is_arrow = type(scores).__module__.partition(".")[0] == "pyarrow"  # there `columns` are the data
     names = _one_level(list(scores.schema.names if is_arrow else scores.columns))
-    if len(names) < 2 or names == list(range(len(names))):
+    counts = names == list(range(len(names))) and not any(
+        isinstance(name, bool | np.bool_) for name in names
+    )  # False == 0
+    if len(names) < 2 or counts:
         return None
     return tuple(str(name) for name in names)
 
@@ -122,8 +125,10 @@ def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
 
 
 def name_key(value: Any) -> str:
-    """A name as text; whole numbers in one spelling: 1, "1", "1.0" and "01" are one name."""
+    """A name as text, numbers and truth values in one spelling: 1, "1", "1.0" and "01" are one name, True and "true" too."""
     text = str(value)
+    if text.lower() in {"true", "false"}:
+        return text.capitalize()
     return str(int(float(text))) if re.fullmatch(r"-?\d{1,15}(\.0*)?", text) else text
 
 
@@ -203,7 +208,12 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
 
 
 def _order_of_numbers(keys: list[str], dtype: Any) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
-    """Columns that are named by numbers, smallest first, and these numbers unless they count from 0."""
+    """Columns that are named by numbers, smallest first, and these numbers unless they count from 0.
+
+    Columns that are named by truth values stay where they are: ``pd.DataFrame(probs, columns=model.classes_)``.
+    """
+    if dtype == bool and set(keys) == {"False", "True"}:
+        return None, np.array([key == "True" for key in keys])
     if not all(re.fullmatch(r"-?\d+", key) for key in keys):
         return None, None if dtype is None else np.array(keys)
     numbers = np.array([int(key) for key in keys])
@@ -221,6 +231,11 @@ def _refuse_other_names(columns: Sequence[str], values: dict[str, Any], *, is_te
                 f"columns {shown(columns)} count from 1, but labels hold {shown(values.values())}",
                 argument="classes",
                 remedy="name the label of each column, in order",
+            )
+        if [name_key(name) for name in without_prefix(columns)] == ["True", "False"]:  # by position True would be 0
+            raise InputError(
+                f"columns {shown(columns)} are truth values, but labels hold {shown(values.values())}; give labels that are "
+                "True and False, or the column of False first"
             )
         return
     if start is not None:
