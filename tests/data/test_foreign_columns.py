@@ -141,3 +141,16 @@ def test_split_writes_tables(tmp_path, ending, labels):
         assert "note" in read(tmp_path / f"y_{half}{ending}").file.arrays
     assert n_rows == 120
     assert n_right == pytest.approx(RIGHT * 120)
+
+
+def test_the_column_of_a_class_of_the_fit_that_is_missing_is_named(tmp_path):
+    z, y = synthetic(60, 3)
+    names = np.array(["cat", "dog", "emu"])
+    fitted = rhocal.TemperatureScaling().fit(pd.DataFrame(z, columns=names), names[y])
+    fitted.save(tmp_path / "cal.safetensors")
+    pd.DataFrame(z[:, :2], columns=names[:2]).assign(id=np.arange(60)).to_csv(tmp_path / "new.csv", index=False)
+    result = CliRunner().invoke(
+        app, ["apply", str(tmp_path / "cal.safetensors"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")]
+    )
+    assert isinstance(result.exception, FileError)
+    assert "no column emu for a class of that name; the columns are cat, dog, id" in str(result.exception)

@@ -212,7 +212,7 @@ def _order_of_numbers(keys: list[str], dtype: Any) -> tuple[NDArray[np.intp] | N
 
     Columns that are named by truth values stay where they are: ``pd.DataFrame(probs, columns=model.classes_)``.
     """
-    if dtype == bool and set(keys) == {"False", "True"}:
+    if dtype is not None and dtype.kind == "b" and set(keys) == {"False", "True"}:
         return None, np.array([key == "True" for key in keys])
     if not all(re.fullmatch(r"-?\d+", key) for key in keys):
         return None, None if dtype is None else np.array(keys)

@@ -100,9 +100,22 @@ def class_columns(
         return None
     values = _label_values(labels)
     chosen = None if names.classes is None else _named(numeric, names.classes)
+    if names.classes is not None and chosen is None:
+        _refuse_missing(path, kinds, numeric, names.classes)
     chosen = chosen or _named_as_labels(path, kinds, names, numeric, values)
     chosen = chosen or _numbered(path, kinds, names, numeric, values)
     return chosen or _all_numbers(path, kinds, names, numeric, values)
+
+
+def _refuse_missing(path: Path, kinds: Mapping[str, str], numeric: list[str], classes: Sequence[Any]) -> None:
+    """Raise an error where some classes have a column of their name and others have none.
+
+    Of two classes one column may be enough, and numbers may be positions.
+    """
+    have = {name_key(name) for name in numeric}
+    missing = [name for name in classes if name_key(name) not in have]
+    if len(classes) > 2 and 0 < len(missing) < len(classes) and not any(is_number(str(name)) for name in classes):
+        raise FileError(f"{path}: no column {shown(missing)} for a class of that name; the columns are {shown(kinds)}")
 
 
 def _named_as_labels(
