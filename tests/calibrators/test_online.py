@@ -305,5 +305,34 @@ def test_a_state_keeps_the_loss(cal, tmp_path):
 def test_clusters_are_not_ignored_silently():
     z, y = draw(600, 0)
     clustered = rhocal.TemperatureScaling().fit(z, y, clusters=np.arange(600) // 3)
-    with pytest.warns(SuspiciousInputWarning, match="give one sample of each cluster"):
+    with pytest.warns(SuspiciousInputWarning, match="without them updates take samples as independent"):
         clustered.update(*draw(200, 1))
+
+
+def test_a_cluster_counts_as_one_sample(cal):
+    """Copies that are clusters are worth what single samples are; copies without clusters are worth more."""
+    batches = [drifted(k, 200) for k in range(2, 8)]
+    copies = [(np.repeat(z, 4, axis=0), np.repeat(y, 4)) for z, y in batches]
+    single, many = follow(cal, batches), follow(cal, copies)
+    used, steps = cal, []
+    for z, y in copies:
+        steps.append(used.update(z, y, clusters=np.arange(len(y)) // 4))
+        used = steps[-1].calibrator
+    assert [step.action for step in steps] == [step.action for step in single]
+    for step, one in zip(steps, single, strict=True):
+        assert step.evidence == pytest.approx(one.evidence, rel=1e-6)
+        assert step.online.loss == pytest.approx(one.online.loss, abs=1e-8)
+        assert step.difference == (one.difference and pytest.approx(one.difference, abs=1e-8))
+    assert many[2].evidence > 100 * single[2].evidence
+    z = batches[-1][0]
+    assert used.predict_proba(z) == pytest.approx(single[-1].calibrator.predict_proba(z), abs=1e-8)
+
+
+def test_weights_are_shares_of_a_cluster(cal):
+    (z, y), clusters = drifted(5, 300), np.arange(300) // 3
+    weights = np.where(np.arange(300) % 3 == 0, 2.0, 0.5)
+    weights[:3] = 0  # a cluster that counts nothing
+    begun = cal.update(*drifted(4, 300)).calibrator
+    first, other = (begun.update(z, y, factor * weights, clusters=clusters) for factor in (1, 7))
+    assert first.evidence == pytest.approx(other.evidence, rel=1e-9)
+    assert first.online.memory.base.sum() - begun.online_.memory.base.sum() == pytest.approx(99)

@@ -135,3 +135,24 @@ def test_a_table_with_other_columns_of_numbers_is_a_batch(tmp_path):
     cal, state, out = (tmp_path / f"{name}.safetensors" for name in ("cal", "state", "out"))
     invoke("fit", tmp_path / "data.csv", "--columns", "no,yes", "-m", "temperature", "-o", cal)
     assert "200 samples" in invoke("update", cal, tmp_path / "data.csv", "-s", state, "-o", out)
+
+
+def test_clusters(folder, tmp_path):
+    """A batch whose samples are there four times, as clusters, is the batch."""
+    begun = [folder / f"{k}.npz" for k in (1, 2)]
+    data = np.load(folder / "3.npz")
+    copies = {name: np.repeat(data[name], 4, axis=0) for name in ("logits", "labels")}
+    np.savez(tmp_path / "copies.npz", **copies, patient=np.repeat(np.arange(600), 4))
+    evidence = {}
+    for name, batch, options in (
+        ("once", folder / "3.npz", ()),
+        ("clusters", tmp_path / "copies.npz", ("--clusters", "patient")),
+        ("copies", tmp_path / "copies.npz", ()),
+    ):
+        paths = "-o", tmp_path / f"{name}.safetensors", "-s", tmp_path / f"{name}-state.safetensors"
+        invoke("update", folder / "cal.safetensors", *begun, *paths)
+        evidence[name] = json.loads(invoke("update", folder / "cal.safetensors", batch, *paths, *options, "--json"))[
+            "batches"
+        ][0]["evidence"]
+    assert evidence["clusters"] == pytest.approx(evidence["once"], rel=1e-6)
+    assert evidence["copies"] > 10 * evidence["once"]

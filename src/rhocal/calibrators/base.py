@@ -241,8 +241,8 @@ class Calibrator(ABC):
 
         Use ``update.calibrator`` from now on, and call its ``update`` with the next batch: ``cal`` itself stays as it is. See
         ``rhocal.OnlineCalibration``, which also saves what is remembered. ``half_life`` (10,000 samples) and ``alpha`` (0.05)
-        can be stated with the first batch; ``spec`` is ``kind``, ``ignore_index`` and ``class_axis``. Where the map does not
-        change, ``policy_`` stays; where it does, there is none.
+        can be stated with the first batch; ``spec`` is ``kind``, ``ignore_index``, ``class_axis`` and ``clusters``; a cluster
+        counts as one sample. Where the map does not change, ``policy_`` stays; where it does, there is none.
         """
         from rhocal.calibrators.online import update_calibrator  # noqa: PLC0415 - it imports this module
 

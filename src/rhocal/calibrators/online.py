@@ -9,6 +9,10 @@ A correction is adopted when its evidence against the map in use is 1/α. The ev
 ``evaluation/bets.py``). If the map in use is right, its mean is at most 1 at every moment, so that by Ville's inequality it
 ever reaches 20 with a chance of at most 5 %, however many batches come.
 
+Samples of a cluster (a patient, a question) depend on each other, so that the product of their ratios may have a larger mean.
+Its power 1/k for k samples has not, whatever the dependence (Hölder's inequality): a cluster counts as one sample, with its
+mean NLL. A cluster must come whole, in one batch: of its samples in a later batch a correction has learned.
+
 The loss is the summed NLL of the maps in use minus that of the first calibrator, in which a sample counts at most ``MAX_NLL``;
 a gain is negative. After n batches it may be B(n) = log(1/α)·(1 + log₂ n), 3.0 nats for each doubling of the batches. A
 correction is adopted only while the loss is at most B(n) − log(1/α), and the first calibrator is used again after the first
@@ -116,12 +120,6 @@ class OnlineCalibration:
             raise InputError(
                 f"{calibrator.label} reads groups, which updates do not know; update a calibrator of each group"
             )
-        if calibrator.n_clusters_ is not None:
-            warn(
-                "the calibrator was fitted on clusters, and updates take samples as independent; give one sample of each "
-                "cluster",
-                SuspiciousInputWarning,
-            )
         first = copy(calibrator)
         for name in ("online_", "policy_"):
             vars(first).pop(name, None)
@@ -150,14 +148,16 @@ class OnlineCalibration:
         kind: Kind | None = None,
         ignore_index: int | None = None,
         class_axis: int = -1,
+        clusters: Any = None,
     ) -> Update:
         """Compare corrections with the map in use on a batch, and remember the batch.
 
         Arguments are those of ``fit``; kind and classes are those of the first calibrator. A weight of k counts as k samples.
+        A cluster counts as one sample, and weights are shares of it; all of its samples must come in one batch.
         """
         check_calibrator(self.first, logits, "update")
         spec = spec_of_fit(self.first, kind=kind, ignore_index=ignore_index, class_axis=class_axis)
-        source = as_source(in_columns_of_fit(self.first, logits), labels, sample_weight, spec=spec)
+        source = as_source(in_columns_of_fit(self.first, logits), labels, sample_weight, clusters=clusters, spec=spec)
         if not source.resident:
             raise InputError("logits: update takes a batch in memory; pass arrays")
         return self.update_data(source.predictions)
@@ -168,7 +168,7 @@ class OnlineCalibration:
         data, _ = data.in_order_of(self.first.classes_)
         assert data.labels is not None
         outputs = self.first.map_.logits(data)
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        weights = self._counts(data)
         digest = _digest(outputs, data.labels, weights)
         if digest in self.digests:
             return Update(self, "skipped")
@@ -190,9 +190,10 @@ class OnlineCalibration:
         evidence = self.evidence.advance([float(weights @ (in_use - loss)) for loss in losses], above_first)
         if corrections:
             best = int(np.argmax(evidence.log_wealth))
-            value, error = paired_over_samples(losses[best], in_use, share, total)
-            if np.ptp((losses[best] - in_use)[weights > 0]) == 0:
-                error = math.nan  # one sample, or copies of it, show no spread
+            value, error = paired_over_samples(losses[best], in_use, share, total, data.clusters)
+            is_one = data.clusters is not None and len(np.unique(data.clusters[weights > 0])) == 1
+            if is_one or np.ptp((losses[best] - in_use)[weights > 0]) == 0:
+                error = math.nan  # one sample or cluster, or copies of it, show no spread
             step = replace(
                 step,
                 nll_candidate=float(share @ losses[best]),
@@ -210,6 +211,21 @@ class OnlineCalibration:
         if online.loss > online.max_loss - limit:
             return replace(step, has_lost_too_much=True)
         return step.changed("updated", replace(online, n_updates=self.n_updates + 1), corrections[best])
+
+    def _counts(self, data: Predictions) -> Vector:
+        """How many independent samples each stands for: its weight, or its share of a cluster."""
+        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        if data.clusters is not None:
+            of_cluster = np.bincount(data.clusters, weights)[data.clusters]
+            return np.divide(weights, of_cluster, out=np.zeros(data.n_samples), where=of_cluster > 0)
+        if self.first.n_clusters_ is not None and not self.n_batches:
+            warn(
+                "the calibrator was fitted on clusters, and without them updates take samples as independent",
+                SuspiciousInputWarning,
+                argument="clusters",
+                remedy="state what each sample belongs to",
+            )
+        return weights
 
     def _samples(self, outputs: Floats, labels: Any, weights: Vector | None) -> Predictions:
         """Outputs of the first calibrator as the input of a correction."""
@@ -278,9 +294,9 @@ def update_calibrator(
     for name, value in stated.items():
         if getattr(online, name) != value:
             raise InputError(f"{name}: updates began with {getattr(online, name):g}; this cannot change later")
-    if unknown := sorted(spec.keys() - {"kind", "ignore_index", "class_axis"}):
+    if unknown := sorted(spec.keys() - {"kind", "ignore_index", "class_axis", "clusters"}):
         raise InputError(
-            f"update has no argument {unknown[0]}; beside the samples it takes half_life, alpha, kind, ignore_index and "
-            "class_axis"
+            f"update has no argument {unknown[0]}; beside the samples it takes half_life, alpha, kind, ignore_index, "
+            "class_axis and clusters"
         )
     return replace(online, policy=calibrator.policy_).update(logits, labels, sample_weight, **spec)

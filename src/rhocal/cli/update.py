@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhocal.cli.execution import IN_MEMORY
-from rhocal.cli.options import Arrays, Json, SpecOptions, grouped, print_json
+from rhocal.cli.options import Arrays, ClustersOption, Json, SpecOptions, grouped, print_json
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def update(
         float | None,
         typer.Option(help="Chance that anything ever changes if the calibrator is right; 0.05 unless given."),
     ] = None,
+    clusters: ClustersOption = None,
     arrays: Arrays,
     spec: SpecOptions,
     as_json: Json = False,
@@ -54,8 +55,9 @@ def update(
 
     A batch first compares the map in use with corrections that were fitted before it came, and is remembered then. Old
     samples count less and less. A correction that turns out worse than the calibrator of the beginning is dropped. `rhocal
-    monitor` says when updates are due. The calibrator is written first and the state last: a run that was stopped can be
-    repeated, and a batch that was counted is skipped.
+    monitor` says when updates are due. With --clusters a cluster counts as one sample, and must be whole in one file. The
+    calibrator is written first and the state last: a run that was stopped can be repeated, and a batch that was counted is
+    skipped.
     """
     from dataclasses import replace
 
@@ -84,8 +86,9 @@ def update(
         of_batch = arrays.of_calibrator(cal, path)
         if has_splits(path, of_batch.names()):
             raise InputError(f"{path}: holds two splits; a batch is one set of samples, save it in a file of its own")
-        data = IN_MEMORY.open(path, of_batch, stated, "test").predictions
-        steps.append((path, online.update_data(data)))
+        source = IN_MEMORY.open(path, of_batch, stated, "test")
+        source = IN_MEMORY.with_clusters(source, clusters, path, of_batch, stated)
+        steps.append((path, online.update_data(source.predictions)))
         online = steps[-1][1].online
     if _is_same(cal, online.calibrator):
         online = replace(online, policy=cal.policy_)

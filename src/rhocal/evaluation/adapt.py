@@ -153,7 +153,7 @@ def adapt(
     Returns
     -------
     Adaptation
-        Its ``calibrator`` is the adapted one, and its ``shares`` are those of the classes.
+        Its ``calibrator`` is the adapted one, and its ``priors`` are the shares of the classes.
 
     Examples
     --------
