@@ -2,9 +2,10 @@
 
 Of methods that no simple truth belongs to (bins, averages of binnings, splines) it is the limit of the fit that an interval is
 about: what the method gives on 100,000 samples. ``lowest`` is the coverage at the point where it is lowest. Writes
-intervals.csv beside this file, a row after each cell.
+intervals.csv beside this file, a row after each cell. With ``--seconds`` a cell ends after so much processor time, whatever its
+coverage is by then; its row states the trials, and ``--trials`` with their number gives the same row.
 
-    python experiments/decide/simulate_intervals.py
+    python experiments/decide/simulate_intervals.py --methods ets,iop --seconds 600
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import time
 import warnings
 import zlib
 from pathlib import Path
@@ -36,22 +38,26 @@ LEVEL = 0.95
 N_POINTS = 30
 N_REPLICATES = 50
 N_LIMIT = 100_000
+MIN_TRIALS = 10
 CELLS = (
-    ("temperature", "temperature", 200, 3, 2000), ("temperature", "temperature", 1000, 3, 2000),
-    ("rho-norm", "norm", 500, 3, 600), ("field", "norm", 2000, 3, 60), ("polynomial", "temperature", 500, 3, 400),
-    ("iop", "temperature", 500, 3, 200), ("ets", "mixture", 500, 3, 100), ("ets", "temperature", 500, 3, 60),
-    ("platt", "logistic", 200, 2, 2000), ("platt", "logistic", 1000, 2, 300), ("platt", "clusters", 1000, 2, 300),
-    ("beta", "logistic", 500, 2, 400), ("quadratic", "logistic", 500, 2, 400),
-    ("isotonic", "logistic", 500, 2, 300), ("isotonic", "tied", 500, 2, 300), ("isotonic", "clusters", 1000, 2, 300),
-    ("centered-isotonic", "logistic", 500, 2, 200), ("venn-abers", "logistic", 500, 2, 200),
-    ("isotonic", "log-probs", 500, 3, 100),
-    ("vector", "vector", 500, 3, 300), ("svs", "log-probs", 120, 3, 300), ("svs", "log-probs", 500, 3, 200),
-    ("svs", "clusters", 1000, 2, 200), ("sms", "log-probs", 120, 3, 200), ("dirichlet", "log-probs", 500, 3, 100),
-    ("auto", "log-probs", 500, 3, 60), ("svs:field", "log-probs", 500, 3, 40), ("cascade", "log-probs", 500, 3, 20),
-    ("histogram-binning", "logistic", 500, 2, 300), ("bbq", "logistic", 500, 2, 300), ("spline", "logistic", 500, 2, 300),
+    ("temperature", "temperature", 200, 3), ("temperature", "temperature", 1000, 3), ("rho-norm", "norm", 500, 3),
+    ("field", "norm", 2000, 3), ("polynomial", "temperature", 500, 3), ("iop", "temperature", 500, 3),
+    ("ets", "mixture", 500, 3), ("ets", "temperature", 500, 3), ("platt", "logistic", 200, 2),
+    ("platt", "logistic", 1000, 2), ("platt", "clusters", 1000, 2), ("beta", "logistic", 500, 2),
+    ("quadratic", "logistic", 500, 2), ("isotonic", "logistic", 500, 2), ("isotonic", "tied", 500, 2),
+    ("isotonic", "clusters", 1000, 2), ("centered-isotonic", "logistic", 500, 2), ("venn-abers", "logistic", 500, 2),
+    ("isotonic", "log-probs", 500, 3), ("multi-domain", "domains", 500, 3), ("pts", "temperature", 500, 3),
+    ("smart", "temperature", 500, 3), ("matrix", "vector", 500, 3), ("average", "temperature", 500, 3),
+    ("cross-fitted", "log-probs", 500, 3), ("vector", "vector", 500, 3), ("svs", "log-probs", 120, 3),
+    ("svs", "log-probs", 500, 3), ("svs", "clusters", 1000, 2), ("sms", "log-probs", 120, 3),
+    ("dirichlet", "log-probs", 500, 3), ("auto", "log-probs", 500, 3), ("auto", "temperature", 500, 3),
+    ("svs:field", "log-probs", 500, 3), ("cascade", "log-probs", 500, 3), ("histogram-binning", "logistic", 500, 2),
+    ("bbq", "logistic", 500, 2), ("spline", "logistic", 500, 2),
 )  # fmt: skip
-"""Method, truth, samples, classes and trials; with 50 replicates a trial takes up to ten seconds."""
-HAS_NO_TRUTH = ("histogram-binning", "bbq", "spline")
+"""Method, truth, samples and classes; with 50 replicates a trial takes from 0.02 to five seconds of processor time."""
+HAS_NO_TRUTH = ("histogram-binning", "bbq", "spline", "smart")
+DOMAIN_TEMPERATURES = np.array([1.3, 2.2])
+"""Of rows with even and odd numbers."""
 CLUSTER_SIZE, CLUSTER_CORRELATION = 5, 0.5
 
 
@@ -64,8 +70,9 @@ def draw_logits(rng: np.random.Generator, truth: str, n: int, m: int) -> Floats:
 def true_probs(truth: str, logits: Floats) -> Floats:
     """True probabilities."""
     slopes, biases = np.array([0.85, 1.0, 1.15]), np.array([-0.3, 0.0, 0.3])
-    if truth == "temperature":
-        return softmax(logits / 1.7)
+    if truth in {"temperature", "domains"}:
+        temperatures = DOMAIN_TEMPERATURES if truth == "domains" else np.array([1.7, 1.7])
+        return softmax(logits / temperatures[np.arange(len(logits)) % 2][:, None])
     if truth == "mixture":
         return 0.6 * softmax(logits / 1.7) + 0.25 * softmax(logits) + 0.15 / logits.shape[1]
     if truth == "norm":
@@ -91,7 +98,12 @@ def draw(rng: np.random.Generator, truth: str, n: int, m: int) -> tuple[Floats, 
     return logits, np.minimum((levels < ndtr(latent)[:, None]).sum(axis=1), m - 1)
 
 
-def cell(method: str, truth: str, n: int, m: int, trials: int) -> dict[str, Any]:
+def domains(truth: str, n: int) -> NDArray[np.str_] | None:
+    """The domain of each row, where there are some."""
+    return np.array(["even", "odd"])[np.arange(n) % 2] if truth == "domains" else None
+
+
+def cell(method: str, truth: str, n: int, m: int, trials: int, seconds: float = np.inf) -> dict[str, Any]:
     points = draw_logits(np.random.default_rng(1), truth, N_POINTS, m)
     target, probs = "truth", true_probs(truth, points)
     if method in HAS_NO_TRUTH:
@@ -104,13 +116,20 @@ def cell(method: str, truth: str, n: int, m: int, trials: int) -> dict[str, Any]
         target, probs = "limit of the fit", rhocal.calibrator("centered-isotonic").fit(*large).predict_proba(points)
     covered, width = [], []
     clusters = np.arange(n) // CLUSTER_SIZE if truth == "clusters" else None
+    groups = domains(truth, n)
+    end = time.process_time() + seconds
     for trial in range(trials):
+        if trial >= MIN_TRIALS and time.process_time() > end:
+            trials = trial
+            break
         logits, labels = draw(np.random.default_rng([zlib.crc32(method.encode()), n, trial]), truth, n, m)
-        calibrator = rhocal.calibrator(method).fit(logits, labels, classes=np.arange(m), clusters=clusters)
-        replicates = rhocal.bootstrap(
-            calibrator, logits, labels, n_replicates=N_REPLICATES, seed=trial, clusters=clusters
+        calibrator = rhocal.calibrator(method).fit(
+            logits, labels, classes=np.arange(m), clusters=clusters, groups=groups
         )
-        low, high = replicates.predict_interval(points, level=LEVEL)
+        replicates = rhocal.bootstrap(
+            calibrator, logits, labels, n_replicates=N_REPLICATES, seed=trial, clusters=clusters, groups=groups
+        )
+        low, high = replicates.predict_interval(points, level=LEVEL, groups=domains(truth, N_POINTS))
         covered.append(((low <= probs) & (probs <= high)).mean(axis=1))
         width.append((high - low).mean())
     of_points, of_trials = np.mean(covered, axis=0), np.mean(covered, axis=1)
@@ -123,7 +142,8 @@ def cell(method: str, truth: str, n: int, m: int, trials: int) -> dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0, help="of the trials of each cell")
+    parser.add_argument("--trials", type=int, default=2000, help="of each cell")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="of processor time, after which a cell ends")
     parser.add_argument("--methods", help="these methods alone, separated by commas; the rows of others stay")
     parser.add_argument("--truths", help="these truths alone, separated by commas; the rows of others stay")
     args = parser.parse_args()
@@ -133,12 +153,12 @@ def main() -> None:
     if args.methods or args.truths:
         with path.open(newline="", encoding="utf-8") as file:
             rows = {(row["method"], row["truth"], int(row["n"])): row for row in csv.DictReader(file)}
-    for method, truth, n, m, trials in CELLS:
+    for method, truth, n, m in CELLS:
         if (args.methods and method not in args.methods.split(",")) or (
             args.truths and truth not in args.truths.split(",")
         ):
             continue
-        rows[method, truth, n] = cell(method, truth, n, m, max(2, round(args.share * trials)))
+        rows[method, truth, n] = cell(method, truth, n, m, args.trials, args.seconds)
         print(rows[method, truth, n], flush=True)
         write_rows(path, [rows[key] for key in ((one[0], one[1], one[2]) for one in CELLS) if key in rows])
 
