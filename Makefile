@@ -92,9 +92,10 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-# One thread for each process: two processes of many threads on few cores only wait for each other.
+# One thread for each process: two processes of many threads on few cores only wait for each other. Bytecode is kept, also where
+# the environment says otherwise: tests start many processes, and each would compile the package again.
 pytest: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 # The seed is drawn and printed; --seed repeats a run.
 MINUTES ?= 30

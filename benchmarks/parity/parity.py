@@ -45,8 +45,8 @@ def extremes(z: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def backends(cal: Calibrator, example: NDArray[np.float32]) -> dict[str, Any]:
-    """Probabilities by every backend; bfloat16 is given as what it rounds to."""
+def backends(cal: Calibrator, example: NDArray[np.float32], *, has_export: bool = True) -> dict[str, Any]:
+    """Probabilities by every backend, ``torch.export`` if asked for; bfloat16 is given as what it rounds to."""
     apply, parameters = cal.apply_fn()
     module = cal.to_torch(output="probs").eval()
     rows = torch.from_numpy(example[:4])
@@ -54,8 +54,6 @@ def backends(cal: Calibrator, example: NDArray[np.float32]) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         script: Any = torch.jit.trace(module, (rows,))  # type: ignore[no-untyped-call]
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(module, (rows,), dynamic_shapes=({0: batch},)).module()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calibrator.onnx"
         cal.to_onnx(path)
@@ -65,14 +63,17 @@ def backends(cal: Calibrator, example: NDArray[np.float32]) -> dict[str, Any]:
     def with_torch(run: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         return lambda z: run(torch.from_numpy(z)).detach().float().numpy()
 
-    return {
+    runs = {
         "NumPy": lambda z: apply(parameters, z),
         "torch float32": with_torch(module),
         "torch bfloat16": with_torch(lambda z: half(z.bfloat16())),
         "ONNX float32": lambda z: session.run(None, {name: z})[0],
         "TorchScript": with_torch(script),
-        "torch.export": with_torch(program),
     }
+    if has_export:
+        program = torch.export.export(module, (rows,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+        runs["torch.export"] = with_torch(program)
+    return runs
 
 
 def rounded(z: NDArray[np.float32], backend: str) -> NDArray[np.float32]:
@@ -80,9 +81,9 @@ def rounded(z: NDArray[np.float32], backend: str) -> NDArray[np.float32]:
     return torch.from_numpy(z).bfloat16().float().numpy() if "bfloat16" in backend else z
 
 
-def measured(method: str, cal: Calibrator, z: NDArray[np.float32]) -> list[dict[str, Any]]:
+def measured(method: str, cal: Calibrator, z: NDArray[np.float32], *, has_export: bool = True) -> list[dict[str, Any]]:
     """A row for each backend and kind of logits."""
-    runs = backends(cal, z)
+    runs = backends(cal, z, has_export=has_export)
     rows = []
     for what, hard in extremes(z).items():
         for backend, run in runs.items():

@@ -62,7 +62,6 @@ def few(rng, n, m):
 
 CASES = {
     "2 rows": (2500, lambda rng, n: tied(rng, n, 2, 2)),
-    "5 rows": (2500, lambda rng, n: tied(rng, n, 5, 2)),
     "20 rows": (2500, lambda rng, n: tied(rng, n, 20, 5)),
     "saturated": (2000, lambda rng, n: saturated(rng, n, 2)),
     "saturated, 10 classes": (2000, lambda rng, n: saturated(rng, n, 10)),
@@ -72,8 +71,8 @@ CASES = {
 }
 """Samples to calibrate on, and what draws them together with others."""
 
-N_OTHERS = 20_000
-"""Samples to measure on: so many that chance moves a ratio of two methods by less than a percent."""
+N_OTHERS = 10_000
+"""Samples to measure on: so many that chance moves a ratio of two methods by about a percent."""
 
 SLOW = {"rho-norm-paper": {"n_steps": 200}, "auto": {}, "pts": {}, "matrix": {}, "dirichlet": {}, "cross-fitted": {}}
 """Thousands of steps, or fits by the dozen: a fifth of the samples, and options that make them quicker."""

@@ -103,22 +103,26 @@ def test_both_operations_give_the_same(keeps):
 
 
 @every
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("m", [2, 3, 12, 70])
-def test_no_decision_changes(name, dtype, m):
+def test_no_decision_changes(name, m):
     logits, labels = misled(1_000, m)
-    logits = logits.round(1).astype(dtype)  # full of ties, also of the largest logit
+    logits = logits.round(1).astype(np.float32)  # full of ties, also of the largest logit
     cal = fitted(name, logits, labels)
     assert cal.law_.label == "cascade"
     if m > 2 and name != "cascade-scale":
         assert cal.solution_.trials[-1]["preferred_otherwise"] > 0.05
-    fresh = misled(3_000, m, seed=7)[0].round(1).astype(dtype)
+    fresh = misled(3_000, m, seed=7)[0].round(1)
     fresh[:50, :2] = -1e9
     fresh[50:80] = 0.5
+    for dtype in (np.float32, np.float64):
+        check_decisions(name, cal, fresh.astype(dtype))
+
+
+def check_decisions(name, cal, fresh):
     probs, out = cal.predict_proba(fresh), cal.transform(fresh)
     top = fresh.argmax(axis=1)
     for values in (probs, out):
-        assert values.dtype == dtype
+        assert values.dtype == fresh.dtype
         np.testing.assert_array_equal(values.argmax(axis=1), top)
     np.testing.assert_array_equal(cal.predict(fresh), top)
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import quick
+from helpers import fit_map, quick
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import RhocalWarning
 
@@ -27,10 +27,8 @@ def nll(cal, probs, labels):
 def test_a_zero_is_below_the_smallest_share_that_can_be_counted(name):
     probs, labels = votes()
     test, test_labels = votes(seed=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RhocalWarning)
-        cal = quick(name).fit(probs, labels, kind="probs")
-        raised = quick(name).fit(np.log(np.maximum(probs, 1 / 40)), labels)
+    cal = fit_map(quick(name), probs, labels, kind="probs")
+    raised = fit_map(quick(name), np.log(np.maximum(probs, 1 / 40)), labels)
     assert np.isclose(cal.map_.smallest_prob, 1 / 40)
     np.testing.assert_allclose(
         cal.predict_proba(test), raised.predict_proba(np.log(np.maximum(test, 1 / 40))), atol=1e-9

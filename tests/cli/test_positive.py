@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import quick, run
+from helpers import fit_map, quick, run
 from rhocal import metrics
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.artifact import card_of
@@ -70,11 +70,11 @@ def test_every_form_of_scores_and_either_class_gives_the_same_fit(binary, method
     for form, (scores, kind) in forms(margin).items():
         if form in SAME_ROWS and method != "temperature":
             continue
-        calibrator = unfitted(method).fit(scores, labels, kind=kind, positive="spam")
+        calibrator = fit_map(unfitted(method), scores, labels, kind=kind, positive="spam")
         assert calibrator.positive_ == "spam"
         assert calibrator.classes_.tolist() == ["ham", "spam"]
         results[form] = calibrator.predict_proba(scores)
-    ham = unfitted(method).fit(-margin, labels, positive="ham")
+    ham = fit_map(unfitted(method), -margin, labels, positive="ham")
     assert ham.classes_.tolist() == ["spam", "ham"]
     results["the other class"] = ham.predict_proba(-margin)[:, ::-1]
     for form, probs in results.items():

@@ -48,10 +48,10 @@ def folder(data, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 4], ids=["two workers", "four workers"])
-def cluster(request):
-    with many.cluster(None, request.param) as client:
-        assert len(set(client.run(os.getpid).values())) == request.param  # real processes
+@pytest.fixture(scope="module")
+def cluster():
+    with many.cluster(None, 2) as client:
+        assert len(set(client.run(os.getpid).values())) == 2  # real processes
         yield client
 
 
@@ -129,29 +129,28 @@ def slow_sums(data, **arguments):
 SUMMARIZE, SUMS = fitting.summarize_block, measure.block_sums
 
 
-def test_a_killed_worker_changes_nothing_but_the_time(folder, monkeypatch):
+def test_a_killed_worker_changes_nothing_but_the_time(cluster, folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
     monkeypatch.setattr(fitting, "summarize_block", slow)
     monkeypatch.setattr(measure, "block_sums", slow_sums)
-    with many.cluster(None, 2) as client:
 
-        def kill_one():
-            victim = next(iter(client.run(os.getpid).values()))
-            killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
-            killer.start()
-            return victim, killer
+    def kill_one():
+        victim = next(iter(cluster.run(os.getpid).values()))
+        killer = threading.Timer(0.9, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        return victim, killer
 
-        victim, killer = kill_one()
-        together = rhocal.RhoNormScaling().fit(rhocal.stream(folder).on(many.DaskExecutor()))
-        killer.join()
-        client.wait_for_workers(2)
-        assert victim not in client.run(os.getpid).values()
-        victim, killer = kill_one()
-        there = rhocal.measure(rhocal.stream(folder).on(many.DaskExecutor()), calibrator=alone)
-        killer.join()
-        client.wait_for_workers(2)
-        assert victim not in client.run(os.getpid).values()
+    victim, killer = kill_one()
+    together = rhocal.RhoNormScaling().fit(rhocal.stream(folder).on(many.DaskExecutor()))
+    killer.join()
+    cluster.wait_for_workers(2)
+    assert victim not in cluster.run(os.getpid).values()
+    victim, killer = kill_one()
+    there = rhocal.measure(rhocal.stream(folder).on(many.DaskExecutor()), calibrator=alone)
+    killer.join()
+    cluster.wait_for_workers(2)
+    assert victim not in cluster.run(os.getpid).values()
     assert numbers(together) == numbers(alone)
     assert there == figures
 
@@ -170,13 +169,12 @@ class OneIsSlow:
         return SUMMARIZE(data, plan)
 
 
-def test_a_slow_worker_does_less_and_changes_nothing(folder, tmp_path, monkeypatch):
+def test_a_slow_worker_does_less_and_changes_nothing(cluster, folder, tmp_path, monkeypatch):
     files = sorted(folder.iterdir()) * 4
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
-    with many.cluster(None, 2) as client:
-        lazy = next(iter(client.run(os.getpid).values()))
-        monkeypatch.setattr(fitting, "summarize_block", OneIsSlow(lazy, tmp_path))
-        together = rhocal.RhoNormScaling().fit(rhocal.stream(files).on(many.DaskExecutor()))
+    lazy = next(iter(cluster.run(os.getpid).values()))
+    monkeypatch.setattr(fitting, "summarize_block", OneIsSlow(lazy, tmp_path))
+    together = rhocal.RhoNormScaling().fit(rhocal.stream(files).on(many.DaskExecutor()))
     done = [path.name.split(" by ") for path in tmp_path.iterdir()]
     assert {int(k) for k, _ in done} == set(range(24))
     assert 1 <= sum(int(who) == lazy for _, who in done) < 12  # the other did not wait for its half
@@ -234,21 +232,20 @@ def test_bad_blocks_on_workers(data, folder, tmp_path):
 def test_workers_listen_to_this_machine_only():
     """Scheduler, workers and their nannies have sockets on the loopback interface, and no dashboard."""
     ours = psutil.Process()
-    with many.cluster(None, 2):
-        pids = {ours.pid, *(child.pid for child in ours.children(recursive=True))}
-        listening = [
-            connection.laddr
-            for connection in psutil.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN and connection.pid in pids
-        ]
-        assert len(listening) >= 3
-        assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
-        for address in listening:
-            with (
-                contextlib.suppress(OSError, http.client.HTTPException),
-                urllib.request.urlopen(f"http://127.0.0.1:{address.port}/status", timeout=2),
-            ):
-                pytest.fail("there is a dashboard")
+    pids = {ours.pid, *(child.pid for child in ours.children(recursive=True))}
+    listening = [
+        connection.laddr
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.pid in pids
+    ]
+    assert len(listening) >= 3
+    assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
+    for address in listening:
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            urllib.request.urlopen(f"http://127.0.0.1:{address.port}/status", timeout=2),
+        ):
+            pytest.fail("there is a dashboard")
 
 
 def test_what_does_not_fit_is_said(data):

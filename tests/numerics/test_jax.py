@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import quick
+from helpers import fit_map, quick
 from rhocal.calibrators.registry import CALIBRATORS, calibrator
 from rhocal.errors import InputError
 
 jax = pytest.importorskip("jax", reason="pip install 'rhocal[jax]'")
 
 N = 200
+QUICKLY = {"xla_backend_optimization_level": 0}
+"""Most of the time of these tests is that of the compiler."""
 EXPORTABLE = [name for name in CALIBRATORS if calibrator(name).is_portable]
 
 
@@ -24,16 +26,16 @@ def data():
 @pytest.mark.parametrize("name", EXPORTABLE)
 def test_jax_agrees_with_numpy_under_jit_vmap_and_grad(name, data):
     logits, labels = data
-    cal = quick(name).fit(logits, labels)
+    cal = fit_map(quick(name), logits, labels)
     with jax.enable_x64(True):
         apply, parameters = cal.apply_fn(xp=jax.numpy)
-        mapped = jax.jit(jax.vmap(apply, in_axes=(None, 0)))(parameters, logits)
+        mapped = jax.jit(jax.vmap(apply, in_axes=(None, 0)), compiler_options=QUICKLY)(parameters, logits)
 
         def loss(parameters, logits):
             probs = apply(parameters, logits)
             return -jax.numpy.log(probs[np.arange(N), labels] + 1e-9).mean(), probs
 
-        gradient = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True))
+        gradient = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True), compiler_options=QUICKLY)
         (_, probs), slope = gradient(parameters, logits)
     for values in (mapped, probs):
         np.testing.assert_allclose(np.asarray(values), cal.predict_proba(logits), atol=1e-9, rtol=0)

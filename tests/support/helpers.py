@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,6 +53,25 @@ def quick(name, **options):
     import rhocal
 
     return rhocal.calibrator(name, **QUICK.get(name, {}) | options)
+
+
+def fit_map(calibrator, *data, **spec):
+    """Fit without warnings, and without the comparison with temperature scaling where that can change no map.
+
+    Most fits are those of the comparison. Methods with a guard keep it: they may fall back. ``rhocal.compare`` fits so too.
+    """
+    from rhocal.calibrators.fitting import Fits
+    from rhocal.calibrators.guard import check
+    from rhocal.errors import RhocalWarning
+
+    def check_guarded(_, fitted, rows):
+        if fitted.is_guarded:
+            check(fitted, rows)
+
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore", RhocalWarning)
+        patch.setattr(Fits, "_check", check_guarded)
+        return calibrator.fit(*data, **spec)
 
 
 def as_parquet(path, logits, labels, rows=300):

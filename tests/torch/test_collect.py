@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
-from helpers import ROOT, quick, synthetic
+from helpers import ROOT, fit_map, quick, synthetic
 from rhocal.calibrators.registry import CALIBRATORS, calibrator
 from rhocal.errors import InputError
 from rhocal.torch import Calibrated, CalibratorModule, calibrate, collect
@@ -156,7 +156,7 @@ def test_get_logits_finds_them_in_the_fit_and_afterwards(data):
 
 @pytest.mark.parametrize("method", [name for name in CALIBRATORS if calibrator(name).is_portable])
 def test_a_calibrated_model_is_saved_whole(method, data):
-    calibrated = Calibrated(nn.Linear(5, 5), quick(method).fit(data[0][:200], data[1][:200])).eval()
+    calibrated = Calibrated(nn.Linear(5, 5), fit_map(quick(method), data[0][:200], data[1][:200])).eval()
     stored = io.BytesIO()
     torch.save(calibrated, stored)
     stored.seek(0)

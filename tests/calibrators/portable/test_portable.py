@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rhocal
-from helpers import reference_interpreter, synthetic
+from helpers import fit_map, reference_interpreter, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.portable import portable_map
 from rhocal.cli import app
@@ -22,7 +22,7 @@ SLOW = {"auto", "pts", "rho-norm-paper"}  # to fit; their maps are those of othe
 
 @pytest.mark.parametrize("method", [name for name in CALIBRATORS if name not in NOT_EXPRESSIBLE | SLOW])
 def test_the_interpreter_gives_what_python_gives(method):
-    cal = rhocal.calibrator(method).fit(Z, Y)
+    cal = fit_map(rhocal.calibrator(method), Z, Y)
     portable = json.loads(json.dumps(portable_map(cal), allow_nan=False))
     results = [RUN(portable, row) for row in ROWS.tolist()]
     np.testing.assert_allclose([probs for probs, _ in results], cal.predict_proba(ROWS), rtol=0, atol=1e-9)
