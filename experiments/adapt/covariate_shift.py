@@ -10,9 +10,7 @@ features follow the classes. Everything is measured on 20,000 labeled target sam
 
 from __future__ import annotations
 
-import argparse
 import os
-import warnings
 import zlib
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -21,9 +19,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from cells import run_cells
 
 import rhocal
-from rhocal.evaluation.rows import write_rows
 
 HERE = Path(__file__).parent
 N_TEST = 20_000
@@ -98,18 +96,5 @@ def row(cell: Cell, n_trials: int) -> dict[str, Any]:
     return {**asdict(cell), "n_trials": n_trials, **means, **blank, "nll_gain_error": error}
 
 
-def main() -> None:
-    """Run all cells."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--trials", type=int, default=100)
-    n_trials = options.parse_args().trials
-    warnings.simplefilter("ignore")
-    rows = []
-    for cell in CELLS:
-        rows.append(row(cell, n_trials))
-        print(rows[-1], flush=True)
-        write_rows(HERE / "covariate_shift.csv", rows)
-
-
 if __name__ == "__main__":
-    main()
+    run_cells(__doc__, CELLS, row, HERE / "covariate_shift.csv")

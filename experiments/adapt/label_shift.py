@@ -8,7 +8,6 @@ is balanced, the new samples are not. ``stretch`` multiplies the logits, which m
 
 from __future__ import annotations
 
-import argparse
 import os
 import zlib
 from dataclasses import astuple, dataclass
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from cells import run_cells
 
 import rhocal
-from rhocal.evaluation.rows import write_rows
 from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
 
 if TYPE_CHECKING:
@@ -97,17 +96,5 @@ def row(cell: Cell, n_trials: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run all cells."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--trials", type=int, default=2000)
-    n_trials = options.parse_args().trials
-    rows = []
-    for cell in CELLS:
-        rows.append(row(cell, n_trials))
-        print(rows[-1], flush=True)
-        write_rows(HERE / "simulation.csv", rows)
-
-
 if __name__ == "__main__":
-    main()
+    run_cells(__doc__, CELLS, row, HERE / "simulation.csv", 2000)

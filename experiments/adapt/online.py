@@ -11,9 +11,7 @@ the loss is left that a calibrator fitted on 10,000 samples of the new populatio
 
 from __future__ import annotations
 
-import argparse
 import os
-import warnings
 import zlib
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -22,9 +20,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from cells import run_cells
 
 import rhocal
-from rhocal.evaluation.rows import write_rows
 
 HERE = Path(__file__).parent
 N_TEST = 10_000
@@ -127,18 +125,5 @@ def row(cell: Cell, n_trials: int) -> dict[str, Any]:
     return {**asdict(cell), "n_trials": n_trials, **blank, "difference_before_error": error}
 
 
-def main() -> None:
-    """Run all cells."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--trials", type=int, default=100)
-    n_trials = options.parse_args().trials
-    warnings.simplefilter("ignore")
-    rows = []
-    for cell in CELLS:
-        rows.append(row(cell, n_trials))
-        print(rows[-1], flush=True)
-        write_rows(HERE / "online.csv", rows)
-
-
 if __name__ == "__main__":
-    main()
+    run_cells(__doc__, CELLS, row, HERE / "online.csv")
