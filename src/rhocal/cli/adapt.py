@@ -21,17 +21,19 @@ COVARIATES = "If features changed, not the mix of the classes"
 
 @grouped
 def adapt(
-    artifact: Annotated[Path, typer.Argument(help="A fitted calibrator.", show_default=False)],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="The file that `rhocal fit` wrote.", show_default=False)
+    ],
     path: Annotated[
         Path | None,
         typer.Argument(
-            help="Samples of the new mix, from which it is estimated; labels are not needed.", show_default=False
+            metavar="FILE",
+            help="Samples of the new mix, from which it is estimated; labels are not needed.",
+            show_default=False,
         ),
     ] = None,
     *,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Where the adapted calibrator goes.", show_default=False)
-    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .safetensors file to write.", show_default=False)],
     prevalence: Annotated[
         float | None,
         typer.Option(

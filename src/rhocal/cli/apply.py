@@ -39,7 +39,9 @@ WITHOUT_COLUMNS = {".npy", ".safetensors"}
 
 @grouped
 def apply_(
-    artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="The file that `rhocal fit` wrote.", show_default=False)
+    ],
     source: SourceFile,
     output: Annotated[
         Path,
@@ -212,16 +214,16 @@ def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, class
         "classes",
         "kind",
     }
-    found = contents.file.arrays
+    columns = contents.file.arrays
     if contents.has_splits:
         ending = "_test"
-        others = {name.removesuffix(ending): name for name in found if name.endswith(ending)}
+        others = {name.removesuffix(ending): name for name in columns if name.endswith(ending)}
     else:
-        others = {name: name for name in found}
+        others = {name: name for name in columns}
     others = {name: stored for name, stored in others.items() if name not in used}
     chosen = list(others) if names.strip() == "all" else [name.strip() for name in names.split(",")]
     if unknown := [name for name in chosen if name not in others]:
         raise InputError(
             f"--keep-columns: {source} has no other column {', '.join(unknown)}; there are {', '.join(others) or 'none'}"
         )
-    return {name: as_written(found[others[name]]) for name in chosen}
+    return {name: as_written(columns[others[name]]) for name in chosen}

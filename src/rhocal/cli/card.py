@@ -13,7 +13,9 @@ from rhocal.cli.options import Arrays, ClassAxis, IgnoreIndex, grouped, input_sp
 
 @grouped
 def card(
-    artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="The file that `rhocal fit` wrote.", show_default=False)
+    ],
     source: Annotated[
         Path | None, typer.Option("--on", help="Logits and labels to measure on: before and after, with intervals.")
     ] = None,
@@ -21,7 +23,7 @@ def card(
     arrays: Arrays,
     ignore_index: IgnoreIndex = None,
     class_axis: ClassAxis = -1,
-    seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of intervals and floors.")] = 0,
 ) -> None:
     """Print Markdown for a model card: method, parameters, and what it did on other data."""
     import datetime as dt

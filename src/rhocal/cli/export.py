@@ -13,9 +13,12 @@ from rhocal.errors import FileError, InputError
 
 
 def export(
-    artifact: Annotated[Path, typer.Argument(help="A calibrator saved by `rhocal fit`.", show_default=False)],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="The file that `rhocal fit` wrote.", show_default=False)
+    ],
     model: Annotated[
-        Path | None, typer.Argument(help="An ONNX model; without one the calibrator becomes a model of its own.")
+        Path | None,
+        typer.Argument(metavar="MODEL", help="An ONNX model; without one the calibrator becomes a model of its own."),
     ] = None,
     output: Annotated[
         Path,
@@ -51,9 +54,10 @@ def export(
 ) -> None:
     """Append a calibrator to an ONNX model, or write it as SQL or JSON.
 
-    An ONNX model is checked, and proved with onnxruntime before it is written. A final Softmax is replaced: the output stays
-    probabilities. An output that holds the predicted class is decided again. Names, dynamic batch and metadata stay. With --sql
-    or -o map.json nothing but the calibrator is needed where it runs (docs/portable.md).
+    Before an ONNX model is written, onnxruntime runs it, and its output is compared with that of rhocal. A final Softmax is
+    replaced: the output stays probabilities. An output that holds the predicted class is computed from the calibrated scores.
+    Names, dynamic batch and metadata stay. With --sql or -o map.json the target needs neither ONNX nor Python
+    (docs/portable.md).
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.atomic import check_output

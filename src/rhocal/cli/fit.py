@@ -72,8 +72,8 @@ def fit(
     """Fit a calibrator on held-out logits and labels, and save it.
 
     The calibration split is used if the file has two splits. The file may also be a profile that `rhocal profile` wrote, for
-    methods that scale the logits of each sample. Of answers that are right or wrong, --features and --subjects fit a logistic
-    regression with the score, columns of numbers and offsets of subjects. A report evaluates the calibrator on the test
+    methods that scale the logits of each sample. For answers that are right or wrong, --features and --subjects fit a logistic
+    regression on the score, columns of numbers, and an offset for each subject. A report evaluates the calibrator on the test
     split, if there is one.
     """
     from rhocal.calibrators import calibrator

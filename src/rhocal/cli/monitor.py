@@ -41,14 +41,14 @@ def monitor(
     ],
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Calibrate the logits first.")] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Chance of a false alarm over the whole stream; 0.05 unless given.")
+        float | None, typer.Option(help="The probability of a false alarm over the whole stream; 0.05 unless given.")
     ] = None,
     half_life: Annotated[
         float | None,
-        typer.Option(help="Samples after which one counts half in the recent figures; 10,000 unless given."),
+        typer.Option(help="Samples after which one counts half in the recent values; 10,000 unless given."),
     ] = None,
     window: Annotated[
-        int | None, typer.Option(help="Samples that the rolling figures look back on; 10,000 unless given.")
+        int | None, typer.Option(help="Number of latest samples in the rolling values; 10,000 unless given.")
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -59,8 +59,8 @@ def monitor(
     n_calibration: Annotated[
         int | None,
         typer.Option(
-            help="Samples that the calibrator was fitted on; what so few leave uncertain is no alarm. Unless given, those "
-            "of -c; 0: its map is taken as exact."
+            help="Size of the calibration set: errors within the uncertainty of such a fit raise no alarm. Unless given, "
+            "that of -c; 0: the map is taken as exact."
         ),
     ] = None,
     clusters: Annotated[
@@ -68,7 +68,7 @@ def monitor(
         typer.Option(
             "--clusters",
             help="A column or key that names the cluster of a sample (patient, session). Samples of a cluster that follow each "
-            "other are one bet. Without it samples are assumed to be independent.",
+            "other count as one. Without it samples are assumed to be independent.",
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep looking for new files until interrupted.")] = False,

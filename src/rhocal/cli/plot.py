@@ -180,7 +180,7 @@ KINDS: dict[str, tuple[Callable[[Request], Any], str]] = {
     "smooth": (_of_one, "the same without bins (--scheme kernel or isotonic)"),
     "histogram": (_of_one, "how confidence is spread"),
     "grid": (_of_several, "both, for each -c"),
-    "risk-coverage": (_of_several, "errors among the surest, for each -c"),
+    "risk-coverage": (_of_several, "errors among the most confident samples, for each -c"),
     "decision": (_of_several, "net benefit over thresholds of the positive class, for each -c"),
     "classwise": (_of_one, "heat-map of the worst classes"),
     "temperature": (_temperature, "temperature against amplitude; needs -c"),

@@ -59,10 +59,10 @@ def report(
     tolerance: ToleranceOption = 0.02,
     arrays: Arrays,
     spec: SpecOptions,
-    seed: Annotated[int, typer.Option(help="Of the draws behind intervals and floors.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of intervals and floors.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Write a report: verdict, figures with floors and intervals, diagrams, slices, warnings, on one page that works offline.
+    """Write a report: verdict, metrics with floors and intervals, diagrams, slices, warnings, on one page that works offline.
 
     The test split is used if the file has one. Of a file of the k best classes the report is about whether the best one is
     right. The file may also be the JSON of a report; then its page is written again.

@@ -14,7 +14,9 @@ from rhocal.cli.options import Arrays, InputFile, Json, SpecOptions, grouped, pr
 @grouped
 def shift(
     calibration: InputFile,
-    production: Annotated[Path, typer.Argument(help="A file of logits; labels are not needed.", show_default=False)],
+    production: Annotated[
+        Path, typer.Argument(metavar="PRODUCTION", help="A file of logits; labels are not needed.", show_default=False)
+    ],
     artifact: Annotated[Path | None, typer.Option("-c", "--calibrator", help="Calibrate both with this first.")] = None,
     *,
     arrays: Arrays,

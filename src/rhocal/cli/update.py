@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @grouped
 def update(
     artifact: Annotated[
-        Path, typer.Argument(help="The fitted calibrator that updates begin with.", show_default=False)
+        Path,
+        typer.Argument(metavar="CALIBRATOR", help="The fitted calibrator that updates begin with.", show_default=False),
     ],
     paths: Annotated[
         list[Path],
@@ -37,14 +38,22 @@ def update(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Where the calibrator to use goes.", show_default=False)
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The .safetensors file to write: the calibrator to use from now on.",
+            show_default=False,
+        ),
     ],
     half_life: Annotated[
         float | None, typer.Option(help="Samples after which one counts half; 10,000 unless given.")
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(help="Chance that anything ever changes if the calibrator is right; 0.05 unless given."),
+        typer.Option(
+            help="The probability that a correction is ever adopted although the calibrator is right; 0.05 unless given."
+        ),
     ] = None,
     clusters: ClustersOption = None,
     arrays: Arrays,
@@ -53,11 +62,11 @@ def update(
 ) -> None:
     """Update a calibrator with new labeled samples; a correction is adopted only if it is shown to be better.
 
-    A batch first compares the map in use with corrections that were fitted before it came, and is remembered then. Old
-    samples count less and less. A correction that turns out worse than the calibrator of the beginning is dropped. `rhocal
-    monitor` says when updates are due. With --clusters a cluster counts as one sample, and must be whole in one file. The
-    calibrator is written first and the state last: a run that was stopped can be repeated, and a batch that was counted is
-    skipped.
+    Each batch first compares the map in use with corrections that were fitted on earlier batches; then its samples are added to
+    the memory, in which old samples count less and less. A correction that turns out worse than the first calibrator is
+    dropped. `rhocal monitor` shows when an update is due. With --clusters a cluster counts as one sample, and must be whole in
+    one file. The calibrator is written first and the state last: a run that was stopped can be repeated, and a batch that was
+    counted is skipped.
     """
     from dataclasses import replace
 
