@@ -2,7 +2,6 @@
 
 RhocalError
 ├── InputError (ValueError)            data or an option that cannot be used
-│   └── NeedsLogitsError               a fit that a profile without logits cannot serve
 ├── FileError (ValueError)             a file that is missing, damaged, or of another kind
 │   └── MissingArrayError              a file without the array that was asked for
 ├── NotFittedError (ValueError, AttributeError)
@@ -86,10 +85,6 @@ class RhocalError(_Message):
 
 class InputError(RhocalError, ValueError):
     """Data or an option that cannot be used."""
-
-
-class NeedsLogitsError(InputError):
-    """A fit that reads the logits and cannot be made on a profile."""
 
 
 class FileError(RhocalError, ValueError):

@@ -237,18 +237,18 @@ class OnlineCalibration:
         if self.memory.n_samples < MIN_MEMORY:
             return []
         method = "temperature" if self.first.map_.keeps_decision else "svs"
-        found = []
+        corrections = []
         for share in MEMORY_SHARES:
             weights = self.memory.weights(share * self.half_life)
             try:
-                found.append(
+                corrections.append(
                     fit_without_warnings(method, self._samples(self.memory.outputs, self.memory.labels, weights))
                 )
             except InputError:  # no sample of a class, or all scores are equal
-                found.append(
+                corrections.append(
                     fit_without_warnings("identity", self._samples(self.memory.outputs, self.memory.labels, None))
                 )
-        return found
+        return corrections
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one ``.safetensors`` file, whole or not at all: the next process goes on from there.

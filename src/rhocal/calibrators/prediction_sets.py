@@ -177,8 +177,7 @@ def build_sets(about: Any, tensors: Tensors) -> SetRule | None:
     kinds = {"score": str, "coverage": float, "per_class": bool, "penalty": float, "n_free": int}
     if set(about) != {*kinds, "evidence"} or any(type(about[name]) is not kind for name, kind in kinds.items()):
         raise FileError("damaged, the prediction sets of its policy have values of another type")
-    found = about["evidence"]
-    evidence = None if found is None else SetEvidence(**found)
+    evidence = None if about["evidence"] is None else SetEvidence(**about["evidence"])
     if evidence is not None:
         numbers = [value for name, value in asdict(evidence).items() if name != "n_samples"]
         if type(evidence.n_samples) is not int or not all(isinstance(x, float) and np.isfinite(x) for x in numbers):

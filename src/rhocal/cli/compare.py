@@ -320,7 +320,9 @@ def _document(rows: list[Row]) -> dict[str, Any]:
     to_best = differences_to_best(rows, lines, shared)
     by_method = {
         line["method"]: {
-            metric: found[line["method"]].to_dict() for metric, found in to_best.items() if line["method"] in found
+            metric: differences[line["method"]].to_dict()
+            for metric, differences in to_best.items()
+            if line["method"] in differences
         }
         for line in lines
     }

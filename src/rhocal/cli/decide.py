@@ -266,17 +266,17 @@ def _least_cost(
         return minimize_cost_of_source(cal, blocks, table, costs.cost_review, otherwise)
 
 
-def _show_costs(found: CostDecision, cal: Calibrator, origin: str, output: Path | None, *, as_json: bool) -> None:
+def _show_costs(decision: CostDecision, cal: Calibrator, origin: str, output: Path | None, *, as_json: bool) -> None:
     from rhocal.reporting import tables
 
     if as_json:
         saved = {} if output is None else {"output": str(output)}
-        print_json({"method": cal.label, "measured_on": origin, **found.to_dict(), **saved})
+        print_json({"method": cal.label, "measured_on": origin, **decision.to_dict(), **saved})
         return
     screen = tables.console()
     screen.print(f"measured on {origin}")
-    screen.print(tables.pairs(found.summary(), f"{cal.label}, mean cost of a sample"))
-    screen.print(found.verdict)
+    screen.print(tables.pairs(decision.summary(), f"{cal.label}, mean cost of a sample"))
+    screen.print(decision.verdict)
     if output is not None:
         screen.print(f"saved {output}")
 
@@ -296,20 +296,20 @@ def _decide_sets(
     from rhocal.reporting import tables
 
     with execution.cluster(), execution.progress("certifying", source) as blocks:
-        found = decide_sets_of_source(cal, blocks, question)
-    cal.policy_ = found.policy
+        decision = decide_sets_of_source(cal, blocks, question)
+    cal.policy_ = decision.policy
     if output is not None:
         cal.save(output)
     if as_json:
         saved = {} if output is None else {"output": str(output)}
-        print_json({"method": cal.label, "certified_on": origin, **found.to_dict(), **saved, **skipped(source)})
+        print_json({"method": cal.label, "certified_on": origin, **decision.to_dict(), **saved, **skipped(source)})
         return
     screen = tables.console()
     screen.print(f"limits from {origin}")
-    screen.print(tables.pairs(found.summary(), f"{cal.label}, prediction sets"))
-    if found.rule.per_class or found.below:
-        screen.print(tables.class_coverages(found.classes, found.rule.score, "classes of the samples"))
-    for sentence in (found.verdict, found.note, found.guarantee):
+    screen.print(tables.pairs(decision.summary(), f"{cal.label}, prediction sets"))
+    if decision.rule.per_class or decision.below:
+        screen.print(tables.class_coverages(decision.classes, decision.rule.score, "classes of the samples"))
+    for sentence in (decision.verdict, decision.note, decision.guarantee):
         if sentence:
             screen.print(sentence)
     if output is not None:

@@ -136,8 +136,8 @@ def top_k_of(
     from rhocal.data.files import only_array
     from rhocal.data.top_k_files import read_top_k
 
-    found = read_top_k(path, arrays.names())
-    if found is None:
+    contents = read_top_k(path, arrays.names())
+    if contents is None:
         return None
     refuse(
         path,
@@ -151,15 +151,15 @@ def top_k_of(
             "--stream, --workers or --scheduler": bool(execution.stream or execution.workers or execution.scheduler),
         },
     )
-    labels = found.arrays.get(arrays.labels_name)
+    labels = contents.arrays.get(arrays.labels_name)
     if arrays.labels is not None:
         labels = only_array(arrays.labels, "labels")
     if needs_labels and labels is None:
         raise FileError(f"{path}: labels are missing", argument="labels_name", remedy="name the array that holds them")
-    typer.echo(f"{path}: the {found.top.log_probs.shape[1]} best of {found.top.n_classes:,} classes", err=True)
-    weights = None if arrays.weights is None else found.per_sample(arrays.weights)
-    classes = found.arrays.get("classes") if (stated := arrays.stated_classes) is None else stated
-    return TopKInput(found, labels, weights, classes, spec.ignore_index)
+    typer.echo(f"{path}: the {contents.top.log_probs.shape[1]} best of {contents.top.n_classes:,} classes", err=True)
+    weights = None if arrays.weights is None else contents.per_sample(arrays.weights)
+    classes = contents.arrays.get("classes") if (stated := arrays.stated_classes) is None else stated
+    return TopKInput(contents, labels, weights, classes, spec.ignore_index)
 
 
 def score_top_k_file(

@@ -161,9 +161,9 @@ def labeled_rows(
             yield None, state
             continue
         places = np.array(known) - first
-        found = np.array([labels[ids[place]] for place in places])
+        matched = np.array([labels[ids[place]] for place in places])
         weights = None if block.weights is None else np.asarray(block.weights)[places]
-        yield replace(block, scores=block.scores[places], labels=found, weights=weights, groups=None), state
+        yield replace(block, scores=block.scores[places], labels=matched, weights=weights, groups=None), state
 
 
 def n_counted(positions: dict[str, Any]) -> int:

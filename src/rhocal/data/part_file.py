@@ -31,9 +31,6 @@ except ImportError:  # pragma: no cover - Windows
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 READ_BYTES = 1 << 24
 
-Span = tuple[int, int, int]
-"""Place, number of bytes, and CRC-32."""
-
 
 def try_lock(file: int) -> bool:
     """Lock an open file; False if another process has locked it. The lock ends with the process, however it ends."""

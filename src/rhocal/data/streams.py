@@ -155,7 +155,7 @@ def _other_data(folder: Path) -> list[str]:
     Names that begin with a point or an underscore are those of files that are not complete, or about the others; so are
     .json files. Artifacts are no samples.
     """
-    found = []
+    others = []
     for path in sorted(folder.iterdir()):
         if path.name.startswith((".", "_")) or path.suffix in {".parquet", ".json"}:
             continue
@@ -164,8 +164,8 @@ def _other_data(folder: Path) -> list[str]:
         else:
             holds_data = (path.suffix in READERS or is_gzip(path)) and format_of(path) is None
         if holds_data:
-            found.append(f"{path.name}/" if path.is_dir() else path.name)
-    return found
+            others.append(f"{path.name}/" if path.is_dir() else path.name)
+    return others
 
 
 def other_files(folder: Path, own: Collection[Path | None] = (), suffixes: Iterable[str] | None = None) -> str:

@@ -160,5 +160,5 @@ def _clause(before: str, after: str) -> str:
     """The words around a statement, up to the next comma, stop, or "but"."""
     ends = list(_CLAUSE_END.finditer(before))
     start = ends[-1].end() if ends else 0
-    end = found.start() if (found := _CLAUSE_END.search(after)) else len(after)
+    end = match.start() if (match := _CLAUSE_END.search(after)) else len(after)
     return f"{before[start:]} | {after[:end]}"

@@ -232,11 +232,11 @@ def adapt_to_source(calibrator: Calibrator, unlabeled: Source, labeled: Source |
         return Adaptation(adapted, classes, source, shares, n_samples=len(probs))
     known = labeled.reduce(partial(_sample_block, calibrator=calibrator), _Sampled.merge)
     assert known.labels is not None
-    found = shares_with_labels(probs, known.probs, known.labels, source)
-    adapted = shift(calibrator, np.log(found.value / source), found.value)
+    estimate = shares_with_labels(probs, known.probs, known.labels, source)
+    adapted = shift(calibrator, np.log(estimate.value / source), estimate.value)
     n_labeled = len(known.labels)
     return Adaptation(
-        adapted, classes, source, found.value, found.low, found.high, found.p_value, len(probs), n_labeled
+        adapted, classes, source, estimate.value, estimate.low, estimate.high, estimate.p_value, len(probs), n_labeled
     )
 
 

@@ -91,8 +91,8 @@ class CostDecision:
         }
 
 
-def _interval(found: MeanCost, unit: str = " a sample") -> str:
-    return f"{found.value:.4g}{unit} ({found.low:.4g} – {found.high:.4g})"
+def _interval(cost: MeanCost, unit: str = " a sample") -> str:
+    return f"{cost.value:.4g}{unit} ({cost.low:.4g} – {cost.high:.4g})"
 
 
 def minimize_cost(

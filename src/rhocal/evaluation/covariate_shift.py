@@ -187,14 +187,14 @@ def estimate_weights(source: Any, target: Any, *, classifier: Any = None) -> Imp
     >>> import numpy as np, rhocal
     >>> rng = np.random.default_rng(0)
     >>> age, new_age = rng.normal(50, 10, 1000), rng.normal(58, 10, 1000)
-    >>> found = rhocal.estimate_weights(age, new_age)
-    >>> bool(abs(np.average(age, weights=found.weights) - new_age.mean()) < 1)
+    >>> estimated = rhocal.estimate_weights(age, new_age)
+    >>> bool(abs(np.average(age, weights=estimated.weights) - new_age.mean()) < 1)
     True
     """
     ours, theirs, names = feature_matrices(source, target)
     given = None if classifier is None else [_classifier(classifier)]
     ratio = density_ratio(ours, theirs, given)
-    found = ImportanceWeights(
+    weights = ImportanceWeights(
         ratio.weights,
         len(theirs),
         ratio.auc,
@@ -204,23 +204,23 @@ def estimate_weights(source: Any, target: Any, *, classifier: Any = None) -> Imp
         ratio.before,
         ratio.after,
     )
-    _warn_of_weights(found)
-    return found
+    _warn_of_weights(weights)
+    return weights
 
 
-def _warn_of_weights(found: ImportanceWeights) -> None:
-    if found.outside > MAX_OUTSIDE:
+def _warn_of_weights(weights: ImportanceWeights) -> None:
+    if weights.outside > MAX_OUTSIDE:
         warn(
-            f"{100 * found.outside:.0f} % of the target samples lie where there are hardly any source samples: weights cannot "
-            "stand for them. Label some of these samples, and fit on them too",
+            f"{100 * weights.outside:.0f} % of the target samples lie where there are hardly any source samples: weights "
+            "cannot stand for them. Label some of these samples, and fit on them too",
             ShiftWarning,
         )
-    k = int(np.argmax(found.after))
-    noise = np.sqrt(1 / found.effective_size + 1 / found.n_target)
-    if found.after[k] > max(MAX_DISTANCE, 3 * noise) and found.outside <= MAX_OUTSIDE:
+    k = int(np.argmax(weights.after))
+    noise = np.sqrt(1 / weights.effective_size + 1 / weights.n_target)
+    if weights.after[k] > max(MAX_DISTANCE, 3 * noise) and weights.outside <= MAX_OUTSIDE:
         warn(
-            f"with the weights the mean of {found.features[k]} is still {found.after[k]:.2f} standard deviations from that of "
-            "the target: the classifier is too simple, or the populations are too far apart",
+            f"with the weights the mean of {weights.features[k]} is still {weights.after[k]:.2f} standard deviations from "
+            "that of the target: the classifier is too simple, or the populations are too far apart",
             ShiftWarning,
             argument="classifier",
             remedy="use another classifier",

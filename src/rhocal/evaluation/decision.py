@@ -116,12 +116,12 @@ class Decision:
         """In words."""
         if self.policy is None or self.policy.certificate is None:
             return self._infeasible
-        found = self.policy.certificate
-        low, high = show_percent(found.coverage_low), show_percent(found.coverage_high)
-        share = f"{show_percent(found.coverage)} of samples ({low} – {high})"
+        certificate = self.policy.certificate
+        low, high = show_percent(certificate.coverage_low), show_percent(certificate.coverage_high)
+        share = f"{show_percent(certificate.coverage)} of samples ({low} – {high})"
         promise = f"{'at least' if self.risk in AT_LEAST else 'at most'} {self._value(self.target)}"
         promise += f" with {show_level(self.confidence)} confidence"
-        evidence = f"{TITLES[self.risk]} {self._value(found.observed)} observed, {promise}"
+        evidence = f"{TITLES[self.risk]} {self._value(certificate.observed)} observed, {promise}"
         if self.segments:
             evidence += f" in each of {len(self.segments)} segments"
         if self.score == "positive":
@@ -174,15 +174,17 @@ class Decision:
         """Names and values of a table; empty if nothing is certified."""
         if self.policy is None or self.policy.certificate is None:
             return {}
-        found, at_least = self.policy.certificate, self.risk in AT_LEAST
+        certificate, at_least = self.policy.certificate, self.risk in AT_LEAST
+        low, high = show_percent(certificate.coverage_low), show_percent(certificate.coverage_high)
+        samples = "answers" if self.score == "answers" else "samples"
         rows = {} if self.score == "per-class" else {"threshold": f"{self.policy.thresholds[-1]:.6g}"}
         return rows | {
             "share decided positive" if self.score == "positive" else "certified coverage": (
-                f"{show_percent(found.coverage)} ({show_percent(found.coverage_low)} – {show_percent(found.coverage_high)}), "
-                f"{found.n_automated:,} of {found.n_samples:,} {'answers' if self.score == 'answers' else 'samples'}"
+                f"{show_percent(certificate.coverage)} ({low} – {high}), {certificate.n_automated:,} of "
+                f"{certificate.n_samples:,} {samples}"
             ),
-            f"{TITLES[self.risk]}, observed": self._value(found.observed),
-            f"{'lower' if at_least else 'upper'} bound": self._value(found.bound),
+            f"{TITLES[self.risk]}, observed": self._value(certificate.observed),
+            f"{'lower' if at_least else 'upper'} bound": self._value(certificate.bound),
             f"promised with {show_level(self.confidence)} confidence": (
                 f"{'at least' if at_least else 'at most'} {self._value(self.target)}"
             ),

@@ -178,7 +178,7 @@ def infer(
     nulls = drawn.nulls([name for name in names if name in SIMULATED_METRICS])
     by_metric = floors(scored, names, nulls=nulls, moments=samples.moments, n_replicates=n_replicates, seed=seed)
     ranges = intervals(scored, names, n_replicates=n_replicates, seed=seed)
-    found = verdict(drawn.evidence(by_metric["ece"], ranges["ece"]), tolerance)
+    conclusion = verdict(drawn.evidence(by_metric["ece"], ranges["ece"]), tolerance)
     return Evaluation(
         scored.n_samples,
         samples.n_classes,
@@ -186,17 +186,17 @@ def infer(
         scored.mean_confidence,
         tuple(_metric_value(by_metric[name], ranges[name]) for name in metrics),
         drawn.outcomes,
-        found.text,
-        found.distinguishable,
-        found.p_value,
-        found.driver,
-        found.state,
+        conclusion.text,
+        conclusion.distinguishable,
+        conclusion.p_value,
+        conclusion.driver,
+        conclusion.state,
         tolerance,
-        found.error,
-        found.n_needed,
+        conclusion.error,
+        conclusion.n_needed,
         drawn.combined.n_draws,
         () if groups is None else by_group(samples, groups, n_replicates, seed, tolerance),
-        *drawn.class_figures(found),
+        *drawn.class_figures(conclusion),
         samples.n_effective,
         drawn.rows is not None and drawn.rows.of_answers,
         None if drawn.rows is None else drawn.rows.score_column,
@@ -219,7 +219,7 @@ class DrawnTests:
     scored: Scored
     rows: Predictions | None
     null: JointNull
-    found: Mapping[str, Vector]
+    statistics: Mapping[str, Vector]
     counts: Vector | None = None
     """Of ``Samples``."""
     index: NDArray[np.intp] | None = None
@@ -234,25 +234,25 @@ class DrawnTests:
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """Statistic and p-value of every test."""
-        return outcomes(self.scored, self.found)
+        return outcomes(self.scored, self.statistics)
 
     @cached_property
     def combined(self) -> CombinedTest:
         """The tests together."""
-        return combine(self.found)
+        return combine(self.statistics)
 
     def nulls(self, names: Sequence[str]) -> dict[str, NullDistribution]:
         """The null distributions of metrics of the top label."""
         return path_nulls(self.null.top, self.null.top_paths, names)
 
-    def class_figures(self, found: Verdict) -> tuple[tuple[ClassFigures, ...], PositiveFigures | None]:
+    def class_figures(self, conclusion: Verdict) -> tuple[tuple[ClassFigures, ...], PositiveFigures | None]:
         """The figures of the classes that differ most, and of the positive class of two."""
         if self.rows is None:
             return (), None
         names, n_labels = self.rows.classes, self.n_labels
-        classes = tuple(class_figures(gap, names[gap.column], n_labels) for gap in found.gaps[:MAX_CLASSES])
+        classes = tuple(class_figures(gap, names[gap.column], n_labels) for gap in conclusion.gaps[:MAX_CLASSES])
         path = self.null.positive
-        return classes, None if path is None else positive_figures(path, found, classes[0])
+        return classes, None if path is None else positive_figures(path, conclusion, classes[0])
 
     @property
     def n_labels(self) -> Vector | None:
@@ -287,9 +287,11 @@ def by_group(
     evaluated = []
     for (name, group), (drawn, ece, limits), p, p_ece in zip(parts, results, adjusted, of_ece, strict=True):
         part, n = group.scored, group.scored.n_samples
-        found = verdict(drawn.evidence(ece, limits), tolerance, p_value=p, level=level)
+        conclusion = verdict(drawn.evidence(ece, limits), tolerance, p_value=p, level=level)
         value = replace(_metric_value(ece, limits), p_value=p_ece)
-        evaluated.append(Group(name, n, part.accuracy, part.mean_confidence, value, found.text, p, found.state))
+        evaluated.append(
+            Group(name, n, part.accuracy, part.mean_confidence, value, conclusion.text, p, conclusion.state)
+        )
     return tuple(sorted(evaluated, key=lambda group: (group.p_value > SIGNIFICANCE_LEVEL, -group.ece.excess)))
 
 

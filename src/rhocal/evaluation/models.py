@@ -101,17 +101,17 @@ def compare_models(models: Mapping[str, ModelAnswers], *, seed: int = 0) -> Mode
     clusters = names if len(set(names)) < len(names) else None
     design = SamplingDesign(None, None if clusters is None else np.array(clusters))
     reference, *others = models
-    found = {}
+    by_model = {}
     for name in others:
         pair = design.apply_to_pair(scored[name], scored[reference])
-        found[name] = differences(*pair, metrics, seed=seed)
+        by_model[name] = differences(*pair, metrics, seed=seed)
     values = {
         name: {metric: METRICS[metric].value(part) for metric in metrics}
         | {"selective_accuracy": selective_accuracy(part)}
         for name, part in scored.items()
     }
     left_out = {name: model.data.n_samples - len(names) for name, model in models.items()}
-    return ModelComparison(values, adjust_for_candidates(found), len(names), left_out)
+    return ModelComparison(values, adjust_for_candidates(by_model), len(names), left_out)
 
 
 def _common_rows(models: Mapping[str, ModelAnswers]) -> tuple[dict[str, NDArray[np.intp]], list[str]]:

@@ -87,12 +87,12 @@ class SetDecision:
     @property
     def verdict(self) -> str:
         """In words."""
-        found, rule = self.evidence, self.rule
+        evidence, rule = self.evidence, self.rule
         of_each = " of each class" if rule.per_class else ""
         return (
-            f"sets with {show_level(rule.coverage)} coverage{of_each} ({rule.score}): {found.mean_size:.4g} classes on "
-            f"average (median {found.median_size:g}), {show_percent(found.share_single)} of sets are a single class, "
-            f"{show_percent(found.share_empty)} are empty"
+            f"sets with {show_level(rule.coverage)} coverage{of_each} ({rule.score}): {evidence.mean_size:.4g} classes on "
+            f"average (median {evidence.median_size:g}), {show_percent(evidence.share_single)} of sets are a single class, "
+            f"{show_percent(evidence.share_empty)} are empty"
         )
 
     @property
@@ -131,7 +131,7 @@ class SetDecision:
 
     def summary(self) -> dict[str, str]:
         """Names and values of a table."""
-        found, rule = self.evidence, self.rule
+        evidence, rule = self.evidence, self.rule
         limit = {"lac": -rule.limits[0], "aps": rule.limits[0], "raps": rule.limits[0]}[rule.score]
         what = {"lac": "smallest probability", "aps": "largest probability above", "raps": "largest score"}[rule.score]
         low, high = self.bounds
@@ -143,12 +143,12 @@ class SetDecision:
             **(
                 {}
                 if rule.per_class
-                else {"for 95 % of draws": f"{show_percent(found.low)} to {show_percent(found.high)}"}
+                else {"for 95 % of draws": f"{show_percent(evidence.low)} to {show_percent(evidence.high)}"}
             ),
-            "coverage on these samples": f"{show_percent(found.observed)} of {found.n_samples:,} samples",
-            "classes in a set": f"{found.mean_size:.4g} on average, median {found.median_size:g}",
-            "a single class": show_percent(found.share_single),
-            "empty": show_percent(found.share_empty),
+            "coverage on these samples": f"{show_percent(evidence.observed)} of {evidence.n_samples:,} samples",
+            "classes in a set": f"{evidence.mean_size:.4g} on average, median {evidence.median_size:g}",
+            "a single class": show_percent(evidence.share_single),
+            "empty": show_percent(evidence.share_empty),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -227,16 +227,16 @@ def response_tokens(row: Mapping[str, Any]) -> list[Token]:
 
 def choice_tokens(choice: Mapping[str, Any]) -> list[Token]:
     """The tokens of a choice: those of chat completions, or those of completions."""
-    found = choice.get("logprobs")
-    if not isinstance(found, dict):
+    log_probs = choice.get("logprobs")
+    if not isinstance(log_probs, dict):
         raise FileError("holds no log-probabilities; request them with logprobs=true and top_logprobs=20")
-    if isinstance(found.get("content"), list):
-        tokens = [_chat_token(entry) for entry in found["content"]]
+    if isinstance(log_probs.get("content"), list):
+        tokens = [_chat_token(entry) for entry in log_probs["content"]]
     else:
-        texts, values = found.get("tokens"), found.get("token_logprobs")
+        texts, values = log_probs.get("tokens"), log_probs.get("token_logprobs")
         if not isinstance(texts, list) or not isinstance(values, list) or len(texts) != len(values):
             raise FileError("logprobs hold neither content nor tokens with token_logprobs")
-        tops = found.get("top_logprobs")
+        tops = log_probs.get("top_logprobs")
         tops = tops if isinstance(tops, list) and len(tops) == len(texts) else [{}] * len(texts)
         parts = zip(texts, values, tops, strict=True)
         tokens = [

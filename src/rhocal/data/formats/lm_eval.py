@@ -127,9 +127,9 @@ def _read_sample(row: Mapping[str, Any]) -> Sample:
 
 def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
     """The log-likelihood of every option of a question."""
-    found = row["filtered_resps"] if "filtered_resps" in row else row["resps"]
+    responses = row["filtered_resps"] if "filtered_resps" in row else row["resps"]
     values = []
-    for entry in found if isinstance(found, list) else ():
+    for entry in responses if isinstance(responses, list) else ():
         first = entry
         while isinstance(first, list) and first:  # [value, is greedy], inside a list for each repetition
             first = first[0]

@@ -78,7 +78,7 @@ def calibration_tests(
     return outcomes(scored, statistics(joint_null(scored, n_replicates, seed)))
 
 
-def outcomes(scored: Scored, found: Mapping[str, Vector]) -> dict[str, Outcome]:
+def outcomes(scored: Scored, drawn: Mapping[str, Vector]) -> dict[str, Outcome]:
     """The tests: statistics of the samples (the first of each vector) among those of the replicates.
 
     The mean gap (positive: under-confident) and Spiegelhalter's statistic are reported with their sign, in standard deviations.
@@ -89,7 +89,7 @@ def outcomes(scored: Scored, found: Mapping[str, Vector]) -> dict[str, Outcome]:
     }
     return {
         name: Outcome(signed.get(name, float(values[0])), NullDistribution(float(values[0]), values[1:]).p_value)
-        for name, values in found.items()
+        for name, values in drawn.items()
     }
 
 
@@ -98,10 +98,10 @@ SHARES = {"ece": 0.5, "kuiper": 0.5, "classwise": 0.5, "skce": 0.25}
 another one sees get less, so that they take less power from the others. Any shares give a valid test."""
 
 
-def combine(found: Mapping[str, Vector]) -> CombinedTest:
+def combine(drawn: Mapping[str, Vector]) -> CombinedTest:
     """The smallest p-value of all tests as a test: each replicate is ranked among the others as the samples are."""
-    names = list(found)
-    ranks = np.stack([_p_values(found[name]) / SHARES.get(name, 1.0) for name in names])
+    names = list(drawn)
+    ranks = np.stack([_p_values(drawn[name]) / SHARES.get(name, 1.0) for name in names])
     smallest = ranks.min(axis=0)
     p_value = float(np.mean(smallest <= smallest[0] + 1e-12))
     return CombinedTest(p_value, names[int(ranks[:, 0].argmin())], len(smallest) - 1)

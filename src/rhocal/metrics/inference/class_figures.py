@@ -76,9 +76,9 @@ def class_figures(gap: ClassGap, name: Any, n_labels: Vector | None = None) -> C
     return ClassFigures(str(name), n, expected, gap.observed, ratio, gap.p_value)
 
 
-def positive_figures(path: CumulativeDifferences, found: Verdict, prevalence: ClassFigures) -> PositiveFigures:
+def positive_figures(path: CumulativeDifferences, conclusion: Verdict, prevalence: ClassFigures) -> PositiveFigures:
     """The figures of the positive class, whose samples are those of its path."""
-    error = found.error
+    error = conclusion.error
     ece = Estimate(error.estimate, error.low, error.high)
     return PositiveFigures(prevalence, ece, *cox(path.confidence, path.correct, path.weights))
 

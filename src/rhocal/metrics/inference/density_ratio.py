@@ -43,8 +43,6 @@ class DensityRatio:
 
     weights: Vector
     """They have mean 1."""
-    mean_before: float
-    """The mean of the weights before they were cut and normalized; far below 1 if the target lies where there is no source."""
     outside: float
     """Share of the target samples whose weight would have been cut."""
     auc: float
@@ -77,7 +75,7 @@ def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] 
     weights = weights / weights.mean()
     before, after = (_distances(source, target, one) for one in (np.ones(len(source)), weights))
     outside = float((log_ratio[1] > np.log(limit)).mean())
-    return DensityRatio(weights, float(raw.mean()), outside, auc, p_value, before, after)
+    return DensityRatio(weights, outside, auc, p_value, before, after)
 
 
 def content_folds(rows: Floats, seed: int = 0) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ differences all read how many samples there are from the weights, and widen.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from rhocal.numerics.special import Vector
 
-WeightKind = Literal["frequency", "importance"]
 WEIGHT_KINDS = ("frequency", "importance")
 MAX_CLASSES = 10
 """The most frequent classes whose design effect is computed."""

@@ -174,8 +174,10 @@ def differences(
     others = [name for name in names if name not in by_metric]
     drawn = _resampled_differences(left, right, others, n_replicates, seed)
     by_metric |= {name: _drawn_difference(name, observed[name], drawn[:, k]) for k, name in enumerate(others)}
-    found = {name: _with_tolerance(by_metric[name], tolerance) for name in names}
-    return found | {name: _in_range(found[name], (a, b), (left, right)) for name in names if bounded and name in BINNED}
+    paired = {name: _with_tolerance(by_metric[name], tolerance) for name in names}
+    return paired | {
+        name: _in_range(paired[name], (a, b), (left, right)) for name in names if bounded and name in BINNED
+    }
 
 
 def _loss_parts(name: str, scored: Scored) -> LossParts:

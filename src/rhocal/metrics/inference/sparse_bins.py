@@ -48,12 +48,12 @@ def rare_errors(weight: Vector, right: Vector, confident: Vector) -> dict[int, R
 
     ``right`` and ``confident`` are the sums of correct and of confidence in each bin.
     """
-    found = {}
+    sparse = {}
     for observed, expected in ((weight - right, weight - confident), (right, confident)):
         larger = np.maximum(observed, expected)
         for k in np.flatnonzero((weight > 0) & (larger <= MAX_RATE * weight) & (larger < MAX_ERRORS)).tolist():
-            found[k] = RareErrors(float(weight[k]), float(observed[k]), float(expected[k]))
-    return found
+            sparse[k] = RareErrors(float(weight[k]), float(observed[k]), float(expected[k]))
+    return sparse
 
 
 def rate_interval(k: float, n: float, level: float) -> tuple[float, float]:
