@@ -87,6 +87,33 @@ def test_where_an_answer_states_its_confidence(text, confidence, tmp_path):
             rhocal.read_log(path)
 
 
+@pytest.mark.parametrize("labels", [{"correct": True}, {"label": "B", "options": ["A", "B"]}])
+def test_the_prompt_of_an_echo_is_no_part_of_the_answer(labels, tmp_path):
+    """The mean of the tokens' log-probabilities was that of prompt and answer together."""
+    tokens, values = ["A", ".", " B", " Answer", " B", "."], [None, -5.0, -4.0, -6.0, -0.5, -0.1]
+    tops = [None, *({token: value, " A": value - 1} for token, value in zip(tokens[1:], values[1:], strict=True))]
+    logprobs = {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops}
+    row = {"question_id": "q", "response": {"choices": [{"text": "", "logprobs": logprobs}]}} | labels
+    with pytest.raises(FileError, match=r"line 1: holds the tokens of the prompt too \(echo\)"):
+        rhocal.read_log(write(tmp_path / "echo.jsonl", [row]))
+    row["response"]["usage"] = {"prompt_tokens": 4}
+    log = rhocal.read_log(write(tmp_path / "echo.jsonl", [row]))
+    expected = [-0.3] if "correct" in labels else [[-1.5, -0.5]]
+    np.testing.assert_allclose(log.scores, expected)
+    row["response"]["usage"] = {"prompt_tokens": 6}  # nothing was generated
+    with pytest.raises(FileError, match="the answer has no tokens"):
+        rhocal.read_log(write(tmp_path / "echo.jsonl", [row]))
+
+
+def test_a_scale_that_ends_above_1_is_refused_with_skip_bad_too(tmp_path):
+    """Lines of 85 and 90 were left out, and 1 of 100 was read as certain."""
+    rows = [{"confidence": value, "correct": value > 50} for value in (1, 85, 90, 0)]
+    path = write(tmp_path / "percent.jsonl", rows)
+    for skip_bad in (False, True):
+        with pytest.raises(FileError, match=r"line 2: confidence is 85, and other lines have 0 or 1"):
+            rhocal.read_log(path, skip_bad=skip_bad)
+
+
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_options_of_chat_completions(wrapped, tmp_path):
     rows = rows_of("chat_completions.jsonl")

@@ -222,11 +222,15 @@ def response_tokens(row: Mapping[str, Any]) -> list[Token]:
             else "holds no response with choices"
         )
         raise FileError(reason)
-    return choice_tokens(body["choices"][0])
+    usage = body.get("usage")
+    return choice_tokens(body["choices"][0], usage.get("prompt_tokens") if isinstance(usage, dict) else None)
 
 
-def choice_tokens(choice: Mapping[str, Any]) -> list[Token]:
-    """The tokens of a choice: those of chat completions, or those of completions."""
+def choice_tokens(choice: Mapping[str, Any], n_prompt: Any = None) -> list[Token]:
+    """The tokens of a choice: those of chat completions, or those of completions.
+
+    Completions with an echo begin with the ``n_prompt`` tokens of the prompt, which are no part of the answer.
+    """
     log_probs = choice.get("logprobs")
     if not isinstance(log_probs, dict):
         raise FileError("holds no log-probabilities; request them with logprobs=true and top_logprobs=20")
@@ -238,13 +242,23 @@ def choice_tokens(choice: Mapping[str, Any]) -> list[Token]:
             raise FileError("logprobs hold neither content nor tokens with token_logprobs")
         tops = log_probs.get("top_logprobs")
         tops = tops if isinstance(tops, list) and len(tops) == len(texts) else [{}] * len(texts)
-        parts = zip(texts, values, tops, strict=True)
-        tokens = [
-            _token(text, value, _top_tokens(top)) for text, value, top in parts if value is not None
-        ]  # null: echo of a prompt
+        parts = list(zip(texts, values, tops, strict=True))[_n_echoed(values, n_prompt) :]
+        tokens = [_token(text, value, _top_tokens(top)) for text, value, top in parts]
     if not tokens:
         raise FileError("the answer has no tokens")
     return tokens
+
+
+def _n_echoed(values: Sequence[Any], n_prompt: Any) -> int:
+    """How many tokens of a completion are an echo of the prompt: the first of these has no log-probability."""
+    if not values or values[0] is not None:
+        return 0
+    if isinstance(n_prompt, bool) or not isinstance(n_prompt, int) or not 0 < n_prompt <= len(values):
+        raise FileError(
+            "holds the tokens of the prompt too (echo), and usage.prompt_tokens does not state how many they are; request "
+            "without echo"
+        )
+    return n_prompt
 
 
 def _chat_token(entry: Any) -> Token:

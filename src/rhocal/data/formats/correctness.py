@@ -55,6 +55,7 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
         keys.insert(0, names.logits)
     if not keys:
         raise FileError(f"{lines.path}: line {lines.numbers[0]} has no score; need one of the keys {', '.join(SCORES)}")
+    _check_scales(lines, keys)
     read = lines.read(lambda row: _read(row, keys, has_labels=has_labels))
     arrays: dict[str, Any] = {key: np.array([scores[key] for scores, _ in read]) for key in keys}
     arrays["logits"] = arrays[keys[0]]
@@ -69,6 +70,20 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
     scores |= {key: IN_WORDS[SCORES.get(key)] for key in keys[1:]}
     facts = LogFacts("answers that are right or wrong", scores, kinds, positive=1)
     return log_file(lines, arrays, facts, lines.rows, names.groups)
+
+
+def _check_scales(lines: Lines, keys: list[str]) -> None:
+    """Raise an error where numbers of probabilities are 0, 1 or above 1: of a scale up to 100, 1 would be read as certain."""
+    for key in (key for key in keys if SCORES.get(key) == "probs"):
+        stated = [(row.get(key), number) for row, number in zip(lines.rows, lines.numbers, strict=True)]
+        numbers = [(v, k) for v, k in stated if isinstance(v, int | float) and not isinstance(v, bool)]
+        above = next(((value, number) for value, number in numbers if value > 1), None)
+        if above is None or any(0 < value < 1 for value, _ in numbers) or not any(v in {0, 1} for v, _ in numbers):
+            continue
+        raise FileError(
+            f"{lines.path}: line {above[1]}: {key} is {str(above[0])[:40]}, and other lines have 0 or 1, which may be of the "
+            'same scale; write numbers from 0 to 1, texts with a percentage ("85 %"), or call a number on another scale score'
+        )
 
 
 def _read(row: Row, keys: list[str], *, has_labels: bool) -> tuple[dict[str, float], int]:
