@@ -111,3 +111,27 @@ def test_copies_of_a_question_are_no_more_samples(folder):
     np.testing.assert_allclose(thrice.weights_, once.weights_, rtol=1e-3, atol=1e-6)
     naive = rhocal.FieldScaling(ridge=50.0).fit(copied, labels[copies])
     assert np.abs(naive.weights_ - once.weights_).max() > 1e-3
+
+
+@pytest.mark.parametrize("is_top_k", [True, False])
+def test_tokens_without_a_target_are_left_out_of_comparisons(folder, is_top_k, tmp_path):
+    paths = [folder / f"{name}_ignore.npz" for name in "ab"]
+    if not is_top_k:
+        paths = [tmp_path / f"{name}.npz" for name in "ab"]
+        for name, path in zip("ab", paths, strict=True):
+            with np.load(folder / f"{name}_all.npz") as file:
+                np.savez(path, logits=file["logits"], labels=np.where(np.arange(N) < 30, -100, file["labels"]))
+    options = ("--seeds", 1, "--methods", "temperature", "--json")
+    found = json.loads(invoke("compare", *paths, "--models", "--ignore-index", -100, *options))
+    assert found["models"]["n_samples"] == N - 30
+    assert {row["n_calibration"] + row["n_test"] for row in found["rows"]} == {N - 30}
+    assert "-100" in error("compare", *paths, *options)
+
+
+def test_models_that_leave_out_other_samples_are_not_compared(folder, tmp_path):
+    paths = [tmp_path / f"{name}.npz" for name in "ab"]
+    for k, path in enumerate(paths):
+        with np.load(folder / "a_all.npz") as file:
+            labels = np.where(np.arange(N) // 30 == k, -100, file["labels"])
+            np.savez(path, logits=file["logits"], labels=labels)
+    assert "other samples are left out" in error("compare", *paths, "--models", "--ignore-index", -100, "--seeds", 1)

@@ -16,6 +16,7 @@ from rhocal.cli.fit import for_options
 from rhocal.cli.options import (
     Arrays,
     ClustersOption,
+    IgnoreIndex,
     Json,
     KeepDecision,
     KindOption,
@@ -87,6 +88,7 @@ def compare(
     kind: KindOption = None,
     positive: PositiveOption = None,
     clusters: ClustersOption = None,
+    ignore_index: IgnoreIndex = None,
     arrays: Arrays,
     execution: ExecutionOptions,
     as_json: Json = False,
@@ -114,9 +116,12 @@ def compare(
     files: Sequence[LogitsFile | TopKNetwork]
     if any(of_top_k := [holds_top_k(path, arrays) for path in paths]):
         refuse_for_top_k_files(paths, of_top_k, report, kind, positive)
-        files = [TopKNetwork(path, name, arrays, execution, clusters) for name, path in networks.items()]
+        files = [TopKNetwork(path, name, arrays, execution, clusters, ignore_index) for name, path in networks.items()]
     else:
-        files = [LogitsFile(path, name, arrays, kind, execution, positive, clusters) for name, path in networks.items()]
+        files = [
+            LogitsFile(path, name, arrays, kind, execution, positive, clusters, ignore_index)
+            for name, path in networks.items()
+        ]
     names = method_names(methods, files)
     if keep_decision:
         names = keeping_methods(names, are_named=methods not in {None, "all"})
@@ -199,6 +204,12 @@ def model_comparison(files: Sequence[LogitsFile | TopKNetwork], *, is_stated: bo
         if len(sizes) > 1:
             raise InputError(
                 f"--models: files without question_id need the same samples in the same order; they have {sizes}"
+            )
+        kept = [None if part.data.rows is None else part.data.rows.tolist() for part in known.values()]
+        if any(rows != kept[0] for rows in kept):
+            raise InputError(
+                "--models with --ignore-index: files without question_id need the same samples in the same order, but other "
+                "samples are left out of each"
             )
     try:
         return compare_models(known)

@@ -45,6 +45,7 @@ class LogitsFile:
     execution: ExecutionOptions
     positive: str | None = None
     clusters: str | None = None
+    ignore_index: int | None = None
 
     @property
     def streams(self) -> bool:
@@ -63,6 +64,7 @@ class LogitsFile:
 
         options = [self.kind, self.positive, *(getattr(self.arrays, field.name) for field in fields(self.arrays))]
         options += [] if self.clusters is None else [self.clusters]
+        options += [] if self.ignore_index is None else ["ignore_index", self.ignore_index]
         return content_key(self.path, [] if self.arrays.labels is None else [self.arrays.labels], options)
 
     @property
@@ -90,8 +92,11 @@ class LogitsFile:
             return None
         first, test = self.open()
         log, ids = self.stored.log, self.stored.arrays.get("question_id")
+        data = (test or first).predictions
         ids = None if log is None or ids is None else ids[:]
-        return ModelAnswers((test or first).predictions, ids, log is not None and not log.holds_options)
+        if ids is not None and data.n_ignored:
+            ids = None if data.rows is None else ids[data.rows]
+        return ModelAnswers(data, ids, log is not None and not log.holds_options)
 
     @property
     def n_classes(self) -> int:
@@ -127,7 +132,7 @@ class LogitsFile:
 
 @lru_cache(maxsize=1)  # the splits of a file are compared one after the other
 def _open(file: LogitsFile) -> tuple[Source, Source | None]:
-    spec = input_spec(file.kind, positive=file.positive)
+    spec = input_spec(file.kind, ignore_index=file.ignore_index, positive=file.positive)
     return file.execution.open_splits(file.path, file.arrays, spec, file.clusters)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rhocal.cli.options import Arrays, SpecOptions
@@ -30,6 +30,7 @@ class TopKNetwork:
     arrays: Arrays
     execution: ExecutionOptions
     clusters: str | None = None
+    ignore_index: int | None = None
     streams = False
     holds_options = False
     holds_answers = False
@@ -37,7 +38,7 @@ class TopKNetwork:
     @cached_property
     def data(self) -> TopKInput:
         """What the file holds."""
-        data = top_k_of(self.path, self.arrays, SpecOptions(), self.execution)
+        data = top_k_of(self.path, self.arrays, SpecOptions(ignore_index=self.ignore_index), self.execution)
         assert data is not None
         return data.with_clusters(self.clusters)
 
@@ -62,7 +63,8 @@ class TopKNetwork:
         from rhocal.data.content import content_key
 
         labels = [] if self.arrays.labels is None else [self.arrays.labels]
-        return content_key(self.path, labels, [self.arrays.labels_name, self.arrays.weights, self.clusters])
+        stated = [self.arrays.labels_name, self.arrays.weights, self.clusters]
+        return content_key(self.path, labels, [*stated, *([] if self.ignore_index is None else [self.ignore_index])])
 
     @property
     def answers(self) -> ModelAnswers | None:
@@ -71,7 +73,7 @@ class TopKNetwork:
 
         has_ids = "question_id" in self.data.file.arrays
         ids = self.data.beside("question_id", self.samples) if has_ids else None
-        return ModelAnswers(self.samples.answers, ids, is_correctness=True)
+        return ModelAnswers(replace(self.samples.answers, rows=self.samples.rows), ids, is_correctness=True)
 
     def tasks(
         self, names: list[str], seeds: int, done: Collection[tuple[str, str, str]], *, has_keys: bool

@@ -109,6 +109,7 @@ def random_split(data: Predictions, seed: int, n_calibration: int | None = None)
     Samples of a cluster stay together: there may be more calibration samples by a part of a cluster.
     """
     order, middle = half_order(data.n_samples, data.clusters, seed, n_calibration)
+    data = replace(data, n_ignored=0)  # samples that were left out are in neither half
     return CalibrationSplit.from_predictions(f"seed {seed}", data.take(order[:middle]), data.take(order[middle:]))
 
 
