@@ -11,7 +11,9 @@ from rhocal.calibrators.folds import Folds
 from rhocal.data.predictions import Predictions
 from rhocal.errors import FewSamplesWarning, InputError
 from rhocal.evaluation.compare import random_split
+from rhocal.objectives.soft_bins import WIDTHS, SoftECE
 from rhocal.profile.profile import Profile
+from rhocal.profile.statistics import Facts
 
 METHODS = ("field", "svs:field", "polynomial")
 
@@ -159,3 +161,16 @@ def test_clusters_are_validated(clusters: object):
     logits, labels = questions(300)
     with pytest.raises(InputError, match="clusters"):
         rhocal.TemperatureScaling().fit(logits, labels, clusters=clusters)
+
+
+def test_the_width_of_soft_bins_is_not_confirmed_by_copies():
+    """Nearly equal samples of a cluster leave together; apart, they confirm the narrowest bins."""
+    confidence = np.repeat(np.random.default_rng(0).uniform(0.4, 1.0, 60), 20)
+    confidence += 1e-6 * np.arange(1200)
+    correct = np.repeat((np.random.default_rng(1).random(60) < confidence[::20]).astype(float), 20)
+    clusters = np.repeat(np.arange(60), 20)
+    widths = [
+        SoftECE().prepare({"confidence": confidence}, Facts(correct, np.full(1200, 1 / 1200), 2, numbers)).width
+        for numbers in (None, clusters)
+    ]
+    assert widths[0] == min(WIDTHS) < 5 * widths[0] < widths[1]

@@ -107,6 +107,17 @@ def test_costs_and_streams(cal, tmp_path):
     assert decide(cal, stream, target=0.1).policy.thresholds == pytest.approx(whole.policy.thresholds)
 
 
+def test_one_more_label_is_not_what_would_do():
+    """A threshold that alone would pass its test is not certified where a stricter one, tested first, fails."""
+    rng = np.random.default_rng(44)
+    n = int(rng.integers(40, 400))
+    p = rng.uniform(0.4, 1, n)
+    labels, logits = (rng.random(n) < p).astype(int), np.stack([np.zeros(n), np.log(p / (1 - p))], axis=1)
+    found = decide(rhocal.TemperatureScaling().fit(logits, labels), logits, labels, target=0.2)
+    assert found.n_more <= 0.02 * n
+    assert found.verdict.endswith("too few to prove at most 20 %; a few more labels may be enough")
+
+
 def test_infeasible_targets_say_what_would_do(cal):
     few = decide(cal, Z[2000:2300], Y[2000:2300], target=0.07)
     assert not few.is_feasible

@@ -23,6 +23,9 @@ AT_LEAST = ("precision", "recall")
 MAX_NAMED = 5
 """Segments that a sentence names."""
 
+MAX_SHARE_FEW = 0.02
+"""More labels than this share of the samples are counted in a sentence; the estimate of fewer is no better than that."""
+
 
 @dataclass(frozen=True, eq=False)
 class RiskCurve:
@@ -221,6 +224,10 @@ class Decision:
         more = "too few also to tell how many more labels are needed"
         if self.n_more is not None:
             more = f"about {self.n_more:,} more labels needed"
+            if (
+                self.n_more <= MAX_SHARE_FEW * self.n_samples
+            ):  # it would pass alone; tests of smaller thresholds come first
+                more = "a few more labels may be enough"
         return f"not provable: {seen}, but {self.n_samples:,} samples are too few to prove {proof}; {more}"
 
     def _value(self, value: float) -> str:

@@ -129,11 +129,15 @@ def _held_out_error(confidence: Vector, facts: Facts, n_bins: int, temperature: 
     """Mean square error of predicting correctness by the gaps of the bins, each sample left out of its own prediction.
 
     Samples are left out by the rank of their confidence, counted round: copies of a sample leave together, and the order of
-    the samples does not matter.
+    the samples does not matter. Samples of a cluster leave together, by the rank of its mean confidence.
     """
     u = _degrees(confidence, n_bins, temperature)
-    present = facts.weights > 0
-    folds = np.searchsorted(np.unique(confidence[present]), confidence) % N_FOLDS
+    levels, present = confidence, facts.weights > 0
+    if facts.clusters is not None:
+        codes = np.unique(facts.clusters, return_inverse=True)[1]
+        weight, moment = (np.bincount(codes, values) for values in (facts.weights, facts.weights * confidence))
+        levels = (moment / np.maximum(weight, 1e-300))[codes]
+    folds = np.searchsorted(np.unique(levels[present]), levels) % N_FOLDS
     d = facts.correct - confidence
     total = 0.0
     for fold in range(N_FOLDS):

@@ -51,6 +51,8 @@ class Facts:
     correct: Vector
     weights: Vector
     n_classes: int
+    clusters: NDArray[np.intp] | None = None
+    """The number of the cluster of every sample; None if samples are independent, or if it does not matter."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class ScaleSearch:
     @property
     def facts(self) -> Facts:
         """What objectives know besides the statistics."""
-        return Facts(self.profile.correct, self.profile.weights, self.profile.n_classes)
+        return Facts(self.profile.correct, self.profile.weights, self.profile.n_classes, self.profile.clusters)
 
     def prepared(self, objective: Objective) -> Objective:
         """The objective with its data-dependent thresholds, taken at the NLL-optimal temperature."""
