@@ -107,6 +107,19 @@ def test_logits_of_any_size_are_calibrated_or_refused(name):
 
 
 @pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "vector", "matrix", "ets"])
+def test_rows_of_the_lowest_number_alone(name):
+    """It stands for −∞ beside larger logits; alone it is a logit like any other, and its double overflowed."""
+    largest = float(np.finfo(np.float32).max)
+    logits = np.where(np.arange(12)[:, None] >> np.arange(3) & 1, largest, -largest).astype(np.float32)
+    labels = np.array([0, 2, 2, 0, 0, 0, 1, 0, 1, 2, 0, 0])
+    with np.errstate(all="raise", under="ignore"):
+        probs = rhocal.calibrator(name).fit(logits, labels, np.eye(12)[8]).predict_proba(logits)
+    assert np.isfinite(probs).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs", "cascade"])
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-150])
 def test_a_sample_with_weight_that_tells_nothing_beside_huge_ones_without(name, size):

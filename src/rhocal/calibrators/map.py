@@ -161,7 +161,10 @@ class Map:
             block, masked = data.logits[rows], None
             if self.mask_gap > LARGEST_SINGLE and block.dtype == np.float32 and low <= -LARGEST_SINGLE:
                 # The lowest number stands for −∞, and must lie deeper than logits that only double precision can hold.
-                block = np.where(block <= -LARGEST_SINGLE, -np.finfo(np.float64).max, block.astype(np.float64))
+                lowest = (block <= -LARGEST_SINGLE) & (row_max(block) > -LARGEST_SINGLE)[
+                    :, None
+                ]  # not in rows of it alone
+                block = np.where(lowest, -np.finfo(np.float64).max, block.astype(np.float64))
             if high / 2 - low / 2 >= self.mask_gap / 2 or block.dtype != data.logits.dtype:
                 came_in = replace(self, kind=data.kind)  # logits have masks, also after a fit on probabilities
                 block, masked = formula_output(NUMPY, came_in, self.parameters, block.astype(np.float64, copy=False))
