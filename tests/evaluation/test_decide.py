@@ -134,7 +134,7 @@ def test_infeasible_targets_say_what_would_do(cal):
     assert right.verdict.startswith("not provable: precision 100 % if ")
     assert " % of samples are decided 1, but 60 samples are too few to prove at least 99 %; " in right.verdict
     hopeless = decide(cal, Z[2000:], (Y[2000:] + 1) % 3, target=0.01)
-    assert "no number of labels would do" in hopeless.verdict
+    assert hopeless.verdict.endswith("at every threshold; if it is true, no number of labels would do")
     assert hopeless.to_dict()["feasible"] is False
 
 
@@ -246,6 +246,12 @@ def test_the_risk_is_certified_in_every_segment():
     again = rhocal.decide(cal, z[2000:][order], y[2000:][order], target=0.15, segments=segment[2000:][order])
     assert again.policy.thresholds == found.policy.thresholds
     assert [row["name"] for row in found.to_dict()["segments"]] == ["north", "south"]
+
+
+@pytest.mark.parametrize("segments", [np.full(2000, np.nan), ["north"] * 10])
+def test_messages_name_segments(cal, segments):
+    with pytest.raises(InputError, match=r"^segments "):
+        decide(cal, Z[2000:], Y[2000:], target=0.1, segments=segments)
 
 
 def test_segments_that_are_small_empty_or_without_positives():

@@ -20,6 +20,7 @@ import numpy as np
 
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
+from rhocal.data.labels import sample_groups
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
 from rhocal.evaluation.clusters import one_of_each_cluster
@@ -139,6 +140,8 @@ def decide(
         raise InputError(
             "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
         )
+    if segments is not None and hasattr(labels, "__len__"):  # the source calls them groups
+        segments = sample_groups(segments, len(labels), "logits", "segments")
     logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)

@@ -209,7 +209,7 @@ class Decision:
             at_best = f"at best {self._value(observed)} {TITLES[self.risk]} on {show_percent(coverage)} of samples"
             why = f"{self.n_samples:,} samples are too few to tell how many more labels would do"
             if self.coverage_if_known is None:
-                why = "no number of labels would do, the observed risk misses the target everywhere"
+                why = "the observed risk misses the target at every threshold; if it is true, no number of labels would do"
             return f"infeasible: {at_best}; {why}"
         where = "all samples" if coverage == 1 else f"the {show_percent(coverage)} most confident samples"
         if self.score == "per-class":
