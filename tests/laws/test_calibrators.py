@@ -332,8 +332,7 @@ def test_bad_input_is_only_ever_a_named_error(name, z, labels, weight):
             np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("n", [90_000, 110_000])
-@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize(("n", "is_rounded"), [(90_000, True), (110_000, False), (110_000, True)])
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "field", "svs"])
 def test_order_of_many_samples(name, is_rounded, n):
     """Below and above the size from which a search begins with a subsample; rounded logits are full of ties."""
