@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import synthetic
+from helpers import fit_map, synthetic
 from rhocal import metrics
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import is_doubtful
@@ -106,6 +106,16 @@ def test_no_method_collapses_in_silence(name, case):
         nll = nll_on_others(rhocal.calibrator(name, **SLOW.get(name, {})), case, n)
     warned = any(isinstance(one.message, GuardWarning | rhocal.errors.FewSamplesWarning) for one in caught)
     assert nll <= 1.05 * reference_nll(case, n) or warned
+
+
+@pytest.mark.parametrize("name", ["vector", "isotonic", "field"])
+def test_the_comparison_changes_no_map_of_a_method_without_a_guard(name):
+    """Many tests rest on it: they fit without it (``fit_map``)."""
+    logits, labels = synthetic(300, 4)
+    compared, alone = rhocal.calibrator(name).fit(logits, labels), fit_map(rhocal.calibrator(name), logits, labels)
+    np.testing.assert_array_equal(compared.predict_proba(logits), alone.predict_proba(logits))
+    assert compared.solution_.held_out is not None
+    assert (alone.solution_.held_out is not None) == compared.is_guarded
 
 
 def test_samples_of_tied_scores_are_spread():
