@@ -1,4 +1,4 @@
-"""Identifiers of questions, requests that are no options, and lines that must not stop ``skip_bad``."""
+"""Identifiers and answers of questions, requests that are no options, and lines that must not stop ``skip_bad``."""
 
 import json
 
@@ -199,3 +199,31 @@ def test_a_line_that_is_skipped_does_not_count(tmp_path):
     without = rhocal.read_log(write(tmp_path / "b.jsonl", rows[:2]))
     assert len(log.skipped) == 1
     np.testing.assert_array_equal(log.scores, without.scores)
+
+
+NUMERALS = ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "answers", "labels"),
+    [
+        ([NUMERALS, ["red", "blue", "x", "y"]], [2, 3], [2, 3]),  # the other line counts options
+        ([NUMERALS, ["red", "blue", "x", "y"]], ["2", "3"], [2, 3]),
+        ([NUMERALS, ["10", "20", "30", "40"]], [2, 30], [1, 2]),  # the other line names options
+        ([NUMERALS, NUMERALS], ["2", "3"], [1, 2]),  # texts are texts
+        ([NUMERALS, NUMERALS], ["B", "C"], [1, 2]),
+        ([["0", "1", "2", "3"]] * 2, [2, 3], [2, 3]),  # both are the same
+    ],
+)
+def test_an_answer_that_is_a_number_and_a_text(tmp_path, options, answers, labels):
+    rows = [
+        {"logprobs": [0.1, 0.2, 0.3, 0.4], "options": o, "answer": a} for o, a in zip(options, answers, strict=True)
+    ]
+    assert rhocal.read_log(write(tmp_path / "log.jsonl", rows)).labels.tolist() == labels
+
+
+def test_an_answer_that_may_be_either_is_an_error(tmp_path):
+    rows = [{"logprobs": [0.1, 0.2, 0.3, 0.4], "options": NUMERALS, "answer": answer} for answer in ("A", 2)]
+    path = write(tmp_path / "log.jsonl", rows)
+    with pytest.raises(FileError, match="line 2: the correct answer 2 is the number"):
+        rhocal.read_log(path)

@@ -376,34 +376,3 @@ def test_an_option_that_a_question_does_not_have_gets_nothing(tmp_path):
     for k, row in enumerate(probs):
         assert (row[2 + k % 3 :] == 0).all()
     np.testing.assert_allclose(probs.sum(axis=1), 1)
-
-
-NUMERALS = ["1", "2", "3", "4"]
-
-
-@pytest.mark.parametrize(
-    ("options", "answers", "labels"),
-    [
-        ([NUMERALS, ["red", "blue", "x", "y"]], [2, 3], [2, 3]),  # the other line counts options
-        ([NUMERALS, ["red", "blue", "x", "y"]], ["2", "3"], [2, 3]),
-        ([NUMERALS, ["10", "20", "30", "40"]], [2, 30], [1, 2]),  # the other line names options
-        ([NUMERALS, NUMERALS], ["2", "3"], [1, 2]),  # texts are texts
-        ([NUMERALS, NUMERALS], ["B", "C"], [1, 2]),
-        ([["0", "1", "2", "3"]] * 2, [2, 3], [2, 3]),  # both are the same
-    ],
-)
-def test_an_answer_that_is_a_number_and_a_text(tmp_path, options, answers, labels):
-    rows = [
-        {"logprobs": [0.1, 0.2, 0.3, 0.4], "options": o, "answer": a} for o, a in zip(options, answers, strict=True)
-    ]
-    path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    assert rhocal.read_log(path).labels.tolist() == labels
-
-
-def test_an_answer_that_may_be_either_is_an_error(tmp_path):
-    path = tmp_path / "log.jsonl"
-    rows = [{"logprobs": [0.1, 0.2, 0.3, 0.4], "options": NUMERALS, "answer": answer} for answer in ("A", 2)]
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    with pytest.raises(FileError, match="line 2: the correct answer 2 is the number"):
-        rhocal.read_log(path)

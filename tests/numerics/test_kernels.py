@@ -294,13 +294,6 @@ def test_rings_from_sums(n, in_numpy):
     np.testing.assert_allclose(ours.rings[0], other.rings[0], rtol=1e-8, atol=1e-8)
 
 
-def test_every_half_precision_number_is_widened_exactly():
-    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    finite = every[np.isfinite(every)]
-    np.testing.assert_array_equal(special.widened(finite).view(np.uint32), finite.astype(np.float32).view(np.uint32))
-    np.testing.assert_array_equal(special.widened(every), every.astype(np.float32))
-
-
 def test_threads_change_nothing(monkeypatch):
     z = logits((5000, 300), np.float32)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
