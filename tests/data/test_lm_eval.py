@@ -100,6 +100,38 @@ def test_lines_that_cannot_be_read_are_named(change, message, tmp_path):
     assert "Traceback" not in run("evaluate", path, code=2).stderr
 
 
+@pytest.mark.parametrize(("acc", "message"), [(1 - ROWS[6]["acc"], "acc is"), (0.63, "several correct options")])
+def test_lines_whose_outcome_is_not_understood_are_never_left_out(acc, message, tmp_path):
+    """Without the lines that contradict it, a wrong label would look right: of truthfulqa_mc2, right answers stayed."""
+    path = write(tmp_path / "samples.jsonl", [*ROWS[:6], ROWS[6] | {"acc": acc}, *ROWS[7:]])
+    for skip_bad in (False, True):
+        with pytest.raises(FileError, match=f"line 7: .*{message}"):
+            rhocal.read_log(path, skip_bad=skip_bad)
+
+
+def test_two_contexts_with_one_continuation(tmp_path):
+    """As winogrande: the target is the continuation, which both options share; the first was taken for correct."""
+    arguments = {f"gen_args_{k}": {"arg_0": f"The {name} was", "arg_1": " small."} for k, name in enumerate("AB")}
+    samples = {"target": "small.", "arguments": arguments, "filter": "none"}
+    answers = [([-1.0, -2.0], 1.0, 0), ([-1.0, -2.0], 0.0, 1), ([-2.0, -1.0], 1.0, 1), ([-2.0, -1.0], 0.0, 0)]
+    rows = [
+        samples | {"doc_id": k, "acc": acc, "filtered_resps": [[str(value), "False"] for value in scores]}
+        for k, (scores, acc, _) in enumerate(answers)
+    ]
+    log = rhocal.read_log(write(tmp_path / "samples.jsonl", rows))
+    assert log.labels.tolist() == [label for _, _, label in answers]
+    without = [{key: value for key, value in row.items() if key != "acc"} for row in rows]
+    with pytest.raises(FileError, match="all 2 options have the same text"):
+        rhocal.read_log(write(tmp_path / "samples.jsonl", without))
+
+
+def test_generated_numbers_are_no_log_likelihoods(tmp_path):
+    arguments = {"gen_args_0": {"arg_0": "6 × 7 =", "arg_1": {"until": ["."], "do_sample": False}}}
+    rows = [{"doc_id": 0, "target": "1", "arguments": arguments, "filtered_resps": ["42", "43"], "exact_match": 1.0}]
+    with pytest.raises(FileError, match="holds a generated answer"):
+        rhocal.read_log(write(tmp_path / "samples.jsonl", rows))
+
+
 def test_a_line_that_lacks_a_key_and_a_file_of_another_kind(tmp_path):
     rows = [*ROWS[:3], {key: value for key, value in ROWS[3].items() if key != "target"}]
     with pytest.raises(FileError, match="line 4: lacks target"):

@@ -109,8 +109,13 @@ def test_a_scale_that_ends_above_1_is_refused_with_skip_bad_too(tmp_path):
     """Lines of 85 and 90 were left out, and 1 of 100 was read as certain."""
     rows = [{"confidence": value, "correct": value > 50} for value in (1, 85, 90, 0)]
     path = write(tmp_path / "percent.jsonl", rows)
+    texts = [{"id": k, "output": {"completion": f"4\nConfidence: {row['confidence']}"}} for k, row in enumerate(rows)]
+    log = tmp_path / "percent.json"
+    log.write_text(json.dumps({"eval": {}, "samples": [row | {"scores": {"match": {"value": "C"}}} for row in texts]}))
     for skip_bad in (False, True):
-        with pytest.raises(FileError, match=r"line 2: confidence is 85, and other lines have 0 or 1"):
+        with pytest.raises(FileError, match=r"sample 2: confidence is 85, and others are 0 or 1"):
+            rhocal.read_log(log, skip_bad=skip_bad)
+        with pytest.raises(FileError, match=r"line 2: confidence is 85, and others are 0 or 1"):
             rhocal.read_log(path, skip_bad=skip_bad)
 
 
@@ -358,6 +363,10 @@ def test_archives_that_cannot_be_used(tmp_path):
         message = {"shuffled": "choices that were shuffled", "failed": "out of memory", "cut": "is not JSON"}[name]
         with pytest.raises(FileError, match=f"sample 2: .*{message}"):
             rhocal.read_log(path)
+        if name == "shuffled":  # where a wrong label agrees by chance the sample would stay
+            with pytest.raises(FileError, match=f"sample 2: .*{message}"):
+                rhocal.read_log(path, skip_bad=True)
+            continue
         assert len(rhocal.read_log(path, skip_bad=True).labels) == 1
 
 

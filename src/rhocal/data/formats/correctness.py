@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rhocal.data.verbal_confidence import verbal_confidence
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rhocal.data.formats.base import Names, StoredFile
     from rhocal.data.formats.lines import Lines, Row
@@ -27,6 +28,11 @@ SCORES: dict[str, Kind | None] = {
     "p_correct": "probs", "p_true": "probs", "logprob": "log_probs", "log_prob": "log_probs",
 }  # fmt: skip
 """Keys of the score of an answer in order of preference, and what it is; None: not stated."""
+
+MAX_NUMBER = 1e300
+"""Larger whole numbers are no floats."""
+
+PLAIN_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 IN_WORDS: dict[Kind | None, str] = {
     None: "scores of answers",
@@ -55,7 +61,8 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
         keys.insert(0, names.logits)
     if not keys:
         raise FileError(f"{lines.path}: line {lines.numbers[0]} has no score; need one of the keys {', '.join(SCORES)}")
-    _check_scales(lines, keys)
+    for key in (key for key in keys if SCORES.get(key) == "probs"):
+        check_scale(lines, key, (row.get(key) for row in lines.rows))
     read = lines.read(lambda row: _read(row, keys, has_labels=has_labels))
     arrays: dict[str, Any] = {key: np.array([scores[key] for scores, _ in read]) for key in keys}
     arrays["logits"] = arrays[keys[0]]
@@ -72,18 +79,24 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
     return log_file(lines, arrays, facts, lines.rows, names.groups)
 
 
-def _check_scales(lines: Lines, keys: list[str]) -> None:
-    """Raise an error where numbers of probabilities are 0, 1 or above 1: of a scale up to 100, 1 would be read as certain."""
-    for key in (key for key in keys if SCORES.get(key) == "probs"):
-        stated = [(row.get(key), number) for row, number in zip(lines.rows, lines.numbers, strict=True)]
-        numbers = [(v, k) for v, k in stated if isinstance(v, int | float) and not isinstance(v, bool)]
-        above = next(((value, number) for value, number in numbers if value > 1), None)
-        if above is None or any(0 < value < 1 for value, _ in numbers) or not any(v in {0, 1} for v, _ in numbers):
-            continue
-        raise FileError(
-            f"{lines.path}: line {above[1]}: {key} is {str(above[0])[:40]}, and other lines have 0 or 1, which may be of the "
-            'same scale; write numbers from 0 to 1, texts with a percentage ("85 %"), or call a number on another scale score'
-        )
+def check_scale(lines: Lines, key: str, values: Iterable[Any]) -> None:
+    """Raise an error where confidences are 0, 1 or numbers above 1: of a scale up to 100, 1 would be read as certain."""
+    numbers = [(_plain(value), number) for value, number in zip(values, lines.numbers, strict=True)]
+    above = next(((value, number) for value, number in numbers if value > 1), None)
+    if above is None or any(0 < value < 1 for value, _ in numbers) or not any(value in {0, 1} for value, _ in numbers):
+        return
+    raise FileError(
+        f"{lines.path}: {lines.unit} {above[1]}: {key} is {above[0]:g}, and others are 0 or 1, which may be of the same scale; "
+        'write numbers from 0 to 1, texts with a percentage ("85 %"), or call a number on another scale score'
+    )
+
+
+def _plain(value: Any) -> float:
+    """A number, or a text that is nothing else; not a number for everything else."""
+    if isinstance(value, str):
+        return float(value) if PLAIN_NUMBER.fullmatch(value.strip().rstrip(".")) else np.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER
+    return float(value) if is_number else np.nan
 
 
 def _read(row: Row, keys: list[str], *, has_labels: bool) -> tuple[dict[str, float], int]:

@@ -27,9 +27,9 @@ from rhocal.data.formats.completions import (
     option_facts,
     option_scores,
 )
-from rhocal.data.formats.correctness import answer_score
+from rhocal.data.formats.correctness import answer_score, check_scale
 from rhocal.data.formats.limits import check_expanded
-from rhocal.data.formats.lines import Lines, parse_object, read_lines
+from rhocal.data.formats.lines import Lines, OutcomeError, parse_object, read_lines
 from rhocal.data.formats.questions import log_file, option_column, right_or_wrong
 from rhocal.errors import FileError, MissingExtraError
 
@@ -140,7 +140,7 @@ def _read_options(row: Row) -> tuple[OptionScores, int]:
     label = option_column(row.get("target"), len(options), options, [str(text) for text in row["choices"]])
     verdicts = _verdicts(row)
     if verdicts and next(iter(verdicts.values())) != (scores.generated == label):
-        raise FileError(
+        raise OutcomeError(
             f"the score is {next(iter(verdicts.values()))}, but the answer is {options[scores.generated]} and the target "
             f"{options[label]}; choices that were shuffled cannot be matched"
         )
@@ -151,6 +151,8 @@ def _answers_file(lines: Lines, names: Names) -> StoredFile:
     verdicts = lines.read(_checked_verdicts)
     arrays: dict[str, Any] = {}
     if all(_mentions_confidence(row) for row in lines.rows) or not any(_has_tokens(row) for row in lines.rows):
+        labeled = ((LABELED.findall(_completion(row))[-1:] or [None])[0] for row in lines.rows)
+        check_scale(lines, "confidence", labeled)
         answers = lines.read(lambda row: (_stated_confidence(row), _verdicts(row)))
         verdicts = [part for _, part in answers]
         arrays["logits"] = np.array([confidence for confidence, _ in answers])
@@ -220,9 +222,8 @@ def _stated_confidence(row: Mapping[str, Any]) -> float:
 
     Numbers of a sentence count before words of another. What is denied, or not the same everywhere, is an error.
     """
-    output = row.get("output")
-    text = output.get("completion") if isinstance(output, dict) else None
-    if not isinstance(text, str) or "confiden" not in text.lower():
+    text = _completion(row)
+    if "confiden" not in text.lower():
         raise FileError(ASK_FOR_CONFIDENCE)
     labeled = LABELED.findall(text)
     if labeled:
@@ -235,8 +236,14 @@ def _stated_confidence(row: Mapping[str, Any]) -> float:
 
 
 def _mentions_confidence(row: Mapping[str, Any]) -> bool:
+    return "confiden" in _completion(row).lower()
+
+
+def _completion(row: Mapping[str, Any]) -> str:
+    """The text of the answer; empty if there is none."""
     output = row.get("output")
-    return isinstance(output, dict) and "confiden" in str(output.get("completion")).lower()
+    text = output.get("completion") if isinstance(output, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _docs(lines: Lines) -> list[Row]:

@@ -20,6 +20,13 @@ R = TypeVar("R")
 Row = dict[str, Any]
 
 
+class OutcomeError(FileError):
+    """Whether an answer is right is not what its line states: the labels of the file are not understood.
+
+    Such lines are never left out: those that stay would be chosen by their outcome.
+    """
+
+
 @dataclass
 class Lines:
     """The objects of a file that can be used so far, and what is wrong with the others."""
@@ -84,6 +91,8 @@ class Lines:
 
     def _leave_out(self, number: int, error: FileError) -> None:
         message = f"{self.path}: {self.unit} {number}: {error.message}"
+        if isinstance(error, OutcomeError):
+            raise FileError(message) from error
         if not self.skip_bad:
             raise FileError(message, argument="skip_bad=True", remedy=f"leave such {self.unit}s out") from error
         self.bad.append(message)

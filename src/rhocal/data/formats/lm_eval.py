@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.lines import OutcomeError
 from rhocal.data.formats.questions import MAX_DIGITS, check_possible, filled, log_file, name_of
 from rhocal.errors import FileError
 
@@ -117,8 +118,11 @@ def _read_sample(row: Mapping[str, Any]) -> Sample:
         if len(scores) != len(options):
             raise FileError(f"{where}: has {len(scores)} log-likelihoods for {len(options)} requests (acc_mutual_info)")
         scores, unconditional, options = scores[:middle], scores[middle:], options[:middle]
-    label = target_column(row, len(scores), options, where)
-    check_accuracy(row, scores, label, where)
+    if len(options) == len(scores) and len(set(options)) == 1:
+        label = _column_by_accuracy(row, scores, where)
+    else:
+        label = target_column(row, len(scores), options, where)
+        check_accuracy(row, scores, label, where)
     check_possible(scores, label)
     if not np.isfinite(unconditional).all():
         raise FileError(f"{where}: holds a log-likelihood without the question that is not finite")
@@ -128,6 +132,11 @@ def _read_sample(row: Mapping[str, Any]) -> Sample:
 def log_likelihoods(row: Mapping[str, Any], where: str) -> list[float]:
     """The log-likelihood of every option of a question."""
     responses = row["filtered_resps"] if "filtered_resps" in row else row["resps"]
+    if any(isinstance(argument, dict) for request in _arguments(row["arguments"]) for argument in request):
+        raise FileError(
+            f"{where}: holds a generated answer, not the log-likelihoods of options; only samples of multiple-choice tasks can "
+            "be calibrated"
+        )
     values = []
     for entry in responses if isinstance(responses, list) else ():
         first = entry
@@ -164,13 +173,16 @@ def has_unconditional(arguments: Any) -> bool:
 
 def _requests(arguments: Any) -> list[tuple[Any, str]]:
     """Context and continuation of each request that has a continuation."""
+    return [(pair[0], pair[1]) for pair in _arguments(arguments) if len(pair) > 1 and isinstance(pair[1], str)]
+
+
+def _arguments(arguments: Any) -> list[list[Any]]:
+    """The arguments of each request."""
     requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
     pairs = [
         list(one.values()) if isinstance(one, dict) else one for one in (requests if isinstance(requests, list) else ())
     ]
-    return [
-        (pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) > 1 and isinstance(pair[1], str)
-    ]
+    return [pair for pair in pairs if isinstance(pair, list)]
 
 
 def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str], where: str) -> int:
@@ -193,13 +205,31 @@ def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str]
     return column
 
 
+def _column_by_accuracy(row: Mapping[str, Any], scores: Sequence[float], where: str) -> int:
+    """The correct one of two contexts with the same continuation (as winogrande): the target is the text of both."""
+    acc, best = row.get("acc"), int(np.argmax(scores))
+    if len(scores) != 2 or acc not in {0, 1}:
+        raise FileError(
+            f"{where}: all {len(scores)} options have the same text, so that the target names none; of two options, acc tells "
+            "which is correct"
+        )
+    return best if acc else 1 - best
+
+
 def check_accuracy(row: Mapping[str, Any], scores: Sequence[float], label: int, where: str) -> None:
     """Raise an error where the file's own accuracy says that the target was read wrongly."""
     best = int(np.argmax(scores))
-    if not isinstance(row.get("acc"), int | float) or (best == label) == bool(row["acc"]):
+    if not isinstance(row.get("acc"), int | float):
+        return
+    if row["acc"] not in {0, 1}:
+        raise OutcomeError(
+            f"{where}: acc is {row['acc']:g}, which a question with several correct options has (as truthfulqa_mc2); only "
+            "tasks with one correct option can be calibrated"
+        )
+    if (best == label) == bool(row["acc"]):
         return
     if np.sum(np.asarray(scores) == max(scores)) == 1:  # not a tie
-        raise FileError(
+        raise OutcomeError(
             f"{where}: acc is {row['acc']:g}, but the option with the largest log-likelihood is {best} and the target is "
             f"{label}"
         )
