@@ -39,6 +39,8 @@ ENTRIES = {
     "moments_at": lambda: [logits(), 0, N, numbers(N), numbers(N), numbers(M), numbers(9, N)],
     "softmax": lambda: [logits(), 0, N, numbers(N), logits()],
     "bins": lambda: [numbers(N), 0, N, numbers(N), numbers(N), 1e-9, numbers(3, 10)],
+    "intervals": lambda: [numbers(K), numbers(N), 0, N, numbers(4, K + 1), numbers(4, K + 1)],
+    "digits": lambda: [numbers(N), 0, N],
     "ring": lambda: [numbers(K, N), 0, N, numbers(N), 0.0, numbers(N), np.inf, numbers(3, N)],
     "interpolate": lambda: [numbers(15, N), 0, N, numbers(15, 15), numbers(5)],
     "gaps": lambda: [
@@ -61,6 +63,8 @@ WRITTEN = {
     "gaps": {"sums", "confidence"},
     "interpolate": {"c"},
     "pool": {"values", "sizes"},
+    "intervals": {"counts", "largest"},
+    "digits": {"values"},
     "class_sums": {"scratch", "out"},
     **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen")},
 }
@@ -68,6 +72,7 @@ WRITTEN = {
 FREE = {
     *((name, "z", 1) for name in ("scan", "largest", "norms")),
     *(("bin_rows", "probs", 1), ("bin_rows", "sums", 1), ("bins", "sums", 1), ("ends", "z", 0), ("largest", "out", 1)),
+    *(("digits", "values", 0), ("intervals", "values", 0)),
     *(("draws", "sums", 0), ("draws", "sums", 1)),
     *(("curve", "out", 0), ("ring", "out", 0), ("ring", "c", 0), ("gaps", "curves", 0), ("interpolate", "c", 1)),
 }
@@ -218,7 +223,7 @@ def read_only(x):
     return x
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - {"digits"}))  # it has one array
 def test_output_that_is_also_another_argument(name):
     n_pairs = 0
     for k, argument in enumerate(parameters(name)):

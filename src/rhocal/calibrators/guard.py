@@ -164,12 +164,15 @@ def score_rows(
     parts: dict[str, list[SampleScores]] = {}
     for fold in folds:
         logits = {method: known[fold.outside] for method, known in outputs.items()}
+        own, inside, outside = None, data, data
         for method, (calibrator, rows) in methods.items():
             if method in outputs:
                 continue
+            if rows is not own:  # methods often share their rows, and copies of many take time
+                own, inside, outside = rows, rows.take(fold.inside), rows.take(fold.outside)
             start = vars(calibrator).get("map_") if isinstance(calibrator, Calibrator) else None
-            fitted = fit_without_warnings(calibrator, rows.take(fold.inside), start, is_compared=False)
-            logits[method] = fitted.map_.logits(rows.take(fold.outside))
+            fitted = fit_without_warnings(calibrator, inside, start, is_compared=False)
+            logits[method] = fitted.map_.logits(outside)
         for method, part in logits.items():
             parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
     return _summarize(name, parts, folds, data)

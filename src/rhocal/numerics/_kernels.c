@@ -287,6 +287,39 @@ static PyObject *py_bins(PyObject *module, PyObject *const *args, Py_ssize_t n_a
     return end_call_with_none(&call);
 }
 
+PyDoc_STRVAR(intervals_doc,
+             "intervals($module, edges, values, start, stop, counts, largest, /)\n--\n\n"
+             "Add 1 to the count of the interval of every value, and raise the largest value of that interval to it.\n\n"
+             "Interval k holds values from edges[k - 1] on that are below edges[k]. Edges ascend; there is one more interval. counts\n"
+             "and largest have four rows, which take turns.");
+
+static PyObject *py_intervals(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    Call call = begin_call("intervals", args, n_args, 6);
+    Array edges = take_vector(&call, "edges", FLOAT64, READ, ANY);
+    Array values = take_vector(&call, "values", FLOAT64, READ, ANY);
+    Range samples = take_range(&call, values.n_rows, 0);
+    Array counts = take_matrix(&call, "counts", FLOAT64, WRITE, N_COPIES, edges.n_rows + 1);
+    Array largest = take_matrix(&call, "largest", FLOAT64, WRITE, N_COPIES, edges.n_rows + 1);
+    if (run_kernel(&call, KEEP_SUBNORMALS))
+        count_intervals(values.data, samples, edges.data, edges.n_rows, counts.data, largest.data);
+    return end_call_with_none(&call);
+}
+
+PyDoc_STRVAR(digits_doc,
+             "digits($module, values, start, stop, /)\n--\n\n"
+             "Round every value to 43 binary digits, in place.");
+
+static PyObject *py_digits(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    Call call = begin_call("digits", args, n_args, 3);
+    Array values = take_vector(&call, "values", FLOAT64, WRITE, ANY);
+    Range samples = take_range(&call, values.n_rows, 0);
+    if (run_kernel(&call, KEEP_SUBNORMALS))
+        round_digits(values.data, samples);
+    return end_call_with_none(&call);
+}
+
 PyDoc_STRVAR(ring_doc,
              "ring($module, c, start, stop, scale, center, own_center, edge, out, /)\n--\n\n"
              "Write L and its derivatives in the scale from polynomials of t = (log scale - center) / log 2, one a sample.\n\n"
@@ -454,14 +487,14 @@ static PyMethodDef methods[] = {
     ENTRY(ends),    ENTRY(scan),       ENTRY(largest), ENTRY(bin_rows), ENTRY(norms),
     ENTRY(curve),   ENTRY(moments),    ENTRY(moments_at), ENTRY(softmax), ENTRY(bins),
     ENTRY(ring),    ENTRY(interpolate), ENTRY(gaps),    ENTRY(dot),      ENTRY(widen),
-    ENTRY(draws),   ENTRY(pool),       ENTRY(class_sums),
+    ENTRY(draws),   ENTRY(pool),       ENTRY(class_sums), ENTRY(intervals), ENTRY(digits),
     {NULL, NULL, 0, NULL},
 };
 
-/* INTERFACE of `kernels.py`: goes up when the arguments or the result of an entry change. */
+/* INTERFACE of `kernels.py`: goes up when an entry is added, or its arguments or its result change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 6);
+    return PyModule_AddIntConstant(module, "INTERFACE", 7);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

@@ -187,3 +187,44 @@ CLONES static void pool_rows(double *values, Py_ssize_t m, Range rows, const In_
         }
     }
 }
+
+/* ---- Digits ---------------------------------------------------------------------------------------------------- */
+
+enum { DROPPED_DIGITS = 10 }; /* of the 53 binary digits of a double */
+
+static const double smallest_normal = 2.2250738585072014e-308;
+
+/* x with 43 binary digits, halves to the even neighbor. The last bits of a normal number are those of its digits; others stay:
+ * infinity and NaN have none, and a subnormal number has more bits than digits. */
+INLINE double round_normal(double x)
+{
+    const double size = fabs(x);
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int64_t is_odd = (bits >> DROPPED_DIGITS) & 1, below_half = (1 << (DROPPED_DIGITS - 1)) - 1;
+    const int64_t rounded = (bits + below_half + is_odd) & ~(int64_t)((1 << DROPPED_DIGITS) - 1);
+    bits = size >= smallest_normal && size < INFINITY ? rounded : bits;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+static double round_subnormal(double x)
+{
+    int exponent;
+    const double unit = ldexp(1.0, 53 - DROPPED_DIGITS);
+    const double digits = rint(frexp(x, &exponent) * unit) / unit;
+    return ldexp(digits, exponent);
+}
+
+CLONES static void round_digits(double *values, Range samples)
+{
+    int has_subnormal = 0;
+#pragma omp simd reduction(| : has_subnormal)
+    for (Py_ssize_t i = samples.start; i < samples.stop; i++) {
+        has_subnormal |= fabs(values[i]) < smallest_normal;
+        values[i] = round_normal(values[i]);
+    }
+    for (Py_ssize_t i = samples.start; has_subnormal && i < samples.stop; i++)
+        if (fabs(values[i]) < smallest_normal)
+            values[i] = round_subnormal(values[i]);
+}

@@ -37,8 +37,8 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 6
-"""The interface number of ``_kernels.c``: it goes up when the arguments or the result of an entry change."""
+INTERFACE = 7
+"""The interface number of ``_kernels.c``: it goes up when an entry is added, or its arguments or its result change."""
 
 
 def is_current() -> bool:
@@ -269,6 +269,29 @@ def bin_sums_of(
     parts = _on_rows(STEPS_WITH_EXP * probs.size, len(probs), work, probs)
     valid = [part for part in parts if part is not None]
     return _added(valid) if len(valid) == len(parts) else None
+
+
+def intervals(values: Vector, edges: Vector) -> tuple[Vector, Vector] | None:
+    """How many values are in each interval [edge, next edge) between ascending edges and beyond them, and the largest of each.
+
+    The largest value of an empty interval is −∞.
+    """
+    if not is_enabled or not (values.flags.c_contiguous and values.dtype.char == "d"):
+        return None
+    counts, largest = np.zeros((4, len(edges) + 1)), np.full((4, len(edges) + 1), -np.inf)
+    _kernels.intervals(edges, values, 0, len(values), counts, largest)
+    return counts.sum(axis=0), largest.max(axis=0)
+
+
+def round_digits(values: NDArray[Any]) -> bool:
+    """Round to 43 binary digits, in place; False where NumPy has to."""
+    if not (
+        is_enabled and values.size and values.flags.c_contiguous and values.flags.writeable and values.dtype.char == "d"
+    ):
+        return False
+    flat = values.reshape(-1)
+    _on_rows(flat.size, flat.size, _kernels.digits, flat)
+    return True
 
 
 def ring(

@@ -319,6 +319,9 @@ def without_noise(score: Vector) -> Vector:
     Equal probabilities differ in their last digits after a logarithm and a softmax. Which of them is then the larger is
     noise, and nothing may depend on it.
     """
+    rounded = score.copy()
+    if kernels.round_digits(rounded):
+        return rounded
     mantissa, exponent = np.frexp(score)
     return np.ldexp(np.round(mantissa * 2.0**DIGITS) / 2.0**DIGITS, exponent)
 

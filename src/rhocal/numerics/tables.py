@@ -36,15 +36,19 @@ def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict
     width = len(edges) // len(knots)
     shape = (len(knots), width + 1)
     low, high, begin, slope = (np.zeros(shape) for _ in range(4))
-    for k, (x, y) in enumerate(zip(knots, values, strict=True)):
-        there = ~np.isnan(x)
-        x, y = x[there], y[there]  # noqa: PLW2901
-        n = len(x)
-        if n:
-            low[k, : n + 1], high[k, : n + 1] = np.r_[y[0], y], np.r_[y, y[-1]]
-            begin[k, : n + 1] = np.r_[x[0], x]
-            with np.errstate(over="ignore"):  # knots of saturated scores may be a subnormal number apart
-                slope[k, 1:n] = np.clip(np.diff(y) / np.diff(x), -STEEPEST, STEEPEST)
+    is_knot, n_columns = ~np.isnan(knots), knots.shape[1]  # NaN is at the ends of rows
+    x, y = np.where(is_knot, knots, 0.0), np.where(is_knot, values, 0.0)
+    last = np.take_along_axis(y, np.maximum(is_knot.sum(axis=1) - 1, 0)[:, None], axis=1)
+    low[:, 0], begin[:, 0] = y[:, 0], x[:, 0]
+    low[:, 1 : n_columns + 1], begin[:, 1 : n_columns + 1] = y, x
+    high[:, :n_columns] = np.where(is_knot, y, 0.0)
+    after = np.arange(n_columns + 1) == is_knot.sum(axis=1)[:, None]  # the constant beyond the last knot
+    high[:, : n_columns + 1][after] = last[:, 0]
+    with np.errstate(
+        over="ignore", invalid="ignore", divide="ignore"
+    ):  # knots of saturated scores may be subnormal apart
+        slopes = np.clip(np.diff(y, axis=1) / np.diff(x, axis=1), -STEEPEST, STEEPEST)
+    slope[:, 1:n_columns] = np.where(is_knot[:, 1:], slopes, 0.0)
     return {
         "width": width,
         "edges": edges,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rhocal.numerics import kernels
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.tables import line_tables, padded, row_starts
 
@@ -31,6 +32,9 @@ FINEST = 1e-6
 """Neighboring entries of a table whose probabilities agree to this are merged, else 1,000 classes would store all samples."""
 
 
+MAX_SHARE_JOINED = 0.25
+"""With more hits than this share of the samples there are few misses to join, and scores are sorted."""
+
 NEGLIGIBLE_WEIGHT = 1e-12
 """Samples with less than this share of the largest weight are left out: cumulative sums would not see them."""
 
@@ -47,24 +51,60 @@ class Outcomes:
     hits: Vector
     n_classes: int
     """Of the question asked: 2 for right or wrong, the number of classes for one against the rest."""
+    last: Vector | None = None
+    """The largest score of each entry where misses are joined; None where every entry is one score."""
 
     @classmethod
-    def from_samples(cls, score: Vector, hit: NDArray[np.bool_], weights: Vector, n_classes: int) -> Outcomes:
-        """Sort and add up, without samples whose weight does not count beside the others."""
-        if (
-            weights == 1
-        ).all():  # hits are few beside many classes: their places are searched, and the others only sorted
-            ordered = np.sort(score)
-            is_first = np.ones(len(ordered), np.bool_)
-            np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-            starts = np.flatnonzero(is_first)
-            values, weight = ordered[starts], np.diff(starts, append=len(ordered)).astype(np.float64)
-            hits = np.bincount(np.searchsorted(values, score[hit]), minlength=len(values)).astype(np.float64)
+    def from_samples(
+        cls,
+        score: Vector,
+        hit: NDArray[np.bool_],
+        weights: Vector | None,
+        n_classes: int,
+        *,
+        joins_misses: bool = False,
+    ) -> Outcomes:
+        """Sort and add up, without samples whose weight does not count beside the others; without weights each counts 1.
+
+        With ``joins_misses`` scores without a hit between two with hits may become one entry: every non-decreasing map that
+        fits them best gives them one value.
+        """
+        if weights is not None and not (weights == 1).all():
+            counts = weights > NEGLIGIBLE_WEIGHT * weights.max(initial=0.0)
+            values, inverse = np.unique(score[counts], return_inverse=True)
+            weight, hits = sums(inverse, (weights[counts], weights[counts] * hit[counts]), len(values))
             return cls(values, weight, hits, n_classes)
-        counts = weights > NEGLIGIBLE_WEIGHT * weights.max(initial=0.0)
-        values, inverse = np.unique(score[counts], return_inverse=True)
-        weight, hits = sums(inverse, (weights[counts], weights[counts] * hit[counts]), len(values))
-        return cls(values, weight, hits, n_classes)
+        hit_scores = np.sort(score[hit])
+        starts = first_of_equals(hit_scores)
+        edges, at_edges = hit_scores[starts], lengths(starts, len(hit_scores))
+        if joins_misses and 0 < len(edges) < MAX_SHARE_JOINED * len(score):
+            outcomes = cls._with_misses_joined(score, edges, at_edges, n_classes)
+            if outcomes is not None:
+                return outcomes
+        ordered = np.sort(score)
+        starts = first_of_equals(ordered)
+        values, hits = ordered[starts], np.zeros(len(starts))
+        hits[np.searchsorted(values, edges)] = at_edges
+        return cls(values, lengths(starts, len(ordered)), hits, n_classes)
+
+    @classmethod
+    def _with_misses_joined(cls, score: Vector, edges: Vector, at_edges: Vector, n_classes: int) -> Outcomes | None:
+        """An entry for each score with hits, and one for the misses after it or before the first: nothing is sorted.
+
+        None where the compiled pass is missing.
+        """
+        first = np.empty(2 * len(edges) + 1)
+        first[1::2] = edges
+        np.nextafter(edges, np.inf, out=first[2::2])  # between these two there is no other number
+        counted = kernels.intervals(score, first[1:])
+        if counted is None:
+            return None
+        weight, last = counted
+        first[0] = score.min()
+        hits = np.zeros(len(weight))
+        hits[1::2] = at_edges
+        kept = weight > 0
+        return cls(first[kept], weight[kept], hits[kept], n_classes, last[kept])
 
     @property
     def total(self) -> float:
@@ -85,6 +125,18 @@ class Outcomes:
         tiny = np.finfo(np.float64).tiny
         p, q = np.maximum(probability, tiny), np.maximum(1 - probability, tiny)
         return -float(self.hits @ np.log(p) + (self.weight - self.hits) @ np.log(q)) / self.total
+
+
+def first_of_equals(ordered: Vector) -> NDArray[np.intp]:
+    """Where each different number of a sorted vector begins."""
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)
+
+
+def lengths(starts: NDArray[np.intp], n: int) -> Vector:
+    """How many of n numbers there are from each start to the next."""
+    return np.diff(starts, append=n).astype(np.float64)
 
 
 def sums(where: NDArray[np.intp], values: Sequence[Vector], n: int) -> list[Vector]:
@@ -140,6 +192,8 @@ class FittedBinaryMap:
     converged: bool = True
     n_evaluations: int = 1
     trials: tuple[Mapping[str, Any], ...] = ()
+    values: Vector | None = None
+    """Its probabilities at the scores that it was fitted on, if the fit knows them."""
 
 
 def one_sided_factor(p: Vector, data: Outcomes) -> float:

@@ -57,11 +57,15 @@ class IsotonicRegression(BinaryCalibrator):
     knots_ = Fitted[Vector](shape="maps knots | maps", allows_nan=True, minimum=0, maximum=1, increasing=True)
     values_ = Fitted[Vector](shape="maps knots | maps", allows_nan=True, minimum=0, maximum=1)
 
+    @property
+    def joins_misses(self) -> bool:
+        return not self.centered
+
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
-        return FittedBinaryMap(isotonic_lines(data, self.smoothing, centered=self.centered))
+        return isotonic_lines(data, self.smoothing, centered=self.centered)
 
 
-def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Lines:
+def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> FittedBinaryMap:
     """The isotonic map, with its first and last block kept away from 0 and 1."""
     values, starts = optimize.isotonic(data.rate, data.weight)
     first, last = starts[:-1], starts[1:] - 1
@@ -72,7 +76,10 @@ def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Lines
     value[0] = min(smooth[0], *value[1:2], 1.0) if value[0] <= 0 else value[0]
     value[-1] = max(smooth[-1], *value[-2:-1], 0.0) if value[-1] >= 1 else value[-1]
     if centered:
-        return Lines(np.add.reduceat(data.weight * data.score, first) / weight, value)
-    both = np.stack([first, last], axis=1).ravel()
-    kept = np.append(True, both[1:] != both[:-1])  # a block of one score has one knot
-    return Lines(data.score[both[kept]], np.repeat(value, 2)[kept])
+        return FittedBinaryMap(Lines(np.add.reduceat(data.weight * data.score, first) / weight, value))
+    ends = data.score if data.last is None else data.last
+    knots = np.empty(2 * len(value))
+    knots[::2], knots[1::2] = data.score[first], ends[last]
+    kept = np.ones(len(knots), np.bool_)
+    np.not_equal(knots[1:], knots[:-1], out=kept[1:])  # a block of one score has one knot
+    return FittedBinaryMap(Lines(knots[kept], np.repeat(value, 2)[kept]), values=np.repeat(value, np.diff(starts)))

@@ -94,6 +94,11 @@ class BinaryCalibrator(Calibrator):
     is_monotone: ClassVar[bool] = False
     """Whether all that is assumed is that the probability does not decrease: intervals then come from likelihood ratios."""
 
+    @property
+    def joins_misses(self) -> bool:
+        """Whether a map needs no more of samples without a hit than their number and ends between two with hits."""
+        return False
+
     scope: Scope
     scope_ = Fitted[int](dtype="integer", minimum=0, maximum=len(SCOPES) - 1)
     """The scope that was fitted, by its place in ``SCOPES``."""
@@ -123,13 +128,15 @@ class BinaryCalibrator(Calibrator):
         """The maps of all classes. The NLL of each on its samples, which takes a third of the time, is evidence alone."""
         maps: list[BinaryMap | None] = []
         factors, trials, values, n_evaluations, converged = [], [], [], 0, True
-        for column, outcomes in self.outcomes(data):
+        for column, outcomes in self.outcomes(data, joins_misses=self.joins_misses):
             where = {} if column is None else {"class": column}
             if outcomes.hits.any() and (outcomes.hits < outcomes.weight).any():
                 fitted = self._fit_map(outcomes)
                 maps.append(fitted.map)
                 factors.append(np.nan)
-                values += [outcomes.nll(fitted.map(outcomes.score))] if is_measured else []
+                if is_measured:
+                    at_scores = fitted.map(outcomes.score) if fitted.values is None else fitted.values
+                    values.append(outcomes.nll(at_scores))
                 trials += [where | dict(row) for row in fitted.trials]
                 converged, n_evaluations = converged and fitted.converged, n_evaluations + fitted.n_evaluations
             else:
@@ -146,20 +153,24 @@ class BinaryCalibrator(Calibrator):
         value = float(np.mean(values)) if values else float("nan")
         return map_, Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
 
-    def outcomes(self, data: Predictions) -> Iterator[tuple[int | None, Outcomes]]:
-        """What each map is fitted on, after its class; None for the top class."""
+    def outcomes(self, data: Predictions, *, joins_misses: bool = False) -> Iterator[tuple[int | None, Outcomes]]:
+        """What each map is fitted on, after its class; None for the top class. The option is that of ``from_samples``."""
         assert data.labels is not None
         scores = ClassScores.from_logits(data.logits, self.score_kind)
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
-        masked = data.masked
+        masked, weights = data.masked, data.weights
         for column in self._columns(data.n_classes):
+            kept: Any = slice(None)
             if column is None:
-                yield None, Outcomes.from_samples(scores.of_top(), scores.predicted == data.labels, weights, 2)
-                continue
-            own = scores.of_class(column), data.labels == column, weights
-            if masked is not None and not masked[:, column].all():  # where it cannot occur nothing is learned
-                own = own[0][~masked[:, column]], own[1][~masked[:, column]], weights[~masked[:, column]]
-            yield column, Outcomes.from_samples(*own, data.n_classes)
+                score, hit, n_classes = scores.of_top(), scores.predicted == data.labels, 2
+            else:
+                score, hit, n_classes = scores.of_class(column), data.labels == column, data.n_classes
+                if masked is not None and not masked[:, column].all():  # where it cannot occur nothing is learned
+                    kept = ~masked[:, column]
+            own_weights = None if weights is None else weights[kept]
+            yield (
+                column,
+                Outcomes.from_samples(score[kept], hit[kept], own_weights, n_classes, joins_misses=joins_misses),
+            )
 
     def _columns(self, n_classes: int) -> Sequence[int | None]:
         """The class of each map; None for the top class."""
