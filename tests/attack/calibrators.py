@@ -31,6 +31,8 @@ def run(rng_seed: int, seconds: float) -> Counts:
     for rng in rounds(rng_seed, seconds):
         name = names[int(rng.integers(len(names)))]
         attack_once(counts, rng, name)
+        if rng.random() < 0.3 and name != "multi-domain":
+            attack_kinds(counts, rng, name)
     return counts
 
 
@@ -49,6 +51,32 @@ def attack_once(counts: Counts, rng: np.random.Generator, name: str) -> None:
         check_outputs(counts, what, cal, z, groups)
         other = in_type(nasty(rng, *z.shape)[1], z.dtype)
         check_outputs(counts, f"{what}, applied to others", cal, other, groups)
+
+
+def attack_kinds(counts: Counts, rng: np.random.Generator, name: str) -> None:
+    """Fit on probabilities, and apply the map to logits with masks: a masked class has no probability."""
+    n, m = int(rng.choice([40, 120])), int(rng.choice([2, 3, 5, 17]))
+    dtype, kind = rng.choice(["f4", "f8"]), str(rng.choice(["probs", "log_probs"]))
+    z = rng.normal(size=(n, m)) * 10 ** rng.uniform(-1, 1.5)
+    z -= z.max(axis=1, keepdims=True)
+    log_probs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    scores = (np.exp(log_probs) if kind == "probs" else log_probs).astype(dtype)
+    labels = np.where(rng.random(n) < 0.6, z.argmax(axis=1), rng.integers(0, m, n))
+    later, low = (rng.normal(size=(12, m)) * 10 ** rng.uniform(-2, 2)).astype(dtype), float(rng.choice(MASKS))
+    masked = (rng.random(later.shape) < 0.3) & (np.arange(m) != later.argmax(axis=1)[:, None])
+    later = np.where(masked, -low, later).astype(dtype)
+    what = f"{name} on {n} x {m} {dtype} {kind}, applied to logits with masks at {-low:g}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        method = rhocal.calibrator(name, **QUICK.get(name, {}))
+        cal = counts.attempt(f"fit {what}", lambda: method.fit(scores, labels, kind=kind))
+        if cal is REFUSED:
+            return
+        probs = counts.attempt(what, lambda: cal.predict_proba(later, kind="logits"))
+    if probs is not REFUSED and counts.check_finite(what, probs):
+        counts.check(f"sums of {what}", np.abs(probs.sum(axis=1, dtype=np.float64) - 1).max() < 1e-5)
+        counts.check(f"masks of {what}", probs[masked].max(initial=0) < 1e-30)
 
 
 def check_outputs(counts, what, cal, z, groups):
