@@ -47,7 +47,7 @@ from rhocal.calibrators.validated_fit import effective_size
 from rhocal.data.arguments import check_level, check_whole
 from rhocal.data.arrays import restore_shape
 from rhocal.data.sources import as_source
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning, warn
 from rhocal.numerics.special import student_quantile
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
@@ -217,7 +217,7 @@ def bootstrap(
         ratios count the independent samples that tell as much. A calibrator that was fitted with clusters needs them.
 
     What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
-    reference that a guarded fit fell back to. The interval does not cover this choice.
+    reference that a guarded fit fell back to. The interval does not cover this choice; a warning states which method it is.
 
     Examples
     --------
@@ -251,6 +251,7 @@ def bootstrap_source(
     data = with_design_effect(data)
     _check_samples(calibrator, data)
     method = method_of_refits(_before_adaptation(calibrator))
+    _warn_of_choice(_before_adaptation(calibrator), method)
     if isinstance(method, BinaryCalibrator) and method.is_monotone:
         fitted = fit_without_warnings(method, data, calibrator.map_)
         assert isinstance(fitted, BinaryCalibrator)
@@ -299,6 +300,21 @@ def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
         f"{reason}; intervals are those of a fit on these. Give the samples of the fit",
         SuspiciousInputWarning,
     )
+
+
+def _warn_of_choice(calibrator: Calibrator, method: Calibrator) -> None:
+    """Warn where the fit chose a method, or fell back to one: replicates keep it, and another sample might not have."""
+    scores = calibrator.solution_.held_out
+    has_fallen_back = (scores is not None and scores.fell_back_to) or (
+        isinstance(calibrator, Cascade) and calibrator.fallback_
+    )
+    if isinstance(calibrator, AutoCalibrator) or has_fallen_back:
+        warn(
+            f"intervals are those of {method.label}, which {calibrator.label} chose by held-out samples: they do not cover "
+            "this choice, and with few samples hold the true probability less often than their level. Where the level matters "
+            "fit a method by its name",
+            RhocalWarning,
+        )
 
 
 def _before_adaptation(calibrator: Calibrator) -> Calibrator:
