@@ -20,8 +20,13 @@ parity = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(parity)
 
 EXPORTED = [name for name, method in CALIBRATORS.items() if method.family.is_portable]
-WITH_EXPORT = {CALIBRATORS[name].family: name for name in reversed(EXPORTED)}.values()
-"""The first method of each family: ``torch.export`` takes longer than all other backends, and families share their formula."""
+WITH_EXPORT = {
+    *{CALIBRATORS[name].family: name for name in reversed(EXPORTED)}.values(),
+    "cascade-top",
+    "cascade-scale",
+}
+"""The first method of each family: ``torch.export`` takes longer than all other backends. Families share their formula, but for
+the projections of the cascades that keep decisions."""
 BINARY = [name for name in EXPORTED if hasattr(rhocal.calibrator(name), "scope")]
 
 
