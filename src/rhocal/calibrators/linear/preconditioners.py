@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MIN_DETERMINANT = 1e-5
 """Of a block of slope and bias, as a share of the product of its diagonal: below it single precision knows no determinant."""
 
-N_EVALUATIONS = 10
+N_EVALUATIONS = 5
 """Blocks of a matrix are computed from as many samples as cost that many evaluations."""
 
 MAX_CLASSES = 200
