@@ -110,7 +110,7 @@ def fits_of_each_solver(monkeypatch, cal, logits, labels, names):
             if name != "newton":
                 patch.setattr("rhocal.calibrators.linear.linear_problem.FEW_PARAMETERS", 0)
             if name == "lbfgs":
-                patch.setattr(LinearProblem, "_has_blocks", False)
+                patch.setattr(LinearProblem, "has_blocks", False)
             fits[name] = clone(cal).fit(logits, labels)
     return fits
 
