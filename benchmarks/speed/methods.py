@@ -100,7 +100,9 @@ def measure(n: int, m: int, methods: list[str], repeats: int) -> list[dict[str, 
                 continue
             print(f"{n} x {m}  {name}: {times[name][-1]:.3f} s", flush=True)
     return [
-        {"n_samples": n, "n_classes": m, "fit": name, "seconds": float(np.median(t))} for name, t in times.items() if t
+        {"n_samples": n, "n_classes": m, "fit": name, "seconds": float(np.median(t)), "n_repetitions": len(t)}
+        for name, t in times.items()
+        if t
     ]
 
 
@@ -108,13 +110,18 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     """Ours with the fastest peer and the ratio to it, a line for each method."""
     found = {(int(row["n_samples"]), int(row["n_classes"]), row["fit"]): float(row["seconds"]) for row in rows}
     shapes = [shape for shape in SHAPES if any(key[:2] == shape for key in found)]
+    counts = [
+        str(min(int(row["n_repetitions"]) for row in rows if (int(row["n_samples"]), int(row["n_classes"])) == shape))
+        for shape in shapes
+    ]
     lines = [
         "# Every method beside its peers",
         "",
         "Made by `make bench` (`methods.py`): seconds of processor time to fit, float32, one thread, median of repetitions in",
         "alternation. Our fits include their comparison with temperature scaling on samples held out. In brackets: the fastest",
-        "peer's time, and ours as a multiple of it. `vector` and `svs:field` are beside `svs`; `sms:field`, `cascade`",
-        "and `auto` are beside `sms` (with 1,000 classes beside `svs`).",
+        "peer's time, and ours as a multiple of it. `vector` and `svs:field` are beside `svs`; `sms:field`, `matrix`,",
+        "`cascade` and `auto` are beside `sms` (with 1,000 classes `svs`). No peer has `matrix` with a ridge chosen by",
+        f"cross-validation; `sms` is one fit with a fixed ridge. Repetitions: {', '.join(counts)}.",
         "",
         "| | " + " | ".join(f"{n:,} × {m:,}" for n, m in shapes) + " |",
         "|---" * (1 + len(shapes)) + "|",
