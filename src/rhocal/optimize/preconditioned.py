@@ -24,6 +24,9 @@ PreconditionedFunction = Callable[["Vector"], tuple[float, "Vector", Preconditio
 N_REMEMBERED_STEPS = 10
 MAX_HALVINGS = 8
 
+NEGLIGIBLE_LOSS = 1e-8
+"""A mean loss below this has nothing left to fall by, and rounding of large logits hides its slope: no sample is wrong."""
+
 SUFFICIENT_SHARE = 1e-4
 """Of the decrease that the slope promises, which a step must give."""
 
@@ -32,7 +35,7 @@ SUFFICIENT_SHARE = 1e-4
 def preconditioned_lbfgs(
     fun: PreconditionedFunction, start: Vector, tolerance: float = 1e-12, max_steps: int = 200
 ) -> Minimum:
-    """Minimize a smooth convex function of many variables in few evaluations; never ends above its start by more than rounding.
+    """Minimize a mean loss, convex in many variables, in few evaluations; never ends above its start by more than rounding.
 
     L-BFGS steps that begin with the approximate inverse of the Hessian at the point reached, shortened until the value falls.
     ``tolerance`` is the relative decrease, promised by a step or given by it, that makes it the last. Where no step along the
@@ -68,7 +71,8 @@ def preconditioned_lbfgs(
         if decrease <= tolerance * abs(value):
             return Minimum(x, value, converged=True, n_evaluations=n_evaluations)
     rest = lbfgs(lambda flat: _flat(fun, flat, x.shape), x.ravel(), tolerance=tolerance)
-    return Minimum(rest.x.reshape(x.shape), rest.value, rest.converged, n_evaluations + rest.n_evaluations)
+    converged = rest.converged or rest.value <= NEGLIGIBLE_LOSS
+    return Minimum(rest.x.reshape(x.shape), rest.value, converged, n_evaluations + rest.n_evaluations)
 
 
 def _times_inverse(gradient: Vector, remembered: deque[tuple[Vector, Vector]], precondition: Precondition) -> Vector:
