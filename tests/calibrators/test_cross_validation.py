@@ -17,7 +17,7 @@ from rhocal.calibrators.cross_validation import (
     paired_over_folds,
     passes_guard,
 )
-from rhocal.calibrators.folds import Folds, thinned_rows
+from rhocal.calibrators.folds import Folds, lexical_order, thinned_rows
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
@@ -162,3 +162,11 @@ def test_an_engine_is_released_with_its_samples():
         assert there() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("n_values", [1, 3, 40, 10_000])
+@pytest.mark.parametrize("n", [0, 1, 50])
+def test_order_by_several_keys_is_that_of_all_of_them(n, n_values):
+    rng = np.random.default_rng([n, n_values])
+    keys = [rng.integers(0, n_values, n).astype(float) for _ in range(3)]
+    np.testing.assert_array_equal(lexical_order(keys), np.lexsort(keys[::-1]))

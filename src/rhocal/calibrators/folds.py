@@ -202,7 +202,7 @@ def ordered_ranks(
     Equal samples are copies unless others have the same ``scores`` and another outcome: then the classifier gives one answer
     to different samples, as trees do, and together they would be a lump of one outcome.
     """
-    order = np.lexsort(keys[::-1])
+    order = lexical_order(keys)
     order = order[weights[order] > 0]
     if not len(order):
         return order, order
@@ -217,11 +217,22 @@ def ordered_ranks(
 
 def _share_scores(scores: list[Vector], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Which of these rows, no two of them equal, have the same scores as another."""
-    order = np.lexsort([key[rows] for key in scores])
+    order = lexical_order([key[rows] for key in scores])
     group = np.cumsum(is_first_of_equals(scores, rows[order])) - 1
     is_shared = np.empty(len(rows), np.bool_)
     is_shared[order] = np.bincount(group)[group] > 1
     return is_shared
+
+
+def lexical_order(keys: list[Vector]) -> NDArray[np.intp]:
+    """Samples in the order of some keys, the first key first; the others are read only of samples that are equal in it."""
+    order = np.argsort(keys[0], kind="stable")
+    ordered, is_tied = keys[0][order], np.zeros(len(order), np.bool_)
+    np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])
+    is_tied[:-1] |= is_tied[1:]
+    tied = order[is_tied]
+    order[is_tied] = tied[np.lexsort([key[tied] for key in reversed(keys)])]
+    return order
 
 
 def is_first_of_equals(keys: list[Vector], order: NDArray[np.intp]) -> NDArray[np.bool_]:
