@@ -336,3 +336,12 @@ def test_weights_are_shares_of_a_cluster(cal):
     first, other = (begun.update(z, y, factor * weights, clusters=clusters) for factor in (1, 7))
     assert first.evidence == pytest.approx(other.evidence, rel=1e-9)
     assert first.online.memory.base.sum() - begun.online_.memory.base.sum() == pytest.approx(99)
+
+
+def test_a_batch_of_clusters_in_another_order_is_skipped(cal):
+    (z, y), clusters = drifted(5, 300), np.arange(300) // 5
+    rng = np.random.default_rng(0)
+    weights, order = rng.random(300), rng.permutation(300)
+    begun = cal.update(z, y, weights, clusters=clusters).calibrator
+    assert begun.update(z[order], y[order], weights[order], clusters=clusters[order]).action == "skipped"
+    assert begun.update(z, y, weights).action == "skipped"

@@ -169,7 +169,7 @@ class OnlineCalibration:
         assert data.labels is not None
         outputs = self.first.map_.logits(data)
         weights = self._counts(data)
-        digest = _digest(outputs, data.labels, weights)
+        digest = _digest(outputs, data.labels, np.ones(data.n_samples) if data.weights is None else data.weights)
         if digest in self.digests:
             return Update(self, "skipped")
         batch = self._samples(outputs, data.labels, weights)
@@ -273,7 +273,10 @@ def _nll(logits: Floats, data: Predictions) -> Vector:
 
 
 def _digest(outputs: Floats, labels: Any, weights: Vector) -> str:
-    """The content of a batch, in whatever order its samples are: a second time they would judge what was fitted on them."""
+    """The content of a batch, in whatever order its samples are: a second time they would judge what was fitted on them.
+
+    Weights are those that were stated: shares of a cluster are rounded otherwise in another order.
+    """
     rows = np.ascontiguousarray(np.column_stack([outputs, labels, weights]))
     ordered = np.sort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
     return hashlib.sha256(ordered.tobytes()).hexdigest()[:32]
