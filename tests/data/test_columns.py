@@ -121,3 +121,13 @@ def test_truth_values_in_the_wrong_place_are_no_classes_0_and_1():
     )
     with pytest.raises(InputError, match="columns True, False are truth values, but labels hold 0, 1"):
         metrics.accuracy(pd.DataFrame(z, columns=[True, False]), y, kind="logits")
+
+
+@pytest.mark.parametrize("names", [[True, False], ["True", "False"], ["p_true", "p_false"]])
+def test_truth_values_are_not_read_by_position_after_a_fit_on_arrays(names):
+    z, y = synthetic(300, 2)
+    for labels in (y, y.astype(bool)):
+        fitted = rhocal.TemperatureScaling().fit(z, labels)
+        np.testing.assert_array_equal(fitted.predict_proba(pd.DataFrame(z, columns=names[::-1])), fitted.predict_proba(z))
+        with pytest.raises(InputError, match="are truth values, but the classes are 0 and 1; put the column of False"):
+            fitted.predict_proba(pd.DataFrame(z[:, ::-1], columns=names))

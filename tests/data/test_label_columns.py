@@ -88,7 +88,7 @@ def test_whole_numbers_beside_names_that_are_other_numbers():
 
 def test_names_that_are_one_number():
     frame = pd.DataFrame(Z[:, :3], columns=["1", "01", "2"])
-    with pytest.raises(InputError, match="1, 01 are one number"):
+    with pytest.raises(InputError, match="1, 01 are one name"):
         Predictions.from_arrays(frame, np.array(["1", "01", "2"])[Y % 3])
 
 

@@ -121,7 +121,7 @@ def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
     if len(set(keys)) < len(keys):
         same = next(key for key in keys if keys.count(key) > 1)
         spellings = [name for name, key in zip(names, keys, strict=True) if key == same]
-        raise InputError(f"{what} must have different names; {shown(spellings)} are one number")
+        raise InputError(f"{what} must have different names; {shown(spellings)} are one name")
 
 
 def name_key(value: Any) -> str:
@@ -204,7 +204,16 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
             f"columns {shown(columns)} are not named as the classes {shown(classes.tolist())}: only {shown(sorted(present))} "
             "are in both; rename the columns, or pass an array"
         )
+    if wanted == ["0", "1"] and _puts_true_first(columns):
+        raise InputError(
+            f"columns {shown(columns)} are truth values, but the classes are 0 and 1; put the column of False first"
+        )
     return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0]
+
+
+def _puts_true_first(columns: Sequence[str]) -> bool:
+    """Whether columns are True and False in this order: by position True would be 0."""
+    return [name_key(name) for name in without_prefix(columns)] == ["True", "False"]
 
 
 def _order_of_numbers(keys: list[str], dtype: Any) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
@@ -232,7 +241,7 @@ def _refuse_other_names(columns: Sequence[str], values: dict[str, Any], *, is_te
                 argument="classes",
                 remedy="name the label of each column, in order",
             )
-        if [name_key(name) for name in without_prefix(columns)] == ["True", "False"]:  # by position True would be 0
+        if _puts_true_first(columns):
             raise InputError(
                 f"columns {shown(columns)} are truth values, but labels hold {shown(values.values())}; give labels that are "
                 "True and False, or the column of False first"
