@@ -128,6 +128,8 @@ def test_truth_values_are_not_read_by_position_after_a_fit_on_arrays(names):
     z, y = synthetic(300, 2)
     for labels in (y, y.astype(bool)):
         fitted = rhocal.TemperatureScaling().fit(z, labels)
-        np.testing.assert_array_equal(fitted.predict_proba(pd.DataFrame(z, columns=names[::-1])), fitted.predict_proba(z))
+        np.testing.assert_array_equal(
+            fitted.predict_proba(pd.DataFrame(z, columns=names[::-1])), fitted.predict_proba(z)
+        )
         with pytest.raises(InputError, match="are truth values, but the classes are 0 and 1; put the column of False"):
             fitted.predict_proba(pd.DataFrame(z[:, ::-1], columns=names))

@@ -120,9 +120,10 @@ def test_two_contexts_with_one_continuation(tmp_path):
     ]
     log = rhocal.read_log(write(tmp_path / "samples.jsonl", rows))
     assert log.labels.tolist() == [label for _, _, label in answers]
-    without = [{key: value for key, value in row.items() if key != "acc"} for row in rows]
-    with pytest.raises(FileError, match="all 2 options have the same text"):
-        rhocal.read_log(write(tmp_path / "samples.jsonl", without))
+    for acc in (None, [1.0]):
+        unknown = [row | {"acc": acc} for row in rows]
+        with pytest.raises(FileError, match=r"line 1: .*all 2 options have the same text"):
+            rhocal.read_log(write(tmp_path / "samples.jsonl", unknown))
 
 
 def test_generated_numbers_are_no_log_likelihoods(tmp_path):

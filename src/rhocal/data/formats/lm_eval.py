@@ -208,7 +208,7 @@ def target_column(row: Mapping[str, Any], n_options: int, options: Sequence[str]
 def _column_by_accuracy(row: Mapping[str, Any], scores: Sequence[float], where: str) -> int:
     """The correct one of two contexts with the same continuation (as winogrande): the target is the text of both."""
     acc, best = row.get("acc"), int(np.argmax(scores))
-    if len(scores) != 2 or acc not in {0, 1}:
+    if len(scores) != 2 or not isinstance(acc, int | float) or acc not in {0, 1}:
         raise FileError(
             f"{where}: all {len(scores)} options have the same text, so that the target names none; of two options, acc tells "
             "which is correct"
