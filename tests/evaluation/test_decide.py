@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import rhocal
 from helpers import synthetic
@@ -252,6 +253,15 @@ def test_the_risk_is_certified_in_every_segment():
 def test_messages_name_segments(cal, segments):
     with pytest.raises(InputError, match=r"^segments "):
         decide(cal, Z[2000:], Y[2000:], target=0.1, segments=segments)
+
+
+@pytest.mark.parametrize("as_labels", [np.asarray, np.ndarray.tolist, torch.tensor])
+def test_segments_of_images(cal, as_labels):
+    """One for each pixel, as labels are."""
+    segments = np.where(np.arange(2000) % 2, "north", "south")
+    flat = decide(cal, Z[2000:4000], Y[2000:4000], target=0.3, segments=segments)
+    images, marks = Z[2000:4000].reshape(20, 100, 3), as_labels(Y[2000:4000].reshape(20, 100))
+    assert decide(cal, images, marks, target=0.3, segments=segments.reshape(20, 100)).to_dict() == flat.to_dict()
 
 
 def test_segments_that_are_small_empty_or_without_positives():
