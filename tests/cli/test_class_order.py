@@ -118,7 +118,7 @@ def test_tables_of_a_single_column(binary, tmp_path):
 
 def test_predictions_below_chance_are_suspected():
     """Columns in another order than the sorted labels, and scores of the other class."""
-    with pytest.warns(SuspiciousInputWarning, match="where chance gives 33.3%"):
+    with pytest.warns(SuspiciousInputWarning, match="where chance gives 33.3 %"):
         rhocal.evaluate(Z[:, ORDER] * 5, Y, kind="logits")
     margin = np.where(Y == 0, -2.0, 2.0)
     with pytest.warns(SuspiciousInputWarning, match="may be that of the other class"):
