@@ -36,7 +36,7 @@ MIN_CURVATURE_SHARE = 0.2
 """Least curvature along a step that ``quasi_newton`` accepts, as a share of the expected one."""
 
 RELATIVE_DAMPING = 1e-10
-"""Curvature that ``convex_newton`` adds, relative to the largest, for directions in which the function is constant."""
+"""Curvature that ``damped`` adds, relative to the largest, for directions in which the function is constant."""
 
 
 def lbfgs(
@@ -151,6 +151,12 @@ def _bfgs_update(hessian: NDArray[np.float64], step: Vector, change: Vector) -> 
 
 
 @single_threaded_blas()
+def damped(hessian: Vector) -> Vector:
+    """A Hessian with a little curvature in every direction, so that it has an inverse. It is changed in place."""
+    hessian[np.diag_indices_from(hessian)] += RELATIVE_DAMPING * max(float(np.diag(hessian).max()), 1e-300)
+    return hessian
+
+
 def convex_newton(
     fun: VectorFunction, hessian: Callable[[Vector], Vector], start: Vector, tolerance: float = 1e-12
 ) -> Minimum:
@@ -165,8 +171,7 @@ def convex_newton(
         curvature = hessian(x)
         if not np.isfinite(curvature).all():
             break
-        curvature[np.diag_indices_from(curvature)] += RELATIVE_DAMPING * max(float(np.diag(curvature).max()), 1e-300)
-        step = -_solve(curvature, gradient)
+        step = -_solve(damped(curvature), gradient)
         promised = -float(gradient @ step)  # twice the decrease that the quadratic model promises
         if not promised > 0:
             break

@@ -139,8 +139,11 @@ class LinearProblem:
         return self.strengths.size <= FEW_PARAMETERS and isinstance(self.target, NLL)
 
     def inverse(self, hessian: Vector) -> optimize.Precondition:
-        """The inverse of a Hessian without ridge, from a similar problem, plus the ridge of this one."""
-        inverse = np.linalg.inv(hessian + np.diag(2 * self.strengths.ravel()))
+        """The inverse of a Hessian without ridge, from a similar problem, plus the ridge of this one.
+
+        Constant scores tell nothing of some parameters: their curvature is 0, and they are damped.
+        """
+        inverse = np.linalg.inv(optimize.damped(hessian + np.diag(2 * self.strengths.ravel())))
         return lambda gradient: np.asarray(inverse @ gradient.ravel()).reshape(gradient.shape)
 
     @property
