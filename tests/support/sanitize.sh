@@ -38,7 +38,7 @@ for generation in $generations; do
     PYTHONPATH=$PWD/$target
     export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS PYTHONPATH
     "$python" -c "from rhocal.numerics import kernels, _kernels; assert kernels.is_enabled; print(_kernels.__file__)"
-    "$python" -m pytest -q -p no:cacheprovider tests/numerics/test_kernels.py tests/numerics/test_kernel_arguments.py
+    "$python" -m pytest -q -p no:cacheprovider tests/numerics/test_kernels.py tests/numerics/test_kernel_arguments.py tests/numerics/test_score_kernels.py
     minutes=$(echo "$seconds $generations" | awk '{ print 3 * $1 / 60 / (NF - 1) }')
     "$python" -m tests.attack --only artifacts,metrics,serving --jobs 1 --minutes "$minutes"
   )
