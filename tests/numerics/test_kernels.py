@@ -27,18 +27,6 @@ pytestmark = pytest.mark.skipif(
 SHAPES = [(1, 2), (7, 3), (50, 10), (33, 16), (33, 17), (40, 64), (40, 65), (31, 100), (9, 2048), (5, 5000)]
 
 
-@pytest.fixture
-def in_numpy(monkeypatch):
-    """What a function gives with the compiled passes switched off."""
-
-    def run(function, *args, **options):
-        with monkeypatch.context() as patch:
-            patch.setattr(kernels, "is_enabled", False)
-            return function(*args, **options)
-
-    return run
-
-
 def logits(shape, dtype, size=4.0, seed=0):
     return (np.random.default_rng(seed).normal(size=shape) * size).astype(dtype)
 

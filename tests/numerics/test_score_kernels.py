@@ -11,18 +11,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def in_numpy(monkeypatch):
-    """What a function gives with the compiled passes switched off."""
-
-    def run(function, *args, **options):
-        with monkeypatch.context() as patch:
-            patch.setattr(kernels, "is_enabled", False)
-            return function(*args, **options)
-
-    return run
-
-
 @pytest.mark.parametrize("n_edges", [1, 2, 3, 16, 17, 100])
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 1000])
 def test_intervals_are_those_of_numpy(n, n_edges):
