@@ -130,3 +130,21 @@ def test_a_sample_with_weight_that_tells_nothing_beside_huge_ones_without(name, 
     with np.errstate(all="raise", under="ignore"):
         probs = rhocal.calibrator(name).fit(logits, labels, weights).predict_proba(logits)
     assert np.isfinite(probs).all()
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_rows_that_are_far_below_what_a_fit_takes_are_refused(name):
+    """Only rows above 1e60 were refused: products of weights of 1e36 with -1e300 overflowed."""
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    cal, *_ = outputs(name, 1e-18 * NORMAL, labels)
+    groups = {"groups": np.arange(4)} if name == "multi-domain" else {}
+    below = NORMAL[:4] - np.array([[0.0], [1e300], [0.0], [0.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for logits in (below, np.where(np.arange(3) == 1, -np.inf, below)):
+            for apply in (cal.predict_proba, cal.transform):
+                with pytest.raises(InputError, match=r"at least -1e\+60; that of one is -1e\+300\. Divide"):
+                    apply(logits, **groups)
+        masked = np.where(np.arange(3) == NORMAL[:4].argmin(axis=1)[:, None], -1e300, 1e-18 * NORMAL[:4])
+        assert np.isfinite(cal.predict_proba(masked, **groups)).all()  # a row of masks and others is none of these

@@ -156,6 +156,11 @@ class Map:
             raise InputError(
                 f"logits must not exceed {MAX_LOGIT:g}; the largest is {high:g}. Divide them by a constant"
             )
+        if low < -MAX_LOGIT and (lowest_top := float(row_max(data.logits).min())) < -MAX_LOGIT:
+            raise InputError(
+                f"the largest logit of every row must be at least {-MAX_LOGIT:g}; that of one is {lowest_top:g}. Divide "
+                "logits by a constant"
+            )
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
             block, masked = data.logits[rows], None
