@@ -324,6 +324,29 @@ def test_masks_of_logits_after_a_fit_on_probabilities(name, kind, tmp_path):
     np.testing.assert_array_equal(rhocal.load(tmp_path / "map.safetensors").predict_proba(later, kind="logits"), got)
 
 
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "multi-domain"])
+@pytest.mark.parametrize("shift", [-6.0, 6.0])
+def test_masks_of_rows_of_any_size(name, shift):
+    """A weight of .3 put a masked class ahead of others whose calibrated logits were below -1e31."""
+    logits, labels = synthetic(400, 5, seed=5)
+    cal, _ = fitted(name, logits * np.array([1, 4, 0.5, 1, 4]), labels)
+    later = (logits[:50] / 20 + shift) * 10.0 ** np.arange(0, 50)[:, None]
+    masked = np.arange(5) == np.arange(50)[:, None] % 5
+    masked &= later < later.max(axis=1, keepdims=True)
+    later = np.where(masked, -np.inf, later)
+    backends = {
+        "NumPy": cal.predict_proba(later),
+        "in batches of one": np.vstack([cal.predict_proba(row[None]) for row in later]),
+    }
+    if cal.is_portable:
+        apply, parameters = cal.apply_fn()
+        backends["function"] = apply(parameters, later)
+        backends["torch"] = cal.to_torch(output="probs")(torch.from_numpy(later)).numpy()
+    for backend, probs in backends.items():
+        assert probs[masked].max() < 1e-30, backend
+        np.testing.assert_allclose(probs, backends["NumPy"], atol=1e-6, err_msg=backend)
+
+
 def test_half_precision():
     logits, labels = synthetic(400, 5, seed=5)
     logits = logits.astype(np.float16)

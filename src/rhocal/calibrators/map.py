@@ -216,8 +216,9 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
 
 
 def put_behind(ops: Ops, out: Value, masked: Value) -> Value:
-    """The same with masked classes far below all others."""
-    return ops.where(masked, MASKED_LOGIT - 2.0 * ops.abs(ops.max(out)), out)
+    """The same with masked classes far below the largest of the others, whatever stands in their place."""
+    top = ops.max(ops.where(masked, -math.inf, out))
+    return ops.where(masked, MASKED_LOGIT - 2.0 * ops.abs(top), out)
 
 
 def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -> tuple[Value, Value | None]:
