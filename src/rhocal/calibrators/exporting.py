@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
 
 
+MAX_SINGLE_GAP = 1e12
+"""Gap of masks up to which single precision carries out a map. It is at least 32 times the largest difference of logits in the
+calibration set: beyond, numbers of the map or products with logits leave the range of single precision."""
+
 Output = Literal["probs", "logits"]
 ApplyFn = Callable[[Parameters, Any], Any]
 
@@ -35,7 +39,8 @@ def exported_map(calibrator: Calibrator) -> Map:
         raise InputError(
             f"{calibrator.label}{with_so_many} cannot be exported to torch, ONNX or a plain function; these can: {able}"
         )
-    return replace(map_, single_column=single_column(calibrator))
+    is_wide = map_.is_wide or MAX_SINGLE_GAP < map_.mask_gap < np.inf
+    return replace(map_, single_column=single_column(calibrator), is_wide=is_wide)
 
 
 def single_column(calibrator: Calibrator) -> int:
@@ -71,7 +76,8 @@ def pure_function(calibrator: Calibrator, output: Output, xp: Any) -> tuple[Appl
         double = map_.is_wide or "float32" not in str(came.dtype)
         ops = ArrayOps(xp, np.float64 if double else np.float32)
         held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
-        out = calibrate(ops, map_, held, ops.constant(came), probs=probs)
+        with np.errstate(over="ignore"):  # a norm may be infinite in single precision: its scale is 0
+            out = calibrate(ops, map_, held, ops.constant(came), probs=probs)
         return xp.asarray(out, dtype=came.dtype)
 
     return apply, map_.arrays

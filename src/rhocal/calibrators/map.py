@@ -204,6 +204,10 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
     ``parameters`` are those of the map as the backend holds them.
     """
     z = as_logits(ops, map_.kind, scores, map_.smallest_prob)
+    if map_.kind == "logits" and LARGEST_SINGLE < map_.mask_gap < math.inf:
+        # As in ``Map._mapped``: the lowest number of single precision stands for −∞, except in rows of it alone.
+        lifted = ops.where(z < -LARGEST_SINGLE, z, ops.where(z <= -LARGEST_SINGLE, -math.inf, z))
+        z = ops.where(ops.max(z) <= -LARGEST_SINGLE, z, lifted)
     out, masked = formula_output(ops, map_, parameters, z)
     if map_.scale is not None:
         out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
@@ -246,12 +250,13 @@ def is_below(ops: Ops, x: Value, top: Value, gap: float) -> Value:
     double precision does not.
     """
     half, half_top = x * 0.5, top * 0.5  # halves do not overflow
-    difference = half - half_top
     if ops.eps < DOUBLE_EPS:
-        return difference <= -0.5 * gap
-    back = difference - half
-    lost = (half - (difference - back)) - (half_top + back)  # NaN where an entry is −∞
-    excess = difference + 0.5 * gap
+        return half - half_top <= -0.5 * gap
+    finite = ops.maximum(half, -0.5 * LARGEST_SINGLE)  # ∞ minus ∞ is no number
+    rounded = finite - half_top
+    back = rounded - finite
+    lost = (finite - (rounded - back)) - (half_top + back)
+    excess = (half - half_top) + 0.5 * gap
     return excess + ops.where(ops.abs(excess) < NEAR * gap, lost, 0.0) <= 0.0
 
 
