@@ -40,6 +40,7 @@ ENTRIES = {
     "softmax": lambda: [logits(), 0, N, numbers(N), logits()],
     "bins": lambda: [numbers(N), 0, N, numbers(N), numbers(N), 1e-9, numbers(3, 10)],
     "intervals": lambda: [numbers(K), numbers(N), 0, N, numbers(4, K + 1), numbers(4, K + 1)],
+    "lines": lambda: [numbers(N, M), 0, N, numbers(M, K), numbers(M, K + 1), numbers(N, M)],
     "digits": lambda: [numbers(N), 0, N],
     "ring": lambda: [numbers(K, N), 0, N, numbers(N), 0.0, numbers(N), np.inf, numbers(3, N)],
     "interpolate": lambda: [numbers(15, N), 0, N, numbers(15, 15), numbers(5)],
@@ -66,8 +67,10 @@ WRITTEN = {
     "intervals": {"counts", "largest"},
     "digits": {"values"},
     "class_sums": {"scratch", "out"},
-    **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen")},
+    **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen", "lines")},
 }
+# Arrays beside the first that set the lengths of others.
+SETS_LENGTHS = {("lines", "knots")}
 # Axes whose length no other array depends on.
 FREE = {
     *((name, "z", 1) for name in ("scan", "largest", "norms")),
@@ -165,8 +168,9 @@ def test_too_short_and_too_long(name, k):
             if is_free and (other > 0 or len(shape) == 1):
                 continue
             changed = tuple(other if on == axis else old for on, old in enumerate(shape))
-            # The first array sets the lengths of the others, one of which is then wrong.
-            refuses(ValueError, "", name, k, lambda x, to=changed: np.zeros(to, x.dtype), named=None if k else r"\w+")
+            # An array that sets the lengths of others makes one of them wrong.
+            named = r"\w+" if k == 0 or (name, parameters(name)[k]) in SETS_LENGTHS else None
+            refuses(ValueError, "", name, k, lambda x, to=changed: np.zeros(to, x.dtype), named=named)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""The compiled passes over scores of one class give what NumPy gives: intervals, rounded digits, isotonic maps."""
+"""The compiled passes over scores of one class give what NumPy gives: intervals, lines, rounded digits, isotonic maps."""
 
 import numpy as np
 import pytest
 
 import rhocal
-from rhocal.numerics import kernels, special
+from rhocal.numerics import kernels, special, tables
+from rhocal.numerics.numpy_ops import NUMPY
 
 pytestmark = pytest.mark.skipif(
     not kernels.is_enabled, reason="the compiled passes were not built: no C compiler was there"
@@ -21,6 +22,28 @@ def test_intervals_are_those_of_numpy(n, n_edges):
     place = np.searchsorted(edges, values, "right")
     assert counts.tolist() == np.bincount(place, minlength=len(edges) + 1).tolist()
     assert largest.tolist() == [values[place == k].max(initial=-np.inf) for k in range(len(edges) + 1)]
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 1000])
+@pytest.mark.parametrize("n_knots", [(1, 2, 3), (0, 7, 200), (63, 64, 65)], ids=str)
+def test_lines_are_those_of_numpy(n, n_knots, in_numpy):
+    """To the last bit: on knots, between them, beyond them, between subnormal knots, and of what is no number."""
+    rng = np.random.default_rng(n)
+    knots, values = np.full((2, len(n_knots), max(n_knots)), np.nan)
+    for k, count in enumerate(n_knots):
+        knots[k, :count] = np.unique(rng.random(2 * count + 1))[:count]
+        values[k, :count] = rng.choice([0.0, 0.25, 0.5, 0.75, rng.random()], count)
+    if n_knots[-1] > 3:
+        knots[-1, :2] = 0.0, 5e-324
+    table = tables.line_tables(knots, values)
+    scores = rng.uniform(-0.2, 1.2, (n, len(n_knots)))
+    hit = rng.random(scores.shape) < 0.3
+    scores[hit] = rng.choice(knots[~np.isnan(knots)], int(hit.sum()))
+    scores[:1, -1] = np.nan if n == 17 else -np.inf if n == 16 else np.inf
+    ours, other = NUMPY.interpolate(table, scores), in_numpy(lambda: NUMPY.interpolate(table, scores))
+    np.testing.assert_array_equal(ours, other)
+    strided = NUMPY.interpolate(table, np.asfortranarray(scores))
+    np.testing.assert_array_equal(strided, ours)
 
 
 def test_rounded_digits_are_those_of_numpy(in_numpy):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.calibrators.scale.scale_search import ScaleSearch
+from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ class Fold:
         """Rows of the other folds."""
         return self.folds.rows[self.folds.codes != self.number]
 
-    @property
+    @cached_property
     def outside(self) -> NDArray[np.intp]:
         """Rows that are held out."""
         return self.folds.rows[self.folds.codes == self.number]
@@ -189,8 +190,14 @@ def _shuffle_ties(ranks: NDArray[np.intp], is_first: NDArray[np.bool_]) -> NDArr
     """Shuffle the ranks of samples that follow each other up to the next ``is_first``. Each distinct rank draws once."""
     begins = np.flatnonzero(np.append(True, ranks[1:] != ranks[:-1]))
     tie = np.cumsum(is_first)[begins]
-    shuffled = np.empty(len(begins), np.intp)
-    shuffled[np.lexsort((np.random.default_rng(0).random(len(begins)), tie))] = np.arange(len(begins))
+    is_tied = np.zeros(len(begins), np.bool_)
+    np.equal(tie[1:], tie[:-1], out=is_tied[1:])
+    is_tied[:-1] |= is_tied[1:]
+    tied = np.flatnonzero(is_tied)
+    if not len(tied):
+        return ranks
+    shuffled = np.arange(len(begins))
+    shuffled[tied[np.lexsort((np.random.default_rng(0).random(len(begins))[tied], tie[tied]))]] = tied
     return shuffled[ranks]
 
 

@@ -25,6 +25,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -306,6 +307,25 @@ static PyObject *py_intervals(PyObject *module, PyObject *const *args, Py_ssize_
     return end_call_with_none(&call);
 }
 
+PyDoc_STRVAR(lines_doc,
+             "lines($module, scores, start, stop, knots, values, out, /)\n--\n\n"
+             "Write the value at every score of straight lines between knots, constant beyond them, as numpy.interp does.\n\n"
+             "Column k of the scores has row k of the knots, which ascend and are filled up with infinity, and of their values,\n"
+             "which begin at the second entry. A column without knots gets 0.");
+
+static PyObject *py_lines(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    Call call = begin_call("lines", args, n_args, 6);
+    Array scores = take_matrix(&call, "scores", FLOAT64, READ, ANY, ANY);
+    Range rows = take_range(&call, scores.n_rows, 0);
+    Array knots = take_matrix(&call, "knots", FLOAT64, READ, scores.n_columns, ANY);
+    Array values = take_matrix(&call, "values", FLOAT64, READ, scores.n_columns, knots.n_columns + 1);
+    Array out = take_matrix(&call, "out", FLOAT64, WRITE, scores.n_rows, scores.n_columns);
+    if (run_kernel(&call, KEEP_SUBNORMALS))
+        lines(scores.data, rows, scores.n_columns, knots.data, knots.n_columns, values.data, out.data);
+    return end_call_with_none(&call);
+}
+
 PyDoc_STRVAR(digits_doc,
              "digits($module, values, start, stop, /)\n--\n\n"
              "Round every value to 43 binary digits, in place.");
@@ -488,13 +508,14 @@ static PyMethodDef methods[] = {
     ENTRY(curve),   ENTRY(moments),    ENTRY(moments_at), ENTRY(softmax), ENTRY(bins),
     ENTRY(ring),    ENTRY(interpolate), ENTRY(gaps),    ENTRY(dot),      ENTRY(widen),
     ENTRY(draws),   ENTRY(pool),       ENTRY(class_sums), ENTRY(intervals), ENTRY(digits),
+    ENTRY(lines),
     {NULL, NULL, 0, NULL},
 };
 
 /* INTERFACE of `kernels.py`: goes up when an entry is added, or its arguments or its result change. */
 static int add_interface(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "INTERFACE", 7);
+    return PyModule_AddIntConstant(module, "INTERFACE", 8);
 }
 
 /* The module has no state, so every interpreter may have its own copy, with a lock of its own or with none. Each slot is

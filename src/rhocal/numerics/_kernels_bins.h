@@ -1,4 +1,4 @@
-/* Bins of confidence of equal width, and intervals between any edges. */
+/* Bins of confidence of equal width, intervals between any edges, and straight lines between them. */
 
 /* The bin of a confidence; `edge` is how far above the edge of a bin it may lie and still belong to it. What is not a
  * number goes to the first bin. */
@@ -64,27 +64,76 @@ CLONES static void bin_samples(const In_double *confidence, const In_double *cor
     close_bins(&bins);
 }
 
+/* How many of the ascending edges are at most as large as each of n <= LANES values, which are `apart` entries from each other.
+ * All values take the same steps, together, without a branch that would have to be predicted. */
+INLINE void find_places(const In_double *values, int n, Py_ssize_t apart, const In_double *edges, Py_ssize_t n_edges,
+                        Py_ssize_t *place)
+{
+    for (int l = 0; l < n; l++)
+        place[l] = 0;
+    for (Py_ssize_t size = n_edges; size > 0;) {
+        const Py_ssize_t half = (size + 1) / 2;
+        for (int l = 0; l < n; l++)
+            place[l] += half & -(Py_ssize_t)(edges[place[l] + half - 1] <= values[l * apart]);
+        size -= half;
+    }
+}
+
 /* Add every value to the count of its interval between ascending edges, and raise the largest value of the interval to it:
- * N_COPIES x (n_edges + 1) each, in turn, as in bins. The number of an interval is that of the edges which are at most as large;
- * all values take the same steps to it, LANES of them together, without a branch that would have to be predicted. */
+ * N_COPIES x (n_edges + 1) each, in turn, as in bins. */
 CLONES static void count_intervals(const In_double *values, Range samples, const In_double *edges, Py_ssize_t n_edges,
                                    double *counts, double *largest)
 {
     Py_ssize_t place[LANES];
     for (Py_ssize_t i = samples.start; i < samples.stop; i += LANES) {
         const int n = (int)min_size(samples.stop - i, LANES);
-        for (int l = 0; l < n; l++)
-            place[l] = 0;
-        for (Py_ssize_t size = n_edges; size > 0;) {
-            const Py_ssize_t half = (size + 1) / 2;
-            for (int l = 0; l < n; l++)
-                place[l] += half & -(Py_ssize_t)(edges[place[l] + half - 1] <= values[i + l]);
-            size -= half;
-        }
+        find_places(values + i, n, 1, edges, n_edges, place);
         for (int l = 0; l < n; l++) {
             const Py_ssize_t k = (l % N_COPIES) * (n_edges + 1) + place[l];
             counts[k] += 1;
             largest[k] = values[i + l] > largest[k] ? values[i + l] : largest[k];
+        }
+    }
+}
+
+/* The line through two knots around x, as numpy.interp has it. */
+INLINE double line_at(double x, const In_double *knot, const In_double *value)
+{
+    const double slope = (value[1] - value[0]) / (knot[1] - knot[0]);
+    double y = slope * (x - knot[0]) + value[0];
+    if (y != y) {
+        y = slope * (x - knot[1]) + value[1];
+        if (y != y && value[0] == value[1])
+            y = value[0];
+    }
+    return y;
+}
+
+/* Straight lines between knots, constant beyond them, at every score. Column k of the scores has row k of the knots (n_columns x
+ * width), which ascend and are filled up with infinity, and of their values (n_columns x (width + 1)), which begin at the second
+ * entry. There are no CLONES: the fused products of newer processors round once where numpy.interp rounds twice. */
+static void lines(const In_double *scores, Range rows, Py_ssize_t n_columns, const In_double *knots, Py_ssize_t width,
+                  const In_double *values, double *out)
+{
+    Py_ssize_t place[LANES], n_knots;
+    const double most = DBL_MAX;
+    for (Py_ssize_t k = 0; k < n_columns; k++) {
+        const In_double *knot = knots + k * width, *value = values + k * (width + 1) + 1;
+        find_places(&most, 1, 1, knot, width, &n_knots);
+        for (Py_ssize_t i = rows.start; i < rows.stop; i += LANES) {
+            const int n = (int)min_size(rows.stop - i, LANES);
+            const In_double *score = scores + i * n_columns + k;
+            find_places(score, n, n_columns, knot, n_knots, place);
+            for (int l = 0; l < n; l++) {
+                const double x = score[l * n_columns];
+                const Py_ssize_t before = place[l] - 1;
+                double y = n_knots ? value[before < 0 ? 0 : before] : 0;
+                if (x != x && n_knots)
+                    y = x;
+                else if (before >= 0 && before < n_knots - 1 && knot[before] != x)
+                    y = line_at(x, knot + before, value + before);
+                out[(i + l) * n_columns + k] = y;
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE = 7
+INTERFACE = 8
 """The interface number of ``_kernels.c``: it goes up when an entry is added, or its arguments or its result change."""
 
 
@@ -72,6 +72,9 @@ MAX_COLUMNS_WITH_TIMES = 255
 
 STEPS_OF_A_DRAW = 8
 """Steps of drawing one label."""
+
+STEPS_OF_A_LINE = 20
+"""Steps of finding the knots around one score, and the value of the line between them."""
 
 CLASS_SUMS_RANGES = 8
 """Ranges of rows whose sums over columns are added up: not the number of threads, which must not change a result."""
@@ -281,6 +284,16 @@ def intervals(values: Vector, edges: Vector) -> tuple[Vector, Vector] | None:
     counts, largest = np.zeros((4, len(edges) + 1)), np.full((4, len(edges) + 1), -np.inf)
     _kernels.intervals(edges, values, 0, len(values), counts, largest)
     return counts.sum(axis=0), largest.max(axis=0)
+
+
+def lines(scores: Vector, knots: Vector, values: Vector) -> Vector | None:
+    """Straight lines at every score, a column for each; ``tables.line_tables`` has their knots and values, a row for each."""
+    scores = np.ascontiguousarray(scores)
+    if not all(supports_matrix(array) and array.dtype.char == "d" for array in (scores, knots, values)):
+        return None
+    out = np.empty_like(scores)
+    _on_rows(STEPS_OF_A_LINE * scores.size, len(scores), _kernels.lines, scores, knots, values, out)
+    return out
 
 
 def round_digits(values: NDArray[Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rhocal.numerics import special
+from rhocal.numerics import kernels, special
 from rhocal.numerics.isotonic import isotonic_rows
 from rhocal.numerics.ops import Ops, Parameters, Value
 from rhocal.numerics.scaling import keep_order, scaled_softmax
@@ -179,11 +179,13 @@ class NumpyOps(ArrayOps):
 
     def interpolate(self, lines: Parameters, score: Value) -> Value:
         rows = lines["edges"].reshape(-1, lines["width"])
-        values = lines["line_value"].reshape(len(rows), -1)[:, 1:]
-        out = np.zeros_like(score)
-        for k, n in enumerate(np.isfinite(rows).sum(axis=1)):
-            if n:
-                out[:, k] = np.interp(score[:, k], rows[k, :n], values[k, :n])
+        values = lines["line_value"].reshape(len(rows), -1)
+        out = kernels.lines(score, rows, values)
+        if out is None:
+            out = np.zeros_like(score)
+            for k, n in enumerate(np.isfinite(rows).sum(axis=1)):
+                if n:
+                    out[:, k] = np.interp(score[:, k], rows[k, :n], values[k, 1 : n + 1])
         # Between knots that are a subnormal number apart NumPy's slope is infinite.
         return out if np.isfinite(out).all() else super().interpolate(lines, score)
 

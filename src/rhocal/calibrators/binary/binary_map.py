@@ -136,7 +136,10 @@ def first_of_equals(ordered: Vector) -> NDArray[np.intp]:
 
 def lengths(starts: NDArray[np.intp], n: int) -> Vector:
     """How many of n numbers there are from each start to the next."""
-    return np.diff(starts, append=n).astype(np.float64)
+    counts = np.empty(len(starts))
+    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+    counts[-1:] = n - starts[-1:]
+    return counts
 
 
 def sums(where: NDArray[np.intp], values: Sequence[Vector], n: int) -> list[Vector]:

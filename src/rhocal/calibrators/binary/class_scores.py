@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.calibrators.binary.formulas import log_odds, top_log_odds
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.numpy_ops import NUMPY
-from rhocal.numerics.special import without_noise
+from rhocal.numerics.special import row_argmax, row_max, without_noise
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class ClassScores:
 
     logits: Floats
     score_kind: ScoreKind
-    predicted: NDArray[np.intp]
     largest: Vector
     total: Vector
     """Σ e^(z − largest)."""
@@ -45,15 +45,19 @@ class ClassScores:
     @classmethod
     def from_logits(cls, logits: Floats, score_kind: ScoreKind) -> ClassScores:
         """One pass over the logits."""
-        predicted = logits.argmax(axis=1)
         largest, total, top = np.empty((3, len(logits)))
         for rows in row_blocks(*logits.shape):
             z = logits[rows].astype(np.float64)
-            largest[rows] = z.max(axis=1)
+            largest[rows] = row_max(z)
             total[rows] = np.exp(z - largest[rows, None]).sum(axis=1)
             if score_kind == "log-odds":
-                top[rows] = top_log_odds(NUMPY, z, predicted[rows, None] == np.arange(z.shape[1]))[:, 0]
-        return cls(logits, score_kind, predicted, largest, total, top)
+                top[rows] = top_log_odds(NUMPY, z, row_argmax(z)[:, None] == np.arange(z.shape[1]))[:, 0]
+        return cls(logits, score_kind, largest, total, top)
+
+    @cached_property
+    def predicted(self) -> NDArray[np.intp]:
+        """The column of the predicted class of every sample; maps of probabilities of single classes do not need it."""
+        return row_argmax(self.logits)
 
     def of_class(self, column: int) -> Vector:
         """The score of one class in every sample."""
