@@ -67,7 +67,10 @@ WRITTEN = {
     "intervals": {"counts", "largest"},
     "digits": {"values"},
     "class_sums": {"scratch", "out"},
-    **{name: {"out"} for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen", "lines")},
+    **{
+        name: {"out"}
+        for name in ("largest", "norms", "curve", "moments", "moments_at", "softmax", "ring", "widen", "lines")
+    },
 }
 # Arrays beside the first that set the lengths of others.
 SETS_LENGTHS = {("lines", "knots")}

@@ -219,6 +219,11 @@ class Predictions:
         return self
 
     @cached_property
+    def shared(self) -> dict[Any, Any]:
+        """What fits on these samples need more than once, by all that it depends on besides the samples."""
+        return {}
+
+    @cached_property
     def span(self) -> tuple[float, float]:
         """Two numbers between which all scores lie."""
         return self.seen.least, float(self.seen.top.max())

@@ -156,16 +156,25 @@ class LinearProblem:
     def _minimum_with_blocks(
         self, start: Vector | None, inverse: optimize.Precondition | None, tolerance: float
     ) -> optimize.Minimum:
-        balance = Balance(self.strengths, self.centers, is_matrix=self.full)
-        first = balance.parameters(np.zeros_like(self.strengths) if start is None else start)
+        balance = self._balance
+        first = self._first if start is None else balance.parameters(start)
         if not self.full:
             return optimize.preconditioned_lbfgs(partial(self._nll_with_pairs, balance), first, tolerance)
         fixed = balance.precondition(inverse or self.row_inverse(first))
         return optimize.preconditioned_lbfgs(lambda parameters: (*self(parameters), fixed), first, tolerance)
 
-    def row_inverse(self, parameters: Vector) -> optimize.Precondition:
-        """The approximate inverse of the Hessian of a matrix, which fits without a fold may share."""
-        return inverse_of_rows(self, parameters)
+    def row_inverse(self, parameters: Vector | None = None) -> optimize.Precondition:
+        """The approximate inverse of the Hessian of a matrix, which fits without a fold may share, by default at the start."""
+        return inverse_of_rows(self, self._first if parameters is None else parameters)
+
+    @property
+    def _balance(self) -> Balance:
+        return Balance(self.strengths, self.centers, is_matrix=self.full)
+
+    @property
+    def _first(self) -> Vector:
+        """Temperature scaling, as the ridge prefers it."""
+        return self._balance.parameters(np.zeros_like(self.strengths))
 
     def descend(self, start: Vector, *, learning_rate: float | None, **options: Any) -> optimize.Minimum:
         """Where mini-batch descent ends, on the objective of one drawn batch: ``optimize.sgd``, or ``adam`` without a rate.

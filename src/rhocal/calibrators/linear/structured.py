@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Floats, Vector
-    from rhocal.optimize import Solution
+    from rhocal.optimize import Precondition, Solution
 
 MIN_SHARED_SAMPLES = 20_000
 """From so many samples on fits without a fold have the temperature of all samples: it knows 1/n nats of the fold."""
@@ -84,7 +84,9 @@ class StructuredScaling(LinearCalibrator):
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         problem, (scale, mix) = self._problem(data)
-        minimum = problem.minimum(None if start is None or "mix" not in start.parameters else problem.start_from(start))
+        first = None if start is None or "mix" not in start.parameters else problem.start_from(start)
+        is_shared = first is None and problem.full and problem.has_blocks
+        minimum = problem.minimum(first, precondition=self._row_inverse(data, problem) if is_shared else None)
         weight, bias = problem.weight_and_bias(minimum.x)
         solution = solution_at(minimum, problem.target, "structured scaling")
         return self._new_map(weight=weight, bias=bias, scale=scale, mix=mix), solution
@@ -108,25 +110,34 @@ class StructuredScaling(LinearCalibrator):
     def _held_out_logits(self, data: Predictions, folds: Iterable[Fold]) -> Floats | None:
         is_shared = data.total_weight >= MIN_SHARED_SAMPLES and self._is_single(data)
         has_rows = self.ridge_off_diagonal is not None and FEW_CLASSES < data.n_classes <= MAX_CLASSES
-        if data.masked is not None or not (is_shared or has_rows):
+        is_nll = isinstance(objective(self.objective), NLL)
+        if data.masked is not None or not is_nll or not (is_shared or has_rows):
             return None
-        problem, _ = self._problem(data)
-        start = problem.start_from(self.map_)
-        if start is None or not isinstance(problem.target, NLL):
-            return None
-        inverse = problem.row_inverse(start) if has_rows else None
+        whole = self._problem(data)[0] if is_shared else None
+        inverse = self._row_inverse(data, whole) if has_rows else None
         outputs = np.empty(data.logits.shape, data.logits.dtype)
         for fold in folds:
-            if is_shared:
-                part, x = problem.without(fold), problem.x[fold.outside]
+            if whole is not None:
+                part, x = whole.without(fold), whole.x[fold.outside]
             else:
                 part, (scale, mix) = self._problem(data.take(fold.inside))
                 mixing = smoothing(scale, mix, data.n_classes, np.inf)
-                x = linear.block_features(features, mixing, data.take(fold.outside), problem.x.dtype)
+                dtype = np.float32 if self._is_single(data) else np.float64
+                x = linear.block_features(features, mixing, data.take(fold.outside), dtype)
+            start = part.start_from(self.map_)
+            if start is None:
+                return None
             minimum = part.minimum(start, precondition=inverse)
             weight, bias = (numbers.astype(x.dtype) for numbers in part.weight_and_bias(minimum.x))
-            outputs[fold.outside] = (x @ weight.T if problem.full else x * weight) + bias
+            outputs[fold.outside] = (x @ weight.T if part.full else x * weight) + bias
         return outputs
+
+    def _row_inverse(self, data: Predictions, problem: LinearProblem | None) -> Precondition:
+        """The inverse that steps begin with, of all samples at temperature scaling: fits without a fold need it again."""
+        key = "row inverse", self.ridge_diagonal, self.ridge_off_diagonal, self.ridge_intercept
+        if key not in data.shared:
+            data.shared[key] = (problem or self._problem(data)[0]).row_inverse()
+        return data.shared[key]
 
     def _is_single(self, data: Predictions) -> bool:
         return linear.is_single(data, objective(self.objective), is_matrix=self.ridge_off_diagonal is not None)
