@@ -128,6 +128,35 @@ def test_prediction_sets_of_torch_and_onnx(score, m, tmp_path):
     assert (decided == want.label)[rows].all()
 
 
+@pytest.mark.parametrize(
+    ("element", "dtype", "atol"), [(TensorProto.DOUBLE, np.float64, 1e-9), (TensorProto.FLOAT16, np.float16, 3e-3)]
+)
+@pytest.mark.parametrize("name", [*POLICIES, *SET_SCORES])
+@pytest.mark.parametrize("method", ["field", "isotonic"])
+def test_decisions_behind_models_of_other_types(element, dtype, atol, name, method, tmp_path):
+    cal = rhocal.calibrator(method).fit(Z, NAMES[Y], classes=NAMES)
+    limits = -np.array([0.5, 0.2, 0.1]) if name == "lac" else np.array([0.5, 0.8, 0.95])
+    cal.policy_ = POLICIES.get(name) or Policy("sets", sets=SetRule(name, 0.9, limits))
+    x, out = (helper.make_tensor_value_info(tensor, element, ["n", 3]) for tensor in ("x", "p"))
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["p"], axis=-1)], "net", [x], [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    export(cal, model, tmp_path / "out.onnx")
+    z = Z.astype(dtype)
+    want, probs = cal.decide(z), cal.predict_proba(z)
+    outputs = ["p", "decided", "action", *(["set"] if want.sets is not None else [])]
+    p, decided, action, *sets = session(tmp_path / "out.onnx").run(outputs, {"x": z})
+    assert p.dtype == dtype
+    sure = cal.policy_.margin(probs) > atol
+    if sets:
+        is_clear = cal.policy_.sets.is_clear(probs, atol)
+        assert (sets[0] == want.sets)[is_clear].all()
+        sure &= is_clear.all(axis=1)
+    assert sure.mean() > 0.8
+    assert (decided == want.label)[sure].all()
+    assert (action == want.automated)[sure].all()
+
+
 def test_prediction_sets_keep_the_axis_of_the_classes(tmp_path):
     cal = rhocal.TemperatureScaling().fit(Z, Y)
     cal.policy_ = Policy("confidence", np.array([0.6]), sets=SetRule("aps", 0.9, np.full(3, 0.7)))
