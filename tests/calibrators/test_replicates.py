@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 import rhocal
 from helpers import synthetic
 from rhocal.calibrators import replicates
-from rhocal.calibrators.replicates import interval_of, method_of_refits
+from rhocal.calibrators.refitted_method import method_of_refits
+from rhocal.calibrators.replicates import interval_of
 from rhocal.calibrators.resampling import draw_weights
 from rhocal.calibrators.ridge_centers import drawn_centers, ridge_centers
 from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions
-from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning
+from rhocal.errors import InputError, SuspiciousInputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 Z, Y = synthetic(250, 3, seed=2)
@@ -98,8 +99,6 @@ def test_a_higher_level_is_wider():
 def test_choices_stay_and_an_adapted_calibrator_keeps_its_mix():
     auto = rhocal.calibrator("auto", methods=("temperature", "vector")).fit(Z, Y)
     assert method_of_refits(auto).label == auto.chosen_.label
-    with pytest.warns(RhocalWarning, match=f"those of {auto.chosen_.label}, which auto chose by held-out samples"):
-        rhocal.bootstrap(auto, Z, Y, n_replicates=20)
     field = rhocal.calibrator("field").fit(*rhocal.demo_logits("cal"))
     assert method_of_refits(field).ridge == field.ridge_
     for name, option in (

@@ -8,8 +8,11 @@ only if a member of the family is right.
 
 A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
 
-Isotonic regression and Venn–Abers are not fitted again, because a bootstrap of them covers less than its level: their intervals
-are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``).
+Where a fit chose a method, or fell back to one, replicates are fits of the richest method that held-out samples do not exclude
+(``rhocal.calibrators.refitted_method``).
+
+Isotonic regression, Venn–Abers and Bayesian binning are not fitted again, because a bootstrap of them covers less than its
+level: their intervals are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``).
 
 >>> import rhocal
 >>> logits, labels = rhocal.demo_logits("cal")
@@ -32,7 +35,6 @@ import numpy as np
 
 from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
 from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
-from rhocal.calibrators.cascade.cascade import Cascade
 from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
@@ -40,6 +42,7 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
+from rhocal.calibrators.refitted_method import method_of_refits, richest_method
 from rhocal.calibrators.resampling import draw_weights, effective_clusters, sample_weights
 from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
@@ -87,7 +90,7 @@ class Replicates:
     calibrator: Calibrator
     maps: tuple[Map, ...]
     monotone: MonotoneBounds | None = None
-    """Of isotonic regression and Venn–Abers, instead of maps."""
+    """Of isotonic regression, Venn–Abers and Bayesian binning, instead of maps."""
     n_units: float = math.inf
     """The effective number of clusters; infinite where samples are independent."""
 
@@ -128,7 +131,7 @@ class Replicates:
         """Bounds of the fitted map; another mix of classes multiplies their odds as it does those of the probability."""
         low, high = monotone.bounds(data, level)
         if _before_adaptation(self.calibrator) is not self.calibrator:
-            before = monotone.calibrator.map_.probs(data).astype(np.float64)
+            before = _before_adaptation(self.calibrator).map_.probs(data).astype(np.float64)
             low, high = (_with_odds_ratio(side, before, center) for side in (low, high))
         return np.minimum(low, center), np.maximum(high, center)
 
@@ -205,7 +208,7 @@ def bootstrap(
     logits, labels, sample_weight
         The samples of its fit.
     n_replicates
-        Number of fits; ``isotonic``, ``centered-isotonic`` and ``venn-abers`` need none.
+        Number of fits; ``isotonic``, ``centered-isotonic``, ``venn-abers`` and ``bbq`` need none.
     seed
         Of the weights, which belong to samples by what they hold: their order does not matter.
     groups, kind, classes, ignore_index, class_axis
@@ -216,8 +219,10 @@ def bootstrap(
         What each sample belongs to (its patient, its question), as in ``fit``. Whole clusters are reweighted, and likelihood
         ratios count the independent samples that tell as much. A calibrator that was fitted with clusters needs them.
 
-    What cross-validation chose stays: the method that ``auto`` chose, the ridge of ``field``, and the
-    reference that a guarded fit fell back to. The interval does not cover this choice; a warning states which method it is.
+    Where ``auto`` chose a method, a cascade or another guarded fit fell back to one, or ``field`` chose a ridge, the fits are
+    those of the richest candidate whose held-out loss is at most two standard errors above that of the one in use; the interval
+    holds the calibrated probability as well. A warning states where this is another method. Fits of a cascade take the time of
+    as many cascades. The degree of ``polynomial`` and the ridges of ``iop``, ``matrix`` and ``dirichlet`` stay as chosen.
 
     Examples
     --------
@@ -250,13 +255,14 @@ def bootstrap_source(
     n_units = _check_clusters(calibrator, data)
     data = with_design_effect(data)
     _check_samples(calibrator, data)
-    method = method_of_refits(_before_adaptation(calibrator))
+    method = richest_method(_before_adaptation(calibrator), data)
     _warn_of_choice(_before_adaptation(calibrator), method)
-    if isinstance(method, BinaryCalibrator) and method.is_monotone:
-        fitted = fit_without_warnings(method, data, calibrator.map_)
+    if isinstance(method, BinaryCalibrator) and method.has_monotone_bounds:
+        fitted = fit_without_warnings(method, data)
         assert isinstance(fitted, BinaryCalibrator)
         return Replicates(calibrator, (), MonotoneBounds.from_fit(fitted, data, n_units), n_units)
-    return Replicates(calibrator, tuple(replicated_maps(calibrator, data, n_replicates, seed)), n_units=n_units)
+    maps = replicated_maps(calibrator, method, data, n_replicates, seed)
+    return Replicates(calibrator, tuple(maps), n_units=n_units)
 
 
 def _check_clusters(calibrator: Calibrator, data: Predictions) -> float:
@@ -288,7 +294,7 @@ def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
     else:
         fitted = _before_adaptation(calibrator)
         weights = sample_weights(data)
-        (again,) = _refits(fitted, data, [weights / weights.sum()])
+        (again,) = _refits(method_of_refits(fitted), data, [weights / weights.sum()], start=fitted.map_)
         distance = float(np.abs(again.probs(data) - fitted.map_.probs(data)).max())
         if distance <= MAX_DISTANCE:
             return
@@ -303,16 +309,18 @@ def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
 
 
 def _warn_of_choice(calibrator: Calibrator, method: Calibrator) -> None:
-    """Warn where the fit chose a method, or fell back to one: replicates keep it, and another sample might not have."""
-    scores = calibrator.solution_.held_out
-    has_fallen_back = (scores is not None and scores.fell_back_to) or (
-        isinstance(calibrator, Cascade) and calibrator.fallback_
-    )
-    if isinstance(calibrator, AutoCalibrator) or has_fallen_back:
+    """Warn where replicates are fits of another method than the one in use, or the choice is not covered."""
+    used = method_of_refits(calibrator)
+    if method.label != used.label:
         warn(
-            f"intervals are those of {method.label}, which {calibrator.label} chose by held-out samples: they do not cover "
-            "this choice, and with few samples hold the true probability less often than their level. Where the level matters "
-            "fit a method by its name",
+            f"intervals are those of {method.label}: held-out samples do not exclude that it is nearer to the truth than "
+            f"{used.label}, which is used. Fit {used.label} by its name for intervals of it alone",
+            RhocalWarning,
+        )
+    elif isinstance(calibrator, AutoCalibrator) and calibrator.debias is not None:
+        warn(
+            f"intervals are those of {used.label}: they do not cover the choice of offsets and of a method by held-out "
+            "samples, and may hold the true probability less often than their level",
             RhocalWarning,
         )
 
@@ -323,37 +331,32 @@ def _before_adaptation(calibrator: Calibrator) -> Calibrator:
     return calibrator.first_ if is_adapted and isinstance(calibrator, Chain) else calibrator
 
 
-def replicated_maps(calibrator: Calibrator, data: Predictions, n_replicates: int, seed: int) -> Iterator[Map]:
-    """The maps of the fits."""
+def replicated_maps(
+    calibrator: Calibrator, method: Calibrator, data: Predictions, n_replicates: int, seed: int
+) -> Iterator[Map]:
+    """The maps of fits of a method in place of a calibrator."""
     if isinstance(calibrator, Chain) and isinstance(calibrator.second_, PriorShift):
-        for map_ in replicated_maps(calibrator.first_, data, n_replicates, seed):
+        for map_ in replicated_maps(calibrator.first_, method, data, n_replicates, seed):
             first = unfitted(calibrator.first_)
             first.__dict__ |= vars(calibrator.first_) | {"map_": map_}
             yield Chain.from_fitted(first, calibrator.second_, like=calibrator).map_
         return
-    yield from _refits(calibrator, data, draw_weights(data, n_replicates, seed), seed)
+    start = calibrator.map_ if method.label == method_of_refits(calibrator).label else None
+    yield from _refits(method, data, draw_weights(data, n_replicates, seed), seed, start)
 
 
 def _refits(
-    calibrator: Calibrator, data: Predictions, weights: Iterable[Vector], seed: int | None = None
+    method: Calibrator,
+    data: Predictions,
+    weights: Iterable[Vector],
+    seed: int | None = None,
+    start: Map | None = None,
 ) -> Iterator[Map]:
     """The maps of fits with other weights, which have a sum of 1; with a seed the centers of ridges are drawn too."""
-    method, total = method_of_refits(calibrator), data.total_weight
+    total = data.total_weight
     profile = Profile.from_predictions(data) if method.fits_on == "profile" else None
     for k, drawn in enumerate(weights):
         sample = replace(data, weights=drawn * total) if profile is None else replace(profile, weights=drawn)
         with nullcontext() if seed is None else drawn_centers(seed, k):
-            fitted = fit_without_warnings(method, sample, calibrator.map_)
+            fitted = fit_without_warnings(method, sample, start)
         yield fitted.map_
-
-
-def method_of_refits(calibrator: Calibrator) -> Calibrator:
-    """The unfitted method that a calibrator is in effect, with what cross-validation chose as options."""
-    scores = calibrator.solution_.held_out
-    if scores is not None and scores.fell_back_to:
-        return unfitted(scores.fell_back_to)
-    if isinstance(calibrator, AutoCalibrator):
-        return method_of_refits(calibrator.chosen_)
-    if isinstance(calibrator, Cascade) and calibrator.fallback_:
-        return method_of_refits(calibrator.fallback_[0])
-    return unfitted(calibrator.with_choices())

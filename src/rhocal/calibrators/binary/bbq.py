@@ -62,6 +62,7 @@ class BayesianBinning(BinaryCalibrator):
 
     name = "bbq"
     map = Steps
+    has_monotone_bounds = True  # more samples have narrower bins; those of replicates are as wide as those of the fit
 
     prior: float = option(2.0, above=0)
     _: KW_ONLY

@@ -47,7 +47,7 @@ class IsotonicRegression(BinaryCalibrator):
 
     name = "isotonic"
     map = Lines
-    is_monotone = True
+    has_monotone_bounds = True
 
     _: KW_ONLY
     centered: bool = False

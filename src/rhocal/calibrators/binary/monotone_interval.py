@@ -6,7 +6,8 @@ that depends on nothing else (Banerjee and Wellner 2001), and its quantiles are 
 0.595. Where many samples are tied at a score and the fit pools them with no other, it is χ² itself. In between, the share of
 the score in its pooled block tells where (Tang, Banerjee and Kosorok 2012 describe the transition); the factor is linear in it.
 
-The interval holds for every estimate of a non-decreasing probability: isotonic regression, centered or not, Venn–Abers.
+The interval holds for every estimate of a non-decreasing probability: isotonic regression, centered or not, Venn–Abers, and
+Bayesian binning, whose bootstrap is not valid either: with more samples its bins are narrower, those of replicates are not.
 """
 
 from __future__ import annotations

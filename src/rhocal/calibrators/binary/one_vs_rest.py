@@ -91,8 +91,8 @@ class BinaryCalibrator(Calibrator):
     """What the map is a function of: the probability of a class, or its log-odds."""
     mirrored: ClassVar[bool] = True
     """Whether a map of p is as good as the map of 1 − p, so that two classes need one map only."""
-    is_monotone: ClassVar[bool] = False
-    """Whether all that is assumed is that the probability does not decrease: intervals then come from likelihood ratios."""
+    has_monotone_bounds: ClassVar[bool] = False
+    """Whether intervals come from likelihood ratios among all non-decreasing functions, because a bootstrap is not valid."""
 
     @property
     def joins_misses(self) -> bool:

@@ -99,7 +99,7 @@ class VennAbers(BinaryCalibrator):
     name = "venn-abers"
     map = Interval
     score_kind = "log-odds"
-    is_monotone = True
+    has_monotone_bounds = True
 
     _: KW_ONLY
     scope: Scope = ONE_VS_REST

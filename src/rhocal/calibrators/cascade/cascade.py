@@ -12,7 +12,13 @@ from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.cascade.fitting import CascadeFit, can_be_cross_fitted, fit_cascade
 from rhocal.calibrators.cascade.scores import base_scores
 from rhocal.calibrators.cascade.shared import SharedWeights, n_context_columns, part_sizes, shared_stage
-from rhocal.calibrators.cascade.simpler import few_samples_method, simpler_method, with_effective_weight
+from rhocal.calibrators.cascade.simpler import (
+    SimplerMethod,
+    chain_for_few_samples,
+    few_samples_method,
+    simpler_method,
+    with_effective_weight,
+)
 from rhocal.calibrators.cascade.steps import KINDS, Kind, StepFeatures, step_logits
 from rhocal.calibrators.fitted_values import POSITIVE
 from rhocal.calibrators.guard import IDENTITY, TEMPERATURE, SampleScores, fit_without_warnings, held_out_scores
@@ -162,13 +168,16 @@ class Cascade(Calibrator):
         if not fit.is_consistent:
             return *self._fit_fallback(data), None
         solution = cascade_solution(fit)
-        simpler = simpler_method(fit, data, exchangeable=self.exchangeable)
+        simpler = self._simpler_method(fit, data)
         if simpler is None:
             held_out = compare_with_references(self.label, fit.held_out_losses(), fit, profile)
             return self._new_map(**fitted_numbers(fit)), replace(solution, held_out=held_out), fit
         held_out = compare_with_references(self.label, simpler.scores.take(fit.folds.order), fit, profile)
         trials = (*fit.trials, {"fallback": simpler.calibrator.label, "nll": held_out.nll[self.label]})
         return self._fallback_map(simpler.calibrator, data), replace(solution, trials=trials, held_out=held_out), None
+
+    def _simpler_method(self, fit: CascadeFit, data: Predictions) -> SimplerMethod | None:
+        return simpler_method(fit, data, exchangeable=self.exchangeable)
 
     def _fit_fallback(self, data: Predictions) -> tuple[Map, Solution]:
         """A simpler method or a chain for few samples; for exchangeable columns a scale."""
@@ -178,6 +187,13 @@ class Cascade(Calibrator):
         chosen, held_out = few_samples_method(self.label, data)
         solution = chosen.solution_ if held_out is None else replace(chosen.solution_, held_out=held_out)
         return self._fallback_map(chosen, data), solution
+
+    def _choice_candidates(self, data: Predictions) -> list[str | Calibrator]:
+        """What a fit chooses among, the simplest first."""
+        if can_be_cross_fitted(Profile.from_predictions(with_effective_weight(data)), self.min_samples):
+            simple = [TEMPERATURE] if self.exchangeable else [TEMPERATURE, "svs"]
+            return [*simple, FreeCascade.from_options(self)]
+        return ["field"] if self.exchangeable else ["svs", chain_for_few_samples(data.n_classes)]
 
     @property
     def has_class_maps(self) -> bool:
@@ -199,6 +215,18 @@ class Cascade(Calibrator):
         if fallback:
             return fallback[0].map_
         return Map(cascade, map_parameters(numbers, len(self.classes_)), is_wide=True)
+
+
+class FreeCascade(Cascade):
+    """A cascade that no simpler method replaces, with however few samples: what intervals of a cascade are made of."""
+
+    @classmethod
+    def from_options(cls, calibrator: Cascade) -> FreeCascade:
+        """With the options of a cascade."""
+        return cls(**{**calibrator.get_params(deep=False), "min_samples": 0})
+
+    def _simpler_method(self, fit: CascadeFit, data: Predictions) -> None:
+        return None
 
 
 def fit_held_out(calibrator: Cascade, data: Predictions) -> CascadeFit | None:

@@ -138,20 +138,24 @@ def cross_fit_on(fit: CascadeFit, calibrator: Calibrator, data: Predictions) -> 
         return None
 
 
+def chain_for_few_samples(n_classes: int) -> str:
+    """The chain that ``svs`` is compared with where samples are few."""
+    return "sms:field" if n_classes <= MAX_SEARCHED_CLASSES else "svs:field"
+
+
 def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOutScores | None]:
     """``svs``, or its chain with a matrix and ``field`` if that has a lower held-out NLL by more than one standard error.
 
     The comparison with the references, under a name, comes from the same folds: the guard needs no more fits.
     """
     assert data.labels is not None
-    chain = "sms:field" if data.n_classes <= MAX_SEARCHED_CLASSES else "svs:field"
     simple = fit_without_warnings("svs", data)
     folds = Folds.from_profile(Profile.from_predictions(data), N_FOLDS, by_label=False)
     if not folds:
         return simple, None
     counts = weights_of(data)
     share, total = counts / counts.sum(), float(counts.sum())
-    rich = fit_without_warnings(chain, data, is_compared=False)
+    rich = fit_without_warnings(chain_for_few_samples(data.n_classes), data, is_compared=False)
     single = fit_without_warnings(TEMPERATURE, data)
     try:
         first, second, third = (SimplerMethod.cross_fit(method, data, folds) for method in (rich, simple, single))

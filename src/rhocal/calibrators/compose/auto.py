@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.calibrators.cascade.cascade import Cascade, fit_held_out
+from rhocal.calibrators.cascade.cascade import Cascade, FreeCascade, fit_held_out
 from rhocal.calibrators.cascade.fitting import in_data_order
 from rhocal.calibrators.cascade.kept import KeptCascade
 from rhocal.calibrators.compose.chain import Chain
@@ -160,14 +161,7 @@ class AutoCalibrator(Calibrator):
         self, data: Predictions, deadline: float, *, exchangeable: bool, without_error: bool = False
     ) -> tuple[Map, Solution, Race]:
         """The map of the method that is best, the evidence, and the comparison."""
-        methods = {
-            name: self._candidate(name, exchangeable=exchangeable)
-            for name in self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
-        }
-        skipped = {
-            name: OF_CLASSES if exchangeable and cal.has_class_maps else self._unfit(cal, data)
-            for name, cal in methods.items()
-        }
+        methods, skipped = self._methods(data, exchangeable=exchangeable)
         tried = {name: cal for name, cal in methods.items() if not skipped[name]}
         if exchangeable and all(skipped[name] == OF_CLASSES for name in methods):
             raise InputError(
@@ -201,6 +195,29 @@ class AutoCalibrator(Calibrator):
             race.held_out_scores(self.name, best),
         )
         return self._new_map(chosen=chosen), solution, race
+
+    def _methods(self, data: Predictions, *, exchangeable: bool) -> tuple[dict[str, Calibrator], dict[str, str]]:
+        """The methods, the simplest first, and why each is not tried; empty if it is."""
+        names = self.methods or self._candidates(data.n_classes, exchangeable=exchangeable)
+        methods = {name: self._candidate(name, exchangeable=exchangeable) for name in names}
+        skipped = {
+            name: OF_CLASSES if exchangeable and cal.has_class_maps else self._unfit(cal, data)
+            for name, cal in methods.items()
+        }
+        return methods, skipped
+
+    def _choice_candidates(self, data: Predictions) -> list[Calibrator]:
+        """What a fit chooses among, the simplest first; none where no sample is wrong, and with offsets of positions."""
+        if self.debias is not None or is_errorless(Profile.from_predictions(data)):
+            return []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SuspiciousInputWarning)
+            methods, skipped = self._methods(data, exchangeable=self._are_exchangeable(data))
+        return [
+            FreeCascade.from_options(cal) if isinstance(cal, Cascade) else cal
+            for name, cal in methods.items()
+            if not skipped[name]
+        ]
 
     def _fit_cascades(
         self, tried: Mapping[str, Calibrator], data: Predictions, skipped: dict[str, str]

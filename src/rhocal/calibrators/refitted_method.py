@@ -1,0 +1,109 @@
+"""The method that replicates are fits of, where a fit chose a method or a ridge by held-out samples, or fell back.
+
+A choice among methods that held-out samples hardly distinguish prefers the simple one. If that is too simple, its replicates
+are all near the same wrong probability, and replicates that choose again mostly choose it again. So replicates are fits of the
+richest method, the last in the order of the candidates, that held-out samples do not exclude: its loss is at most
+``MAX_ERRORS_BEHIND`` standard errors above that of the method in use. It holds the simpler ones, or comes near them, so that
+its interval is right where they are right too, and wider. An interval holds the calibrated probability in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rhocal.calibrators.cascade.cascade import Cascade, FreeCascade
+from rhocal.calibrators.compose.auto import AutoCalibrator
+from rhocal.calibrators.compose.chain import Chain
+from rhocal.calibrators.compose.cross_fit import CrossFit
+from rhocal.calibrators.cross_validation import MAX_ERRORS_BEHIND, N_FOLDS, paired_over_samples
+from rhocal.calibrators.estimator import unfitted
+from rhocal.calibrators.folds import Folds
+from rhocal.calibrators.guard import SampleScores
+from rhocal.calibrators.resampling import sample_weights
+from rhocal.calibrators.scale.field import RIDGES, FieldScaling
+from rhocal.errors import InputError
+from rhocal.profile.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rhocal.calibrators.base import Calibrator
+    from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Vector
+
+
+def method_of_refits(calibrator: Calibrator) -> Calibrator:
+    """The unfitted method that a calibrator is in effect, with what cross-validation chose as options."""
+    scores = calibrator.solution_.held_out
+    if scores is not None and scores.fell_back_to:
+        return unfitted(scores.fell_back_to)
+    if isinstance(calibrator, AutoCalibrator):
+        return method_of_refits(calibrator.chosen_)
+    if isinstance(calibrator, Cascade):
+        fallback = calibrator.fallback_
+        return method_of_refits(fallback[0]) if fallback else FreeCascade.from_options(calibrator)
+    return unfitted(calibrator.with_choices())
+
+
+def richest_method(calibrator: Calibrator, data: Predictions) -> Calibrator:
+    """The richest unfitted method that held-out samples do not exclude; what the calibrator is, if it chose nothing."""
+    used, richer = method_of_refits(calibrator), _richer_methods(calibrator, data)
+    folds = Folds.from_profile(Profile.from_predictions(data), N_FOLDS, by_label=False)
+    if not richer or not folds:
+        return used
+    scores = _held_out_scores(used, data, folds)
+    for method in reversed(richer):
+        try:
+            others = _held_out_scores(method, data, folds)
+        except InputError:  # too few samples for a fit without a fold
+            continue
+        if not _is_excluded(others, scores, data):
+            return method
+    return used
+
+
+def _richer_methods(calibrator: Calibrator, data: Predictions) -> Sequence[Calibrator]:
+    """What the fit might have been instead, and is richer than what it is; the simplest first."""
+    scores = calibrator.solution_.held_out
+    has_fallen_back = scores is not None and scores.fell_back_to
+    if isinstance(calibrator, AutoCalibrator | Cascade):
+        candidates = [unfitted(method) for method in calibrator._choice_candidates(data)]  # noqa: SLF001 - our own
+        used, labels = method_of_refits(calibrator).label, [method.label for method in candidates]
+        richer = candidates[labels.index(used) + 1 :] if used in labels else candidates
+        if isinstance(calibrator, AutoCalibrator) and not has_fallen_back:
+            return [*_smaller_ridges(calibrator.chosen_), *richer]
+        return richer
+    own = [unfitted(calibrator.with_choices())] if has_fallen_back else []
+    return [*own, *_smaller_ridges(calibrator)]
+
+
+def _smaller_ridges(calibrator: Calibrator) -> list[Calibrator]:
+    """``field``, alone or behind another method, with ridges below the one that was chosen, the largest first."""
+    if isinstance(calibrator, Chain):
+        chain = calibrator.with_choices()
+        return [replace(chain, second=field) for field in _smaller_ridges(calibrator.second_)]
+    if not isinstance(calibrator, FieldScaling) or calibrator.ridge != "cv":
+        return []
+    return [replace(calibrator.with_choices(), ridge=ridge) for ridge in RIDGES if ridge < calibrator.ridge_]
+
+
+def _held_out_scores(method: Calibrator, data: Predictions, folds: Folds) -> SampleScores:
+    assert data.labels is not None
+    return SampleScores.from_logits(CrossFit.from_folds(method, data, folds).outputs(data), data.labels)
+
+
+def _is_excluded(scores: SampleScores, used: SampleScores, data: Predictions) -> bool:
+    """Whether NLL and Brier score, each over its mean, are above those of another method by more than chance; so is NaN."""
+    weights = sample_weights(data)
+    total = float(weights.sum())
+    share = weights / total
+    above, error = paired_over_samples(
+        _relative(scores, used, share), _relative(used, used, share), share, total, data.clusters
+    )
+    return not above <= MAX_ERRORS_BEHIND * error
+
+
+def _relative(scores: SampleScores, used: SampleScores, share: Vector) -> Vector:
+    nll, brier = (max(float(share @ losses), 1e-300) for losses in (used.nll, used.brier))
+    return scores.nll / nll + scores.brier / brier
