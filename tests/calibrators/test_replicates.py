@@ -10,11 +10,13 @@ import rhocal
 from helpers import synthetic
 from rhocal.calibrators import replicates
 from rhocal.calibrators.refitted_method import method_of_refits
-from rhocal.calibrators.replicates import interval_of
+from rhocal.calibrators.replicates import bootstrap_source, interval_of
 from rhocal.calibrators.resampling import draw_weights
 from rhocal.calibrators.ridge_centers import drawn_centers, ridge_centers
 from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions
+from rhocal.data.sources import as_source
+from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
@@ -203,6 +205,14 @@ def test_intervals_on_the_command_line(tmp_path):
     assert "give it: --fitted-on data.npz" in call("--interval", 0.9)
     assert "give their level too: --interval 0.95" in call("--fitted-on", tmp_path / "data.npz")
     assert "--interval must lie between 0 and 1" in call("--interval", 95, "--fitted-on", tmp_path / "data.npz")
+
+
+def test_each_fit_is_reported():
+    source = as_source(Z, Y, spec=InputSpec("logits"))
+    for name, n_fits in (("temperature", 20), ("isotonic", 0)):
+        fitted, reported = rhocal.calibrator(name).fit(Z, Y), []
+        bootstrap_source(fitted, source, 20, report=reported.append)
+        assert reported == [name] * n_fits
 
 
 def test_centers_of_ridges_are_drawn_in_replicates(monkeypatch):

@@ -56,7 +56,7 @@ from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.map import Map
@@ -244,9 +244,13 @@ def bootstrap(
 
 
 def bootstrap_source(
-    calibrator: Calibrator, source: Source, n_replicates: int = N_REPLICATES, seed: int = 0
+    calibrator: Calibrator,
+    source: Source,
+    n_replicates: int = N_REPLICATES,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda _method: None,
 ) -> Replicates:
-    """The same for a source."""
+    """The same for a source; ``report`` is called after each fit, with the name of the method."""
     check_whole(n_replicates, "n_replicates", MIN_REPLICATES, MAX_REPLICATES)
     check_whole(seed, "seed", 0)
     if not source.resident:
@@ -261,7 +265,10 @@ def bootstrap_source(
         fitted = fit_without_warnings(method, data)
         assert isinstance(fitted, BinaryCalibrator)
         return Replicates(calibrator, (), MonotoneBounds.from_fit(fitted, data, n_units), n_units)
-    maps = replicated_maps(calibrator, method, data, n_replicates, seed)
+    maps = []
+    for map_ in replicated_maps(calibrator, method, data, n_replicates, seed):
+        maps.append(map_)
+        report(method.label)
     return Replicates(calibrator, tuple(maps), n_units=n_units)
 
 

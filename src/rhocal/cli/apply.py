@@ -182,6 +182,7 @@ def _replicates(
     from rhocal.calibrators.correctness_rows import AnswerProbabilities
     from rhocal.calibrators.replicates import bootstrap_source
     from rhocal.data.arguments import check_level
+    from rhocal.reporting import tables
 
     if level is None:
         for option, value in (("--fitted-on", fitted_on), ("--clusters", clusters)):
@@ -196,7 +197,8 @@ def _replicates(
     arrays = arrays.of_calibrator(calibrator, fitted_on)
     source = IN_MEMORY.open(fitted_on, arrays, spec, "calibration", groups)
     source = IN_MEMORY.with_clusters(source, clusters, fitted_on, arrays, spec)
-    return bootstrap_source(calibrator, source, n_replicates)
+    with tables.progress("fitting for intervals", n_replicates) as step:
+        return bootstrap_source(calibrator, source, n_replicates, report=step)
 
 
 def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, classes: Any) -> dict[str, NDArray[Any]]:
