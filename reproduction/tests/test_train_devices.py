@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers import PATIENCE
 from rhocal.errors import FileError
 from rhocal.evaluation.rows import read_rows
 from rhocal_paper.campaign.scheduler import free_port
@@ -205,7 +206,7 @@ def test_two_processes_train_as_one(data, tmp_path):
         for rank in range(2)
     ]  # fmt: skip
     for process in both:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
     recipe = Recipe(batch_size=11, mixup=0.4)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""`apply` block by block: killed at any moment and run again, it gives the file of an uninterrupted run."""
+"""`apply` block by block: killed between blocks and run again, it gives the file of an uninterrupted run."""
 
 import errno
 import json
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -21,14 +20,16 @@ from rhocal.data.formats import base
 from rhocal.errors import FileError, InputError
 
 ONE_BLOCK_AT_A_TIME = """
-import sys, time
+import itertools, sys, time
 from pathlib import Path
 import rhocal
 from rhocal.data.formats import base
 from rhocal.calibrators.applying import apply
 base.BLOCK_ENTRIES = 2_000
-source, artifact, output, pause = sys.argv[1:]
-stream = rhocal.stream(source).with_progress(lambda n: (print("block", flush=True), time.sleep(float(pause))))
+source, artifact, output, n_blocks = sys.argv[1:]
+blocks = itertools.count(1)
+stop = lambda: next(blocks) == int(n_blocks) and time.sleep(600)  # long enough to be killed
+stream = rhocal.stream(source).with_progress(lambda n: (print("block", flush=True), stop()))
 apply(rhocal.load(artifact), stream, Path(output))
 """
 
@@ -42,9 +43,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-def start(folder, output, pause):
+def start(folder, output, n_blocks=0):
+    """A process that applies block by block; after so many it waits, if any are given."""
+    arguments = folder / "z.npz", folder / "cal.safetensors", output, str(n_blocks)
     return subprocess.Popen(
-        [sys.executable, "-c", ONE_BLOCK_AT_A_TIME, folder / "z.npz", folder / "cal.safetensors", output, str(pause)],
+        [sys.executable, "-c", ONE_BLOCK_AT_A_TIME, *arguments],
         stdout=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
@@ -60,17 +63,16 @@ def finished(process):
 @pytest.mark.parametrize(("ending", "n_blocks"), [("npy", 1), ("safetensors", 4)])
 def test_killed_and_run_again(folder, ending, n_blocks):
     whole, output = folder / f"whole.{ending}", folder / f"killed.{ending}"
-    assert finished(start(folder, whole, 0)) == 10
+    assert finished(start(folder, whole)) == 10
 
-    process = start(folder, output, 0.1)
+    process = start(folder, output, n_blocks)
     for _ in range(n_blocks):
         process.stdout.readline()
-    time.sleep(0.02 * np.random.default_rng().random())  # any moment
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
     assert not output.exists()  # half-written, it never has the name
-    assert finished(start(folder, output, 0)) <= 10 - n_blocks
+    assert finished(start(folder, output)) <= 10 - n_blocks
     assert output.read_bytes() == whole.read_bytes()
     assert not list(folder.glob(".killed*"))
 
@@ -95,7 +97,7 @@ def test_what_is_written(folder, monkeypatch):
 
 def test_another_calibrator_does_not_continue(folder, monkeypatch):
     monkeypatch.setattr(base, "BLOCK_ENTRIES", 2_000)
-    process = start(folder, folder / "other.npy", 0.1)
+    process = start(folder, folder / "other.npy", 1)
     process.stdout.readline()
     process.kill()
     process.wait()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rhocal
-from helpers import run, synthetic
+from helpers import PATIENCE, run, synthetic, wait_until
 from rhocal.evaluation.monitor import Monitor
 
 
@@ -35,9 +35,7 @@ def test_a_folder_and_a_kill(tmp_path):
         [Path(sys.executable).with_name("rhocal"), "monitor", folder, "-s", state, "--follow", "--every", "0.05"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    deadline = time.monotonic() + 30
-    while not state.exists() and time.monotonic() < deadline:
-        time.sleep(0.002)
+    assert wait_until(state.exists)
     process.send_signal(signal.SIGKILL)
     process.wait()
     json.loads(state.read_text(encoding="utf-8"))  # whole, whenever it was killed
@@ -93,11 +91,7 @@ def test_lines_are_taken_in_as_they_come_and_a_kill_loses_none_of_them(tmp_path)
     )  # fmt: skip
     process.stdin.write(as_lines(logits[:25], labels[:25]).encode())
     process.stdin.flush()
-    deadline = time.monotonic() + 60
-    while (
-        not state.exists() or json.loads(state.read_text(encoding="utf-8"))["n"] < 25
-    ) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert wait_until(lambda: state.exists() and json.loads(state.read_text(encoding="utf-8"))["n"] >= 25)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdin.close()
@@ -123,13 +117,11 @@ def test_who_follows_waits_for_unfinished_files_and_can_be_stopped(tmp_path):
     signal.signal(signal.SIGINT, before)
     assert process.stderr.readline().startswith("waiting: ")
     (folder / "1.parquet").write_bytes(whole)
-    deadline = time.monotonic() + 60
-    while json.loads(state.read_text(encoding="utf-8"))["n"] < 400 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert wait_until(lambda: json.loads(state.read_text(encoding="utf-8"))["n"] == 400)
     (folder / "0.parquet").unlink()  # cleaned up by somebody; what it said stays counted
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "stopped" in err
     assert json.loads(out)["n_samples"] == 400

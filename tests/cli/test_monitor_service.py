@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -17,7 +16,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from helpers import synthetic
+from helpers import PATIENCE, synthetic, wait_until
 from rhocal.cli import app
 from rhocal.cli.monitor_requests import carry_out_requests, requests_file
 from rhocal.cli.monitor_service import Service, ServiceOptions
@@ -77,22 +76,23 @@ def running(folder, *options):
 
 
 def get(address):
-    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - our own
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310 - our own
         return answer.headers["Content-Type"], answer.read().decode()
 
 
 def wait_for(address, wanted):
-    values = {}
-    for _ in range(600):
+    values, text = {}, ""
+
+    def has_come():
+        nonlocal values, text
         with contextlib.suppress(OSError):
             text = get(f"{address}/metrics")[1]
-            values = {
-                name: float(value) for name, value in re.findall(r"^rhocal_monitor_(\w+) (\S+)$", text, re.MULTILINE)
-            }
-            if wanted.items() <= values.items():
-                return text
-        time.sleep(0.05)
-    pytest.fail(f"{wanted} did not come; the last were {values}")
+            found = re.findall(r"^rhocal_monitor_(\w+) (\S+)$", text, re.MULTILINE)
+            values = {name: float(value) for name, value in found}
+        return wanted.items() <= values.items()
+
+    assert wait_until(has_come), f"{wanted} did not come; the last were {values}"
+    return text
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
@@ -114,12 +114,9 @@ def test_scrapes_late_labels_webhook_acknowledge_and_reset_between_kills(tmp_pat
             labels(tmp_path / "labels" / "3.parquet", range(300, 600), (Z[300:].argmax(axis=1) + 1) % 3)
             wait(samples_total=500, waiting_samples=100, alarm=1, alarm_acknowledged=0)
             assert get(f"{address}/healthz")[1] == "ok\n"
-        for _ in range(100):
-            if bodies:
-                break
-            time.sleep(0.05)
         with running(tmp_path, *options) as (address, wait):
             wait(samples_total=500, alarm=1)
+            assert wait_until(lambda: bodies)  # if the kill came before the request, it is sent now
             ask = ["monitor", str(tmp_path / "in"), "-s", str(tmp_path / "s.json")]
             assert CliRunner().invoke(app, [*ask, "--acknowledge", "<seen & known>"]).exit_code == 0
             wait(alarm=1, alarm_acknowledged=1)

@@ -12,6 +12,7 @@ import pytest
 import threadpoolctl
 
 import rhocal
+from helpers import PATIENCE
 from rhocal.numerics.threads import in_threads
 from rhocal.optimize.blas import single_threaded_blas
 
@@ -25,11 +26,13 @@ def _three_threads(monkeypatch):
 
 def test_every_item_once_and_in_order():
     seen, lock = [], threading.Lock()
+    three = threading.Barrier(3, timeout=PATIENCE)
 
     def work(k):
+        if k < 3:  # nobody takes a second item before all three have one
+            three.wait()
         with lock:
             seen.append((k, threading.current_thread().name))
-        time.sleep(0.002)
         return k * k
 
     assert in_threads(work, range(40)) == [k * k for k in range(40)]
@@ -43,7 +46,7 @@ def test_an_error_is_raised_and_ends_the_work():
     def work(k):
         if k == 3:
             raise ValueError("the third")
-        time.sleep(0.001)
+        time.sleep(0.01)
         done.append(k)
 
     with pytest.raises(ValueError, match="the third"):
@@ -67,7 +70,7 @@ def test_callers_at_the_same_time_do_not_wait_for_each_other_forever():
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(timeout=30)
+        caller.join(timeout=PATIENCE)
     assert results == [list(range(50))] * 8
 
 
@@ -81,7 +84,7 @@ def test_a_forked_process_finds_threads_of_its_own():
         "if child == 0: os._exit(0 if in_threads(abs, range(9)) == same else 1)\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=PATIENCE, check=False)
     assert done.returncode == 0
 
 
@@ -113,7 +116,7 @@ if child == 0:
     os._exit(0)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=PATIENCE, check=False)
     assert done.returncode == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import reports
 import rhocal
+from helpers import PATIENCE
 from rhocal import metrics
 from rhocal.reporting.page import render_page as render
 
@@ -35,7 +36,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=1000 * PATIENCE)
         yield running
         running.close()
 
@@ -45,6 +46,7 @@ class Watched:
 
     def __init__(self, browser, path, *, width=1440, **options):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.problems, self.requests = [], []
         self.page.on("console", lambda message: self.problems.append(message.text))
@@ -55,6 +57,10 @@ class Watched:
 
     def ece(self, at):
         return float(self.page.locator(f".panel[data-method='{at}'] .ece").get_attribute("data-value"))
+
+    def next_frames(self):
+        """Wait for what the page does at its next frame."""
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def draw_everything(self):
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -87,7 +93,7 @@ def test_the_slider_recomputes_what_python_computes(opened, written):
     logits = [data.logits, *(cals[name].transform(data.logits) for name in NAMES[1:])]
 
     def check(metric, n_bins):
-        watched.page.wait_for_timeout(100)
+        watched.next_frames()
         for at, z in enumerate(logits):
             expected = metric(z, data.labels, kind="logits", n_bins=n_bins)
             assert watched.ece(at) == pytest.approx(expected, abs=1e-8)

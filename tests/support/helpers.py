@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import warnings
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,17 @@ import numpy as np
 import pytest
 
 EXPLORE = int(os.environ.get("EXPLORE", "0"))
+
+PATIENCE = 300
+"""Seconds to wait for what comes at once on a machine with nothing else to do."""
+
+
+def wait_until(condition):
+    """Wait until a condition holds, however busy the machine is; whether it does."""
+    deadline = time.monotonic() + PATIENCE
+    while not (holds := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds
 
 
 def examples(n):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rhocal
-from helpers import ROOT, fit_map, quick, synthetic
+from helpers import PATIENCE, ROOT, fit_map, quick, synthetic
 from rhocal.calibrators.registry import CALIBRATORS, calibrator
 from rhocal.errors import InputError
 from rhocal.torch import Calibrated, CalibratorModule, calibrate, collect
@@ -192,7 +192,7 @@ def test_every_process_of_a_group_fits_on_the_logits_of_all(tmp_path, data):
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    out = [process.communicate(timeout=100) for process in started]
+    out = [process.communicate(timeout=PATIENCE) for process in started]
     want = rhocal.TemperatureScaling().fit(*data).temperature_
     for (printed, errors), process in zip(out, started, strict=True):
         assert process.returncode == 0, errors

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rhocal
-from helpers import synthetic
+from helpers import PATIENCE, synthetic
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, RhocalWarning
@@ -318,7 +318,7 @@ def test_two_processes_agree_with_one(tmp_path, data):
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    out = [process.communicate(timeout=100) for process in started]
+    out = [process.communicate(timeout=PATIENCE) for process in started]
     want = [METRICS[name](*data, kind="logits") for name in ("ece", "classwise_ece", "nll")]
     for (printed, errors), process in zip(out, started, strict=True):
         assert process.returncode == 0, errors
