@@ -83,7 +83,10 @@ demo: $(VENV)/.installed
 	$(BIN)/rhocal demo -o build/demo
 	@echo "here rhocal is $(BIN)/rhocal"
 
-test: lint types pytest
+# Types are checked beside the tests, for which one process more or less does not matter. Output is not sorted by target: what
+# pytest prints would come at its end.
+test: lint
+	$(MAKE) --no-print-directory -j 2 types pytest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import gc
 
 import hypothesis
+import pytest
 
 from helpers import EXPLORE
 
@@ -14,3 +15,9 @@ hypothesis.settings.load_profile("rhocal")
 def pytest_collection_finish():
     """What is imported and collected by now stays: the garbage collector need not look through it again and again."""
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more process than there are processors: some tests wait for a browser, a cluster or a service."""
+    return (yield) + 1

@@ -74,7 +74,8 @@ CASES = {
 N_OTHERS = 10_000
 """Samples to measure on: so many that chance moves a ratio of two methods by about a percent."""
 
-SLOW = {"rho-norm-paper": {"n_steps": 200}, "auto": {}, "pts": {}, "matrix": {}, "dirichlet": {}, "cross-fitted": {}}
+SLOW = {name: {} for name in ("auto", "average", "cross-fitted", "dirichlet", "iop", "matrix", "pts", "smart")}
+SLOW["rho-norm-paper"] = {"n_steps": 200}
 """Thousands of steps, or fits by the dozen: a fifth of the samples, and options that make them quicker."""
 
 

@@ -303,17 +303,22 @@ def test_masks_that_came_later(low):
     assert (cal.predict_proba(later)[:, 4] < 1e-30).all()
 
 
+@cache
+def fitted_to_log_probs(name):
+    """A fit on log-probabilities as logits, which those on both kinds of probabilities are compared with."""
+    logits, labels = synthetic(400, 5, seed=5)
+    return fit_map(rhocal.calibrator(name, **QUICK.get(name, {})), log_softmax(logits), labels)
+
+
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "multi-domain"])
 @pytest.mark.parametrize("kind", ["probs", "log_probs"])
 def test_masks_of_logits_after_a_fit_on_probabilities(name, kind, tmp_path):
     """They were read as classes far behind: a norm of 1e9 made every row of some methods even."""
     logits, labels = synthetic(400, 5, seed=5)
     scores = log_softmax(logits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RhocalWarning)
-        method = rhocal.calibrator(name, **QUICK.get(name, {}))
-        cal = method.fit(np.exp(scores) if kind == "probs" else scores, labels, kind=kind)
-        same = rhocal.calibrator(name, **QUICK.get(name, {})).fit(scores, labels, kind="logits")
+    method = rhocal.calibrator(name, **QUICK.get(name, {}))
+    cal = fit_map(method, np.exp(scores) if kind == "probs" else scores, labels, kind=kind)
+    same = fitted_to_log_probs(name)
     later = scores[:100].copy()
     later[::2, 4] = -1e9
     got = cal.predict_proba(later, kind="logits")
