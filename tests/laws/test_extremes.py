@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rhocal
+from helpers import fit_map
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import InputError, RhocalError, RhocalWarning
 
@@ -27,7 +28,6 @@ LOGITS = {
     "shift of 1e8": (NORMAL + 1e8).astype(np.float32),
     "ends of float32": np.where(NORMAL > 0, 3e38, -3e38).astype(np.float32),
     "1e30": 1e30 * NORMAL,
-    "subnormal": (1e-44 * NORMAL).astype(np.float32),
 }
 WEIGHTS = {
     "uneven": np.exp(8 * NORMAL[:, 0]),
@@ -84,7 +84,16 @@ def test_rho_norm_at_chance_with_ties(seed):
 
 
 @pytest.mark.parametrize(
-    ("logits", "weights"), [(1e300 * NORMAL, None), (1e-200 * NORMAL, None), (NORMAL, 1e300), (NORMAL, 1e-300)]
+    ("logits", "weights"),
+    [
+        (1e300 * NORMAL, None),
+        (1e-21 * NORMAL, None),
+        (1e-200 * NORMAL, None),
+        ((1e-44 * NORMAL).astype(np.float32), None),
+        (np.where(np.arange(3) == CHANCE[:, None], 1e-21 * NORMAL, -np.inf), None),
+        (NORMAL, 1e300),
+        (NORMAL, 1e-300),
+    ],
 )
 def test_what_no_fit_can_use_is_refused(logits, weights):
     with pytest.raises(InputError, match=r"constant|multiply all"):
@@ -148,3 +157,40 @@ def test_rows_that_are_far_below_what_a_fit_takes_are_refused(name):
                     apply(logits, **groups)
         masked = np.where(np.arange(3) == NORMAL[:4].argmin(axis=1)[:, None], -1e300, 1e-18 * NORMAL[:4])
         assert np.isfinite(cal.predict_proba(masked, **groups)).all()  # a row of masks and others is none of these
+
+
+READS_PROBABILITIES = {
+    name for name, method in CALIBRATORS.items() if method.family.__module__.startswith("rhocal.calibrators.binary")
+}
+NOT_EQUIVARIANT = READS_PROBABILITIES | {"identity", "rho-norm-paper", "ets", "dirichlet"}
+"""Maps that depend on the uncalibrated probabilities by definition: other logits have others."""
+
+
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name not in NOT_EQUIVARIANT])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("power", [-66, 100])
+def test_a_factor_of_all_logits_changes_no_probability(name, dtype, power):
+    """rho-norm gave uniform rows at 1e-30; fits on float32 logits of 1e-20 were off by .1, because squares vanish."""
+    rng = np.random.default_rng(0)
+    truth = 1.5 * rng.normal(size=(450, 4))
+    probs = np.exp(truth) / np.exp(truth).sum(axis=1, keepdims=True)
+    labels = (probs.cumsum(axis=1) > rng.random((450, 1))).argmax(axis=1)[:400]
+    logits = (2 * truth * np.exp(0.4 * rng.normal(size=(450, 1)))).astype(dtype)
+    groups, later = ({"groups": np.arange(n) % 2} if name == "multi-domain" else {} for n in (400, 50))
+    options = {"n_folds": 2, "methods": ("temperature", "svs", "field")} if name == "auto" else {}
+    results = []
+    for factor in (1.0, 2.0**power):
+        scaled = (logits * dtype(factor)).astype(dtype)
+        cal = fit_map(rhocal.calibrator(name, **options), scaled[:400], labels, **groups)
+        results.append(cal.predict_proba(scaled[400:], **later))
+    np.testing.assert_allclose(results[1], results[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "vector"])
+def test_one_block_of_a_stream_may_be_small(name):
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    logits = NORMAL * np.where(np.arange(120) < 80, 2.0, 1e-25)[:, None]
+    blocks = [(logits[k : k + 40], labels[k : k + 40]) for k in (0, 40, 80)]
+    streamed = fit_map(rhocal.calibrator(name), rhocal.stream(blocks))
+    whole = fit_map(rhocal.calibrator(name), logits, labels)
+    np.testing.assert_allclose(streamed.predict_proba(logits), whole.predict_proba(logits), atol=1e-6)

@@ -41,21 +41,24 @@ __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
 MAX_LOGIT = 1e60
 """Fourth powers of logits up to this do not overflow in double precision."""
 
-MIN_LOGIT = 1e-100
-"""The inverse of smaller logits is a scale that leaves the range of double precision."""
+MIN_LOGIT = 1e-20
+"""If all logits are smaller, scales that fit them leave the range of single precision, in which exported maps compute."""
 
 MAX_SINGLE_LOGIT = 1e8
 """The same in single precision, times the smallest exponential."""
 
-MIN_SINGLE_LOGIT = 1e-30
-"""Squares of differences of smaller logits vanish in single precision."""
+MIN_SINGLE_LOGIT = 1e-8
+"""Fourth powers of differences of smaller logits vanish in single precision."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 
 
 def _check_size(size: float) -> None:
     if 0 < size < MIN_LOGIT:
-        raise InputError(f"logits are too small: none is farther than {size:g} from 0. Multiply them by a constant")
+        raise InputError(
+            f"logits are too small: none is farther than {size:g} from 0, and one must be at {MIN_LOGIT:g} at least. Multiply "
+            "them by a constant"
+        )
 
 
 def _count_up(classes: NDArray[Any]) -> bool:
@@ -250,7 +253,9 @@ class Predictions:
             return self._replaced(self.seen, mask_gap=np.inf, smallest_prob=smallest)
         low, high = self.span
         size = max(-low, high)
-        _check_size(size)
+        is_whole = gap is None  # one block of a stream may be smaller than the others
+        if is_whole:
+            _check_size(size)
         is_near = high / 2 - low / 2 < MIN_MASK_GAP / 2
         if gap is None and is_near:
             gap = gap_beyond(high - low)
@@ -267,7 +272,8 @@ class Predictions:
         if high / 2 - low / 2 < gap / 2 and has_room:
             return self._replaced(self.seen, mask_gap=gap)
         deep = deepen(in_memory(self.scores), self.seen.top, gap)
-        _check_size(float(np.abs(without_masks(deep, self.seen.top, gap, center=False)).max()))
+        if is_whole:
+            _check_size(float(np.abs(without_masks(deep, self.seen.top, gap, center=False)).max()))
         return replace(self, scores=deep, mask_gap=gap)
 
     @property

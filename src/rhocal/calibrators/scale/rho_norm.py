@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 ALPHAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The weights of the KL term that ``alpha="auto"`` tries."""
 
+SMALLEST_DIVISOR = 1e-30
+"""What logits are divided by at least; a row of zeros has norm 0. A fit needs logits of ``MIN_LOGIT``, and single precision
+tells differences of logits apart down to 1e-38: no backend is off by more than 1e-8."""
+
 
 @dataclass(eq=False, repr=False)
 class RhoNormScaling(ScaleCalibrator):
@@ -234,5 +238,4 @@ class RhoNormScaling(ScaleCalibrator):
 def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
     """1 / (γ‖z‖_ρ + β) for every sample."""
     norm = sample.norm(parameters["rho"], center=parameters["center"])
-    smallest = max(SMALLEST_DENOMINATOR, 1000 * ops.tiny)
-    return 1.0 / ops.maximum(parameters["gamma"] * norm + parameters["beta"], smallest)
+    return 1.0 / ops.maximum(parameters["gamma"] * norm + parameters["beta"], SMALLEST_DIVISOR)
