@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import rhocal
+from helpers import fit_map
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import RhocalWarning
 
@@ -61,3 +62,15 @@ def test_fits_on_logits_of_any_size(name, size, tmp_path):
             for backend, apply in exported.items():
                 message = f"{backend}, rows of {later:g} {shift:+}, masks at {low}"
                 np.testing.assert_allclose(apply(z), want, atol=1e-6, err_msg=message)
+
+
+@pytest.mark.parametrize("name", ["field", "smart", "pts"])
+def test_single_precision_loses_no_more_where_logits_are_small(name):
+    """A log scale of 41 has an error of 4e-6 in single precision, and so had probabilities."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(400, 4)) * np.exp(0.4 * rng.normal(size=(400, 1)))
+    labels = np.where(rng.random(400) < 0.6, logits.argmax(axis=1), rng.integers(0, 4, 400))
+    cal = fit_map(rhocal.calibrator(name, ridge=1.0), (2.0**-60 * logits).astype(np.float32), labels)
+    apply, parameters = cal.apply_fn()
+    rows = (2.0**-60 * logits).astype(np.float32)
+    np.testing.assert_allclose(apply(parameters, rows), cal.predict_proba(rows), atol=3e-7)

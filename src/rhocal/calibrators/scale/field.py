@@ -121,16 +121,17 @@ class FieldScaling(ScaleCalibrator):
         log_scale = -np.log(getattr(reference, "temperature_", 1.0))
         return self._new_map(**{**self.map_.fitted, "bias": log_scale, "weights": np.zeros_like(self.weights_)})
 
-    def _map(self, *, ridge: float, **numbers: Any) -> Map:
-        return scale_map(scale, features=tuple(self.features), **numbers)
+    def _map(self, *, ridge: float, bias: float, **numbers: Any) -> Map:
+        own = ridges.bias_from_unit(bias, numbers["unit"])
+        return scale_map(scale, features=tuple(self.features), bias=own, **numbers)
 
 
 def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
-    """exp(bias + weights · features) for every sample, kept within reach of the NLL-optimal scale."""
+    """exp(bias + weights · features) times the unit for every sample, kept within reach of it, the NLL-optimal scale."""
     raw = raw_features(ops, sample, parameters["unit"], parameters["features"])
     features = standardize(ops, raw, parameters)
-    log_scale = parameters["bias"] + ops.sum(parameters["weights"] * features)
-    return ridges.bounded_scale_formula(ops, log_scale, parameters["unit"])
+    away = parameters["bias"] + ops.sum(parameters["weights"] * features)
+    return ridges.bounded_scale_formula(ops, away, parameters["unit"])
 
 
 class LinearLogScale:

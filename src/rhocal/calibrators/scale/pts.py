@@ -126,15 +126,16 @@ class ParameterizedTemperatureScaling(ScaleCalibrator):
         k = len(numbers["low"])
         h = (len(network) - 1) // (2 + k)
         bias, v, c, w = np.split(network, [1, 1 + h, 1 + 2 * h])
-        return scale_map(scale, **numbers, bias=float(bias[0]), v=v, c=c, w=w.reshape(h, k).T, k=k)
+        own = ridges.bias_from_unit(float(bias[0]), numbers["unit"])
+        return scale_map(scale, **numbers, bias=own, v=v, c=c, w=w.reshape(h, k).T, k=k)
 
 
 def scale(ops: Ops, parameters: Parameters, sample: SampleFeatures) -> Value:
-    """exp(bias + v · tanh(W·top + c)) for every sample, kept within reach of the NLL-optimal scale."""
+    """exp(bias + v · tanh(W·top + c)) times the unit for every sample, kept within reach of it, the NLL-optimal scale."""
     inputs = standardize(ops, parameters["unit"] * sample.centered_top(parameters["k"]), parameters)
     hidden = ops.tanh(ops.matmul(inputs, parameters["w"]) + parameters["c"])
-    log_scale = parameters["bias"] + ops.sum(parameters["v"] * hidden)
-    return ridges.bounded_scale_formula(ops, log_scale, parameters["unit"])
+    away = parameters["bias"] + ops.sum(parameters["v"] * hidden)
+    return ridges.bounded_scale_formula(ops, away, parameters["unit"])
 
 
 class ScaleNetwork:

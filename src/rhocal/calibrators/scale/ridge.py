@@ -95,10 +95,15 @@ def bounded_scale(log_scale: Vector, unit: float) -> tuple[Vector, Vector]:
     return scale, np.where(np.abs(away) < np.log(SCALE_REACH), scale, 0.0)
 
 
-def bounded_scale_formula(ops: Ops, log_scale: Value, unit: Value) -> Value:
-    """The scale of ``bounded_scale`` as a formula of a map."""
+def bounded_scale_formula(ops: Ops, away: Value, unit: Value) -> Value:
+    """The scale of ``bounded_scale`` as a formula of a map; ``away`` is the log scale minus that of the unit."""
     reach = float(np.log(SCALE_REACH))
-    return unit * ops.exp(ops.clip(log_scale - ops.log(unit), -reach, reach))
+    return unit * ops.exp(ops.clip(away, -reach, reach))
+
+
+def bias_from_unit(bias: float, unit: float) -> float:
+    """The log scale in units of ``unit``, as ``bounded_scale_formula`` reads it: near 0, where rounding costs least."""
+    return float(bias - np.log(unit))
 
 
 @dataclass(frozen=True)
