@@ -11,6 +11,7 @@ from helpers import ROOT, fit_map, quick, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.map import Map, calibrate, chain_map, mean_map
 from rhocal.calibrators.scale.features import FEATURES
+from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError, NotFittedError, RhocalWarning
 from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.special import softmax
@@ -135,6 +136,17 @@ def test_a_decision_cannot_be_lost_to_rounding():
         out = calibrate(ops, map_, {}, z, probs=probs)
         assert out.argmax() == 1
         assert out[0, 1] > out[0, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_loses_no_decision_to_rounding(dtype):
+    low = dtype(1.9)
+    z = np.array([[low, np.nextafter(low, dtype(2)), 0]], dtype)
+    assert (z / dtype(1.8)).argmax() == 0  # the division made them equal
+    map_ = Map(lambda _ops, _parameters, z: (z / 1.8).astype(dtype), {}, keeps_decision=True, n_classes=3)
+    data = Predictions.from_arrays(z)
+    for out in (map_.probs(data), map_.logits(data)):
+        assert out[0, 1] > out[0, 0] > out[0, 2]
 
 
 @pytest.mark.parametrize("method", ["temperature", "rho-norm"])
