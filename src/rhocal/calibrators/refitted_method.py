@@ -54,11 +54,8 @@ def richest_method(calibrator: Calibrator, data: Predictions) -> Calibrator:
         return used
     scores = _held_out_scores(used, data, folds)
     for method in reversed(richer):
-        try:
-            others = _held_out_scores(method, data, folds)
-        except InputError:  # too few samples for a fit without a fold
-            continue
-        if not _is_excluded(others, scores, data):
+        others = _held_out_scores(method, data, folds)
+        if scores is not None and others is not None and not _is_excluded(others, scores, data):
             return method
     return used
 
@@ -88,9 +85,13 @@ def _smaller_ridges(calibrator: Calibrator) -> list[Calibrator]:
     return [replace(calibrator.with_choices(), ridge=ridge) for ridge in RIDGES if ridge < calibrator.ridge_]
 
 
-def _held_out_scores(method: Calibrator, data: Predictions, folds: Folds) -> SampleScores:
+def _held_out_scores(method: Calibrator, data: Predictions, folds: Folds) -> SampleScores | None:
+    """NLL and Brier score of every sample by a fit without its fold; None where samples are too few for that."""
     assert data.labels is not None
-    return SampleScores.from_logits(CrossFit.from_folds(method, data, folds).outputs(data), data.labels)
+    try:
+        return SampleScores.from_logits(CrossFit.from_folds(method, data, folds).outputs(data), data.labels)
+    except InputError:
+        return None
 
 
 def _is_excluded(scores: SampleScores, used: SampleScores, data: Predictions) -> bool:
