@@ -34,7 +34,7 @@ def lightgbm_model(X, y):  # noqa: N803
     lightgbm, tools = pytest.importorskip("lightgbm"), pytest.importorskip("onnxmltools")
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    model = lightgbm.LGBMClassifier(n_estimators=40, verbose=-1).fit(X, y)
+    model = lightgbm.LGBMClassifier(n_estimators=10, verbose=-1).fit(X, y)
     return model, tools.convert_lightgbm(model, initial_types=[("input", FloatTensorType([None, N_FEATURES]))])
 
 
