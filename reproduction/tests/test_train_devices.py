@@ -175,7 +175,6 @@ import sys
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-sys.path.insert(0, sys.argv[2])
 from test_train_devices import CPU, THIN, batches, dataset, stripes, worker
 from rhocal_paper.train import Recipe, train
 from rhocal_paper.train.distributed import processes
@@ -196,18 +195,21 @@ def test_two_processes_train_as_one(data, tmp_path):
     """Gradients are those of the whole batch, also where it is odd; one process writes the run; another goes on with it."""
     environment = os.environ | {
         "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),  # noqa: PTH120
     }  # fmt: skip
-    here = os.path.dirname(__file__)  # noqa: PTH120
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO, str(tmp_path), here], env=environment | {"RANK": str(rank)},
+            [sys.executable, "-c", TWO, str(tmp_path)], env=environment | {"RANK": str(rank)},
             stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)
     ]  # fmt: skip
-    for process in both:
-        _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
+    try:
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
+    finally:
+        for process in both:
+            process.kill()  # does nothing to one that has ended
+    assert [process.returncode for process in both] == [0, 0], errors
     recipe = Recipe(batch_size=11, mixup=0.4)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16 * 16 * 3, 2))
