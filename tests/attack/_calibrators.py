@@ -16,8 +16,8 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-320, 1e-300, 1e300,
 
 
 @cache
-def fitted(method, n_classes, seed=0):
-    """A calibrator of a method, fitted on a few hundred samples; one class never occurs among many."""
+def fitted(method, n_classes, seed=0, size=1.0):
+    """A calibrator of a method, fitted on a few hundred samples; one class never occurs among many, logits are times a size."""
     rng = np.random.default_rng(seed)
     n = 600 if method == "cascade" and seed else 120
     truth = rng.normal(size=(n, n_classes)) * 1.5
@@ -25,9 +25,9 @@ def fitted(method, n_classes, seed=0):
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     if n_classes > 4:
         labels[labels == n_classes - 1] = 0
-    size = np.exp(0.4 * rng.normal(size=(n, 1)))
+    scale = np.exp(0.4 * rng.normal(size=(n, 1)))
     groups = {"groups": np.array(["a", "b", "c"])[rng.integers(3, size=n)]} if method == "multi-domain" else {}
-    return rhocal.calibrator(method).fit(truth * 2 * size, labels, **groups)
+    return rhocal.calibrator(method).fit(truth * 2 * scale * size, labels, **groups)
 
 
 def random_policy(rng, n_classes):

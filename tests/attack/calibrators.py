@@ -9,19 +9,24 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import torch
 from tests.attack import REFUSED, Counts, rounds
 
 import rhocal
 from rhocal.calibrators import CALIBRATORS
 from rhocal.errors import RhocalWarning
+from rhocal.torch.device import on_device
 
 QUICK = {
     "rho-norm-paper": {"n_steps": 20},
     "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2},
     "cross-fitted": {"n_folds": 2},
 }
-SIZES = (0.0, 5e-324, 1e-310, 1e-45, 1e-38, 1e-20, 1e-4, 1.0, 1.0, 1.0, 30.0, 1e4, 1e8, 1e20, 1e38, 1e150, 1e300)
-SHIFTS = (0.0, 0.0, 0.0, 3.0, -500.0, 1e8, 1e30)
+SIZES = (0.0, 5e-324, 1e-310, 1e-45, 1e-38, 1e-20, 1e-18, 1e-4, 1.0, 1.0, 1.0, 30.0, 1e4, 1e8, 1e20, 1e38, 1e150, 1e300)
+SHIFTS = (0.0, 0.0, 0.0, 0.0, 3.0, -500.0, 1e8, 1e30, -1e30, -1e300)
+EQUIVARIANT = {"temperature": {}, "rho-norm": {"rho": 2.0}, "vector": {}, "svs": {}}
+"""Methods, without what cross-validation or bins choose, of which a factor of all logits changes no probability."""
+
 MASKS = (1e4, 1e6, 1e9, 1e30, 3e38, np.inf)
 
 
@@ -33,6 +38,8 @@ def run(rng_seed: int, seconds: float) -> Counts:
         attack_once(counts, rng, name)
         if rng.random() < 0.3 and name != "multi-domain":
             attack_kinds(counts, rng, name)
+        if rng.random() < 0.1:
+            attack_factor(counts, rng, str(rng.choice(list(EQUIVARIANT))))
     return counts
 
 
@@ -77,6 +84,30 @@ def attack_kinds(counts: Counts, rng: np.random.Generator, name: str) -> None:
     if probs is not REFUSED and counts.check_finite(what, probs):
         counts.check(f"sums of {what}", np.abs(probs.sum(axis=1, dtype=np.float64) - 1).max() < 1e-5)
         counts.check(f"masks of {what}", probs[masked].max(initial=0) < 1e-30)
+        if cal.is_portable:
+            there = counts.attempt(
+                f"{what}, torch", lambda: on_device(cal, torch.from_numpy(later), "probs", "logits", -1)
+            )
+            if there is not REFUSED:
+                counts.check(f"{what}, torch", np.abs(there.numpy() - probs).max() <= 1e-6)
+
+
+def attack_factor(counts: Counts, rng: np.random.Generator, name: str) -> None:
+    """Fit on logits, and on the same times a power of two: probabilities are the same."""
+    n, m, power = int(rng.choice([40, 120])), int(rng.choice([2, 3, 5])), int(rng.integers(-64, 150))
+    z = rng.normal(size=(n, m)) * 3
+    labels = np.where(rng.random(n) < 0.6, z.argmax(axis=1), rng.integers(0, m, n))
+    what, results = f"{name} on {n} x {m} logits and on 2**{power} times as large ones", []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        for factor in (1.0, 2.0**power):
+            method = rhocal.calibrator(name, **EQUIVARIANT[name])
+            cal = counts.attempt(f"fit {what}", lambda method=method, factor=factor: method.fit(factor * z, labels))
+            if cal is REFUSED:
+                return
+            results.append(cal.predict_proba(factor * z))
+    counts.check(what, np.abs(results[1] - results[0]).max() <= 1e-6)
 
 
 def check_outputs(counts, what, cal, z, groups):
@@ -89,6 +120,7 @@ def check_outputs(counts, what, cal, z, groups):
     if counts.check_finite(f"probs of {what}", probs) and counts.check_finite(f"logits of {what}", logits):
         counts.check(f"sums of {what}", np.abs(probs.sum(axis=1, dtype=np.float64) - 1).max() < 1e-5)
         counts.check(f"range of {what}", probs.min() >= 0 and probs.max() <= 1)
+        counts.check(f"masks of {what}", probs[np.isneginf(z)].max(initial=0) < 1e-30)
         columns = np.searchsorted(cal.classes_, predicted)
         counts.check(f"arg-max of {what}", (probs.argmax(axis=1) == columns).all())
         if cal.map_.keeps_decision:

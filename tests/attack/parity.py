@@ -21,6 +21,9 @@ TOLERANCE = 1e-6
 N_BATCHES = 20
 """Batches of logits for a calibrator before the next one is taken."""
 
+SIZES = (1e-18, 1e10, 1e38)
+"""Of the logits of other fits. Scores of single classes are all equal at these, and maps with steps decide by rounding."""
+
 EXPORTABLE = tuple(name for name in METHODS if CALIBRATORS[name].family.is_portable)
 
 
@@ -31,10 +34,14 @@ def run(rng_seed, seconds, methods=EXPORTABLE):
         warnings.simplefilter("ignore")
         for rng in rounds(rng_seed, seconds):
             method, n_classes = str(rng.choice(methods)), int(rng.choice([2, 5]))
-            cal, backends = prepared(method, n_classes)
+            reads_classes = "calibrators.binary" in CALIBRATORS[method].family.__module__
+            size = 1.0 if reads_classes or rng.random() < 0.7 else float(rng.choice(SIZES))
+            cal, backends = prepared(method, n_classes, size)
             for _ in range(N_BATCHES):
                 dtype = np.float32 if rng.random() < 0.6 else np.float64
-                z = hostile_logits(rng, 8, n_classes, dtype, largest=30)
+                z = hostile_logits(rng, 8, n_classes, np.float64, largest=30)
+                limit = float(np.finfo(dtype).max) / 4
+                z = np.clip(z * (size if rng.random() < 0.7 else 1.0), -limit, limit).astype(dtype)
                 attack_batch(counts, cal, backends, with_masks(rng, z, cal.mask_gap_) if rng.random() < 0.3 else z)
     return counts
 
@@ -51,12 +58,12 @@ def with_masks(rng, z, gap):
 
 
 @cache
-def prepared(method, n_classes):
-    """A calibrator, and its backends."""
+def prepared(method, n_classes, size=1.0):
+    """A calibrator, fitted on logits of a size, and its backends."""
     import onnxruntime
     import torch
 
-    cal = fitted(method, n_classes)
+    cal = fitted(method, n_classes, size=size)
     function, parameters = cal.apply_fn()
     module = cal.to_torch(output="probs")
     with tempfile.TemporaryDirectory() as folder:

@@ -77,7 +77,8 @@ def pure_function(calibrator: Calibrator, output: Output, xp: Any) -> tuple[Appl
         ops = ArrayOps(xp, np.float64 if double else np.float32)
         held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
         with np.errstate(over="ignore"):  # a norm may be infinite in single precision: its scale is 0
-            out = calibrate(ops, map_, held, ops.constant(came), probs=probs)
+            is_rounded = "float64" not in str(came.dtype)
+            out = calibrate(ops, map_, held, ops.constant(came), probs=probs, is_rounded=is_rounded)
         return xp.asarray(out, dtype=came.dtype)
 
     return apply, map_.arrays

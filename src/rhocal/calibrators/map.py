@@ -42,7 +42,7 @@ BEHIND = 3
 probabilities."""
 
 
-LARGEST_SINGLE = float(np.finfo(np.float32).max)
+LARGEST_SINGLE, SINGLE_EPS = float(np.finfo(np.float32).max), float(np.finfo(np.float32).eps)
 
 NEAR = 2.0**-20
 """Share of a gap within which the rounding of a difference in single precision can matter."""
@@ -198,10 +198,13 @@ def best_scale(k: int, scale: ScaleFormula, ops: Ops, parameters: Parameters, sa
     return scale(ops, parameters, BestFeatures(ops, sample, k))
 
 
-def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, probs: bool) -> Value:
+def calibrate(
+    ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, probs: bool, is_rounded: bool = False
+) -> Value:
     """Calibrated probabilities, or logits up to a shift of a row, of outside scores, by any backend.
 
-    ``parameters`` are those of the map as the backend holds them.
+    ``parameters`` are those of the map as the backend holds them. The result of a double computation ``is_rounded`` if the
+    caller needs it in single precision.
     """
     z = as_logits(ops, map_.kind, scores, map_.smallest_prob)
     if map_.kind == "logits" and LARGEST_SINGLE < map_.mask_gap < math.inf:
@@ -212,7 +215,7 @@ def calibrate(ops: Ops, map_: Map, parameters: Parameters, scores: Value, *, pro
     if map_.scale is not None:
         out = map_.scale(ops, parameters, LogitFeatures(ops, out, masked=masked)) * (out - ops.max(out))
     if map_.keeps_decision:
-        out = put_ahead(ops, out, z)
+        out = put_ahead(ops, out, z, SINGLE_EPS if is_rounded else ops.eps)
     if masked is not None:
         out = put_behind(ops, out, masked)
     out = ops.keep_nan(out, scores)
@@ -280,9 +283,9 @@ def two_columns(ops: Ops, map_: Map, score: Value) -> Value:
     return ops.log(both) if map_.kind == "log_probs" else both
 
 
-def put_ahead(ops: Ops, out: Value, z: Value) -> Value:
+def put_ahead(ops: Ops, out: Value, z: Value, eps: float) -> Value:
     """The same with the class ahead in z at 0 and all others behind it: rounding cannot change the decision."""
-    behind = ops.minimum(out - ops.max(out), -BEHIND * ops.eps)
+    behind = ops.minimum(out - ops.max(out), -BEHIND * eps)
     return ops.where(z < ops.max(z), behind, 0.0)
 
 

@@ -114,7 +114,8 @@ def emit(
     if spec.one_score:
         x = two_columns(ops, map_, x)
     held = {name: builder.constant(name.replace(".", "_"), value) for name, value in map_.arrays.items()}
-    out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs")
+    is_rounded = spec.element != TensorProto.DOUBLE
+    out = calibrate(ops, map_, {**map_.parameters, **held}, x, probs=spec.output == "probs", is_rounded=is_rounded)
     if decisions is not None:
         emit_decisions(builder, ops, out if spec.output == "probs" else ops.softmax(out), decisions, spec)
     if spec.output == "log_probs":

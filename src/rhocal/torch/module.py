@@ -79,7 +79,9 @@ class CalibratorModule(ExactBuffers):
         z, axis = self._as_table(ops, logits)
         held = {name: _in(self.get_buffer(_buffer(name)), dtype) for name in self.map_.arrays}
         probs = self._gives_probs
-        out = calibrate(ops, self.map_, {**self.map_.parameters, **held}, z.to(dtype), probs=probs)
+        is_rounded = logits.dtype != torch.float64
+        numbers = {**self.map_.parameters, **held}
+        out = calibrate(ops, self.map_, numbers, z.to(dtype), probs=probs, is_rounded=is_rounded)
         out = _back(out, logits.dtype, probs=probs)
         return out if axis == -1 else out.movedim(-1, axis)
 
