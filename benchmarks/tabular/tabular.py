@@ -110,6 +110,14 @@ def table(rows: list[dict[str, Any]], models: list[str]) -> str:
     return "\n".join(lines)
 
 
+def difference(rows: list[dict[str, Any]], models: list[str], method: str, other: str) -> str:
+    """How far the NLL of a method is above that of another, with the standard error over the models."""
+    nll = {(row["model"], row["method"]): float(row["nll"]) for row in rows if row["nll"] != ""}
+    above = np.array([nll[model, method] - nll[model, other] for model in models])
+    error = above.std(ddof=1) / np.sqrt(len(above))
+    return f"The NLL of `{method}` minus that of `{other}`: {above.mean():+.4f} ± {error:.4f} (one standard error)."
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows measured before."""
     if not path.exists():
@@ -160,7 +168,7 @@ def main() -> None:
         "STORED": [model for model in models if model not in names],
     }
     for mark, part in parts.items():
-        text = text.replace("{" + mark + "}", table(rows, part))
+        text = text.replace("{" + mark + "}", f"{table(rows, part)}\n\n{difference(rows, part, 'auto', 'cascade')}")
     write_text(HERE / "README.md", text)
 
 

@@ -15,6 +15,7 @@ from rhocal.calibrators.cross_validation import GUARD
 from rhocal.calibrators.linear.structured import StructuredScaling
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
+from rhocal.numerics.special import log_softmax
 
 
 def biased(n=1200, m=4, seed=0):
@@ -134,8 +135,10 @@ def test_full_matrices_need_as_many_samples_as_entries():
 
 
 def held_out(method, nll, ece):
-    n = len(nll)
-    return MethodScore(method, np.asarray(nll), np.full(n, 0.5), np.full(n, 1 / n), float(n), ece, 0.01)
+    n, half = len(nll), np.full(len(nll), 0.5)
+    score = MethodScore(method, np.asarray(nll), half, half, half, np.full(n, 1 / n), float(n))
+    vars(score).update(ece=ece, floor=0.01)  # known without bins
+    return score
 
 
 def noisy(base, above, error):
@@ -158,6 +161,38 @@ def test_the_simplest_method_within_a_standard_error_that_passes_the_guard():
         found, rows = race.choose_method([first, held_out("other", noisy(base, above, error), 0.02)])
         assert found == best
         assert rows[1]["guarded"] == guarded
+
+
+def test_each_fold_is_scored_by_the_method_that_the_others_choose():
+    """One fold alone makes the second method the best: without that fold the first is chosen."""
+    codes = np.arange(400) % 4
+    base = np.random.default_rng(0).exponential(size=400) + 1
+    lucky = base + np.where(codes == 2, -0.5, 0.1)
+    scores = [held_out("temperature", base, 0.01), held_out("other", lucky, 0.01)]
+    assert race.choose_method(scores)[0] == "other"
+    assert race.nested_choices(scores, codes) == ["other", "other", "temperature", "other"]
+
+
+def test_stated_scores_are_those_of_nested_choices():
+    found, best, _ = raced(["temperature", "svs", "vector"])
+    plain = found.held_out_scores("auto", best)
+    labels, seen = found.data.labels, found.seen
+    by_hand = {name: -log_softmax(z)[np.arange(len(labels)), labels] for name, z in found.outputs.items()}
+    assert plain.nll["auto"] == pytest.approx(by_hand[best].mean(), rel=1e-9)
+    found.choices = ["temperature", *[best] * (len(seen) - 1)]
+    mixed = by_hand[best].copy()
+    mixed[seen[0].outside] = by_hand["temperature"][seen[0].outside]
+    assert found.held_out_scores("auto", best).nll["auto"] == pytest.approx(mixed.mean(), rel=1e-9)
+    assert mixed.mean() > by_hand[best].mean() + 1e-4
+    np.testing.assert_array_equal(plain.nll["temperature"], found.held_out_scores("auto", best).nll["temperature"])
+
+
+def test_the_stated_nll_of_a_cascade_has_its_optimism():
+    logits, labels = confused(2500)
+    cal = AutoCalibrator().fit(logits, labels)
+    rows = {row["method"]: row for row in cal.solution_.trials}
+    assert cal.chosen_.label == "cascade"
+    assert cal.solution_.held_out.nll["auto"] == pytest.approx(rows["cascade"]["nll"], rel=1e-6)
 
 
 def test_a_lead_by_rounding_is_a_tie():

@@ -128,8 +128,9 @@ def is_doubtful(scores: HeldOutScores) -> bool:
 
 def is_worse(scores: HeldOutScores, n_errors: float = 1.0) -> bool:
     """Whether a fit is above its reference in NLL or Brier score by more than standard errors and ``GUARD``; so is NaN."""
+    above = scores.above if scores.above_of_choice is None else scores.above_of_choice
     return any(
-        not scores.above[key] <= max(n_errors * scores.above[f"{key}_error"], GUARD * abs(values[scores.reference]))
+        not above[key] <= max(n_errors * above[f"{key}_error"], GUARD * abs(values[scores.reference]))
         for key, values in (("nll", scores.nll), ("brier", scores.brier))
     )
 
@@ -148,11 +149,12 @@ def score_rows(
     *,
     methods: Mapping[str, tuple[str | Calibrator, Predictions]] = MappingProxyType({}),
     outputs: Mapping[str, Floats] = MappingProxyType({}),
+    optimism: Mapping[str, Vector] = MappingProxyType({}),
 ) -> HeldOutScores:
     """Score a method and the references on folds that they were not fitted on.
 
-    ``methods`` are fitted here, each on data of its own; of ``outputs`` the held-out logits are known. ``data`` is what came,
-    uncalibrated.
+    ``methods`` are fitted here, each on data of its own; of ``outputs`` the held-out logits are known, and ``optimism`` is
+    added to the NLL of every sample. ``data`` is what came, uncalibrated.
     """
     assert data.labels is not None
     methods = {**methods, TEMPERATURE: (TEMPERATURE, data)}
@@ -174,7 +176,10 @@ def score_rows(
             fitted = fit_without_warnings(calibrator, inside, start, is_compared=False)
             logits[method] = fitted.map_.logits(outside)
         for method, part in logits.items():
-            parts.setdefault(method, []).append(SampleScores.from_logits(part, data.labels[fold.outside]))
+            scores = SampleScores.from_logits(part, data.labels[fold.outside])
+            if method in optimism:
+                scores = replace(scores, nll=scores.nll + optimism[method][fold.outside])
+            parts.setdefault(method, []).append(scores)
     return _summarize(name, parts, folds, data)
 
 

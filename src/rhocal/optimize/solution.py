@@ -38,6 +38,8 @@ class HeldOutScores:
     by some 3/n at most; the Brier score is that of the top label then."""
     fell_back_to: str = ""
     """What a guarded method uses instead of its own fit."""
+    above_of_choice: Mapping[str, float] | None = None
+    """Where scores are those of nested choices: ``above`` of the method that all folds choose, which the guard reads."""
 
     @property
     def method(self) -> str:

@@ -23,6 +23,7 @@ from rhocal.calibrators.folds import Fold, Folds
 from rhocal.calibrators.guard import SampleScores, score_rows
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
+from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
 from rhocal.profile.profile import Profile
 
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
     from rhocal.optimize import HeldOutScores
-
 OUT_OF_TIME = "out of time"
-
 NEGLIGIBLE_SHARE = 1e-6
 """Of the lowest score. Methods that are closer are tied whatever the standard error: `ets` that ends at temperature scaling
 differs from it by rounding alone, and so does the standard error of the difference."""
@@ -89,6 +88,7 @@ class Race:
         """NLL of these samples."""
         self.seen: list[Fold] = []
         """The folds that methods are compared on."""
+        self.choices: list[str] = []  # the method that is chosen without each of them
         self.skipped: dict[str, str] = {}
         """Why a method is not compared."""
 
@@ -116,17 +116,30 @@ class Race:
             raise self._nothing_fitted()
         best, rows = choose_method(scores, self.preferred)
         self.best = best
+        self.choices = nested_choices(scores, seen.codes, self.preferred) if n_seen > 1 else [best]
         skipped = [{"method": name, "skipped": why} for name, why in self.skipped.items() if name in self.methods]
         return best, [*rows, *skipped]
 
     def held_out_scores(self, name: str, best: str, data: Predictions | None = None) -> HeldOutScores | None:
-        """The scores of the best method, under another name, beside those of the references; None if nothing was held out.
+        """The scores of the choice, under another name, beside those of the references; None if nothing was held out.
 
-        ``data`` is what came, where the race was about what another map made of it.
+        Each fold is scored by the method that the others choose: the best of all folds owes a part of its score to luck. The
+        guard reads ``above_of_choice``. ``data`` is what came, where the race was about what another map made of it.
         """
         if not self.seen:
             return None
-        return score_rows(name, data or self.data, self.seen, outputs={name: self.outputs[best]})
+        data, outputs = data or self.data, self.outputs[best]
+        plain = score_rows(name, data, self.seen, outputs={name: outputs})
+        optimism = np.full(self.data.n_samples, self._optimism(best))
+        if any(choice != best for choice in self.choices):
+            outputs = outputs.copy()
+            for fold, choice in zip(self.seen, self.choices, strict=True):
+                outputs[fold.outside] = self.outputs[choice][fold.outside]
+                optimism[fold.outside] = self._optimism(choice)
+        elif not optimism.any():
+            return plain
+        nested = score_rows(name, data, self.seen, outputs={name: outputs}, optimism={name: optimism})
+        return replace(nested, above_of_choice=plain.above)
 
     def compare(self, other: Race) -> tuple[float, float]:
         """How far the NLL of another race's best method is above that of this one's on the same samples, and its error."""
@@ -234,11 +247,11 @@ class MethodScore:
     nll: Vector
     """Of every sample."""
     brier: Vector
+    confidence: Vector
+    correct: Vector
     weights: Vector
     """They sum to 1."""
     total_weight: float
-    ece: float
-    floor: float
     clusters: NDArray[np.intp] | None = None
 
     @classmethod
@@ -249,9 +262,33 @@ class MethodScore:
         total = float(counts.sum())
         confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
-        ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / total).error(1)
-        scores, floor = SampleScores.from_logits(logits, data.labels), perfect_error(confidence, counts, N_BINS)
-        return cls(method, scores.nll + optimism, scores.brier, counts / total, total, ece, floor, data.clusters)
+        scores = SampleScores.from_logits(logits, data.labels)
+        nll = scores.nll + optimism
+        return cls(method, nll, scores.brier, confidence, correct, counts / total, total, data.clusters)
+
+    def take(self, rows: NDArray[np.bool_]) -> MethodScore:
+        """The same on some of the samples."""
+        share = float(self.weights[rows].sum())
+        return replace(
+            self,
+            nll=self.nll[rows],
+            brier=self.brier[rows],
+            confidence=self.confidence[rows],
+            correct=self.correct[rows],
+            weights=self.weights[rows] / max(share, 1e-300),
+            total_weight=self.total_weight * share,
+            clusters=None if self.clusters is None else self.clusters[rows],
+        )
+
+    @cached_property
+    def ece(self) -> float:
+        """Of the confidence."""
+        return BinSums.of(self.confidence, self.correct, n_bins=N_BINS, weights=self.weights).error(1)
+
+    @cached_property
+    def floor(self) -> float:
+        """The ECE of a perfectly calibrated model on as many samples."""
+        return perfect_error(self.confidence, self.total_weight * self.weights, N_BINS)
 
     @property
     def mean_nll(self) -> float:
@@ -292,6 +329,32 @@ def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -
     ``MIN_SHARE_GAINED`` of its NLL. Its own fit has compared it with simpler ones already, so that it passes the guard if
     neither its NLL nor its Brier score is above that of the first.
     """
+    best, passed, tied = _choose(scores, preferred)
+    rows = [
+        {
+            "method": score.method,
+            "nll": score.mean_nll,
+            "brier": score.mean_brier,
+            "ece": score.ece,
+            "floor": score.floor,
+            "guarded": score not in passed,
+            "tied": score in tied,
+        }
+        for score in scores
+    ]
+    return best.method, rows
+
+
+def nested_choices(scores: Sequence[MethodScore], codes: NDArray[np.intp], preferred: str | None = None) -> list[str]:
+    """The method that ``choose_method`` chooses without each fold. ``codes`` are the numbers of the samples' folds."""
+    parts = ([score.take(codes != k) for score in scores] for k in range(int(codes.max()) + 1))
+    return [_choose(part, preferred)[0].method for part in parts]
+
+
+def _choose(
+    scores: Sequence[MethodScore], preferred: str | None
+) -> tuple[MethodScore, list[MethodScore], list[MethodScore]]:
+    """The choice of ``choose_method``, what passes the guard, and what is within one standard error of the lowest."""
     first = scores[0]
     passed = [
         score
@@ -311,19 +374,7 @@ def choose_method(scores: Sequence[MethodScore], preferred: str | None = None) -
     best = next((score for score in passed if score.method == preferred), None)
     if best is None or not (best in tied or (best.is_calibrated and tied[0].gain_over(best) < MIN_SHARE_GAINED)):
         best = tied[0]
-    rows = [
-        {
-            "method": score.method,
-            "nll": score.mean_nll,
-            "brier": score.mean_brier,
-            "ece": score.ece,
-            "floor": score.floor,
-            "guarded": score not in passed,
-            "tied": score in tied,
-        }
-        for score in scores
-    ]
-    return best.method, rows
+    return best, passed, tied
 
 
 def required_labels(data: Predictions) -> NDArray[np.intp]:
