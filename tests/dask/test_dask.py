@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import logging
 import operator
 import os
 import pickle
@@ -280,6 +281,31 @@ def test_what_does_not_fit_is_said(data):
         rhocal.stream(iter([])).on(many.DaskExecutor())
     with pytest.raises(InputError, match="no scheduler answers"), many.cluster("tcp://127.0.0.1:1", None, timeout="1s"):
         pass
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_workers_log_nothing_when_their_cluster_ends(fails, monkeypatch):
+    """A traceback that the scheduler no longer answers would look like an error of a command that has done its work."""
+    disabled = []
+    monkeypatch.setattr(logging, "disable", disabled.append)
+
+    class Client:
+        def run(self, function, *arguments, on_error):
+            assert on_error == "ignore"
+            function(*arguments)
+            if fails:
+                raise OSError("a worker that does not answer")
+
+    many._mute(Client())
+    assert disabled == [logging.CRITICAL]
+
+
+def test_workers_are_muted_at_the_end(monkeypatch):
+    muted = []
+    monkeypatch.setattr(many, "_mute", lambda client: muted.append(client.run(lambda: 1)))
+    with pytest.raises(KeyError), many.cluster(None, 1):
+        raise KeyError
+    assert [list(answers.values()) for answers in muted] == [[1]]
 
 
 def test_command_line(folder, tmp_path):

@@ -6,8 +6,9 @@ a block nor the order in which workers finish changes a result.
 
 from __future__ import annotations
 
+import logging
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,7 +97,16 @@ def cluster(scheduler: str | None, workers: int | None, timeout: str = "10s") ->
         ) as local,
         distributed.Client(local) as client,
     ):
-        yield client
+        try:
+            yield client
+        finally:
+            _mute(client)
+
+
+def _mute(client: Any) -> None:
+    """Workers that end with their cluster log tracebacks: the scheduler no longer answers. No one can act on that."""
+    with suppress(Exception):  # a worker that does not answer either has nothing more to log
+        client.run(logging.disable, logging.CRITICAL, on_error="ignore")
 
 
 # The executor of a cluster ------------------------------------------------------------------------------------------
