@@ -132,6 +132,21 @@ def test_minus_infinity_is_a_mask(name):
         assert abs(nll(name, wide, columns) - nll(name, lowest, columns)) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("low", ["infinite", "lowest"])
+def test_samples_that_are_left_with_one_class_say_nothing(dtype, low):
+    """However many there are: at every temperature their only class has the probability 1."""
+    logits, labels = synthetic(n=400, m=4)
+    logits = logits.astype(dtype)
+    alone = fit_map(rhocal.TemperatureScaling(), logits[300:], labels[300:])
+    kept = logits[np.arange(300), labels[:300]]
+    logits[:300] = -np.inf if low == "infinite" else np.finfo(dtype).min
+    logits[np.arange(300), labels[:300]] = kept
+    assert fit_map(rhocal.TemperatureScaling(), logits, labels).temperature_ == pytest.approx(
+        alone.temperature_, rel=1e-5
+    )
+
+
 @pytest.mark.parametrize(("size", "dtype"), [(200, np.float16), (1e37, np.float32)])
 def test_minus_infinity_is_deeper_than_every_logit_of_its_type(size, dtype):
     logits, labels = synthetic(400, 5, seed=5)

@@ -32,7 +32,8 @@ MASKED_LOGIT = -1e30
 """The calibrated logit of a masked class."""
 
 MAX_SHARE_SINGLE = 0.5
-"""Share of rows that may be left with one class: if there are more, what lies far away is no mask."""
+"""Share of rows that may be left with one class: if there are more, what lies far away is no mask. The lowest number of a type,
+which stands for −∞, is one at any share."""
 
 LOWEST_OCTAVE, HIGHEST_OCTAVE = -1100, 1100
 """Binary exponents of all numbers lie between these."""
@@ -43,12 +44,13 @@ def mask_gap(logits: Floats, top: Vector, half_label_gap: Vector | None = None) 
 
     ``half_label_gap`` is half of how far the label of a row lies below its largest entry: a class that occurred is not masked.
     """
-    occupied, runner_up = _octaves(logits, top)
+    occupied, runner_up, above_lowest = _octaves(logits, top)
     label = LOWEST_OCTAVE if half_label_gap is None else int(_octave(half_label_gap).max(initial=LOWEST_OCTAVE))
     below = LOWEST_OCTAVE
     for octave in occupied:
         is_void = octave - 1 >= below + VOID_OCTAVES and octave - 1 >= math.log2(MIN_MASK_GAP)
-        if is_void and label < octave and (runner_up >= octave).mean() <= MAX_SHARE_SINGLE:
+        is_rare = octave > above_lowest or (runner_up >= octave).mean() <= MAX_SHARE_SINGLE
+        if is_void and label < octave and is_rare:
             break
         below = octave
     return _beyond(below)
@@ -63,16 +65,17 @@ def _beyond(octave: int) -> float:
     return max(MIN_MASK_GAP, math.ldexp(1.0, min(octave + VOID_OCTAVES, 1000)))
 
 
-def _octaves(logits: Floats, top: Vector) -> tuple[list[int], Vector]:
-    """The octaves in which gaps to the largest entry lie, and that of the second largest entry of every row."""
+def _octaves(logits: Floats, top: Vector) -> tuple[list[int], Vector, int]:
+    """The octaves of gaps to the largest entry, those of runners-up, and the highest of all but the lowest number."""
     counts = np.zeros(HIGHEST_OCTAVE - LOWEST_OCTAVE, np.intp)
-    runner_up = np.empty(len(logits))
+    runner_up, lowest, above_lowest = np.empty(len(logits)), float(np.finfo(logits.dtype).min), LOWEST_OCTAVE
     for rows in row_blocks(*logits.shape):
         z = _wide(logits[rows])
         octaves = _octave(top[rows, None] / 2 - z / 2)
         counts += np.bincount(octaves.ravel() - LOWEST_OCTAVE, minlength=len(counts))
+        above_lowest = max(above_lowest, int(octaves.max(initial=LOWEST_OCTAVE, where=z > lowest)))
         runner_up[rows] = _octave(top[rows] / 2 - largest(np.ascontiguousarray(z), 2)[:, 1] / 2)
-    return (np.flatnonzero(counts[1:]) + LOWEST_OCTAVE + 1).tolist(), runner_up
+    return (np.flatnonzero(counts[1:]) + LOWEST_OCTAVE + 1).tolist(), runner_up, above_lowest
 
 
 def _octave(half_gap: Vector) -> Vector:
