@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.predictions import MAX_LOGIT, MAX_SINGLE_LOGIT, SMALLEST_PROB, Kind
+from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT
+from rhocal.data.predictions import SMALLEST_PROB, Kind
 from rhocal.errors import InputError
 from rhocal.numerics.masks import MASKED_LOGIT
 from rhocal.numerics.numpy_ops import NUMPY

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.map import unchanged
 from rhocal.calibrators.scalar_formula import ScalarFormula
-from rhocal.data.predictions import MAX_SINGLE_LOGIT
+from rhocal.data.logit_sizes import MAX_SINGLE_LOGIT
 from rhocal.numerics import kernels
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.profile.sample_features import LogitFeatures

@@ -17,6 +17,7 @@ from rhocal.data.labels import (
     sample_labels,
     sample_weights,
 )
+from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.score_names import score_class
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
@@ -38,27 +39,7 @@ R = TypeVar("R")
 
 __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
 
-MAX_LOGIT = 1e60
-"""Fourth powers of logits up to this do not overflow in double precision."""
-
-MIN_LOGIT = 1e-20
-"""If all logits are smaller, scales that fit them leave the range of single precision, in which exported maps compute."""
-
-MAX_SINGLE_LOGIT = 1e8
-"""The same in single precision, times the smallest exponential."""
-
-MIN_SINGLE_LOGIT = 1e-8
-"""Fourth powers of differences of smaller logits vanish in single precision."""
-
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
-
-
-def _check_size(size: float) -> None:
-    if 0 < size < MIN_LOGIT:
-        raise InputError(
-            f"logits are too small: none is farther than {size:g} from 0, and one must be at {MIN_LOGIT:g} at least. Multiply "
-            "them by a constant"
-        )
 
 
 def _count_up(classes: NDArray[Any]) -> bool:
@@ -255,7 +236,7 @@ class Predictions:
         size = max(-low, high)
         is_whole = gap is None  # one block of a stream may be smaller than the others
         if is_whole:
-            _check_size(size)
+            check_size(size)
         is_near = high / 2 - low / 2 < MIN_MASK_GAP / 2
         if gap is None and is_near:
             gap = gap_beyond(high - low)
@@ -273,7 +254,7 @@ class Predictions:
             return self._replaced(self.seen, mask_gap=gap)
         deep = deepen(in_memory(self.scores), self.seen.top, gap)
         if is_whole:
-            _check_size(float(np.abs(without_masks(deep, self.seen.top, gap, center=False)).max()))
+            check_size(float(np.abs(without_masks(deep, self.seen.top, gap, center=False)).max()))
         return replace(self, scores=deep, mask_gap=gap)
 
     @property

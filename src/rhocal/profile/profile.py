@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal.data.arrays import scan_scores
-from rhocal.data.predictions import MIN_LOGIT
+from rhocal.data.logit_sizes import MIN_LOGIT
 from rhocal.errors import InputError
 from rhocal.numerics.caching import cached_property
 from rhocal.numerics.special import dot
