@@ -249,6 +249,30 @@ def test_every_backend_agrees_on_the_least_deep_mask(name, tmp_path):
     np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("top", [-1e-30, -1.7e-17, -2.7e-14, -2.9e-14, -1e-12, -1e-6, 1e-17, 3.0])
+def test_every_backend_rounds_a_difference_near_the_gap_alike(top, tmp_path):
+    """Double precision rounds −1,024 plus 1e-17 to −1,024; single precision knew what the rounding loses, and saw no mask."""
+    logits, labels = synthetic(400, 5, seed=5)
+    labels[::2] = np.arange(200) % 5
+    cal, _ = fitted("ets", 1e-18 * logits, labels)
+    assert cal.mask_gap_ == 1024
+    assert cal.weights_[2] > 0.1  # the share of a class that is none goes to the others
+    wide = np.full((3, 5), top, np.float32)
+    wide[:, 2] = np.nextafter(np.float32(-1024), np.array([-np.inf, 0, np.inf], np.float32))
+    wide[1, 2] = -1024
+    wide[:, 4] = np.nextafter(wide[:, 4], np.float32(-np.inf))
+    expected = cal.predict_proba(wide)
+    np.testing.assert_array_equal(cal.predict_proba(wide.astype(np.float64)).astype(np.float32), expected)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, wide), expected, atol=1e-6)
+    np.testing.assert_allclose(cal.to_torch(output="probs")(torch.from_numpy(wide)).numpy(), expected, atol=1e-6)
+    cal.to_onnx(tmp_path / "map.onnx")
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(tmp_path / "map.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"logits": wide})[0], expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["rho-norm", "field", "pts"])
 def test_backends_agree_where_what_is_left_differs_by_rounding_units(name, tmp_path):
     """The mean of three logits of 5e8 was off by as much as they differ, in single precision."""

@@ -48,6 +48,9 @@ LARGEST_SINGLE, SINGLE_EPS = float(np.finfo(np.float32).max), float(np.finfo(np.
 NEAR = 2.0**-20
 """Share of a gap within which the rounding of a difference in single precision can matter."""
 
+LOST_BY_DOUBLE = 2.0**-55
+"""How far, in gaps, half a difference may be from half the gap, a power of 2, to be rounded to it in double precision."""
+
 
 def unchanged(_ops: Ops, _parameters: Parameters, logits: Value) -> Value:
     """The logits as they are."""
@@ -248,10 +251,10 @@ def formula_output(ops: Ops, map_: Map, parameters: Parameters, logits: Value) -
 
 
 def is_below(ops: Ops, x: Value, top: Value, gap: float) -> Value:
-    """Whether an entry lies at least ``gap`` below the top.
+    """Whether an entry lies at least ``gap`` below the top, as double precision rounds their difference.
 
-    Single precision adds what the difference lost by rounding (Knuth's two-sum): near the limit it must not call masked what
-    double precision does not.
+    Single precision adds what the difference lost by rounding (Knuth's two-sum), up to what double precision loses too: near
+    the limit both call the same entries masked.
     """
     half, half_top = x * 0.5, top * 0.5  # halves do not overflow
     if ops.eps < DOUBLE_EPS:
@@ -261,7 +264,7 @@ def is_below(ops: Ops, x: Value, top: Value, gap: float) -> Value:
     back = rounded - finite
     lost = (finite - (rounded - back)) - (half_top + back)
     excess = (half - half_top) + 0.5 * gap
-    return excess + ops.where(ops.abs(excess) < NEAR * gap, lost, 0.0) <= 0.0
+    return excess + ops.where(ops.abs(excess) < NEAR * gap, lost, 0.0) <= LOST_BY_DOUBLE * gap
 
 
 def as_logits(ops: Ops, kind: Kind, scores: Value, smallest_prob: float) -> Value:
