@@ -23,7 +23,7 @@ from tests.attack.files import MUTATIONS
 import rhocal
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
-LINES = ("samples_lists.jsonl", "chat_completions.jsonl", "completions.jsonl", "answers", "options")
+LINES = ("samples_lists.jsonl", "chat_completions.jsonl", "completions.jsonl", "responses.jsonl", "answers", "options")
 ARCHIVES = ("inspect_letters.eval", "inspect_sums.eval")
 N_MUTATIONS = 10
 

@@ -141,6 +141,28 @@ def test_options_of_chat_completions(wrapped, tmp_path):
         assert (scores[3] == NO_OPTION) == (wrapped and len(row["options"]) == 3)
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_responses_with_an_output_are_read_as_chat_completions(wrapped, tmp_path):
+    """Reasoning and comments before the answer are no answers."""
+    path, expected = SAMPLES / "responses.jsonl", rhocal.read_log(SAMPLES / "chat_completions.jsonl")
+    if not wrapped:
+        rows = rows_of("responses.jsonl")
+        beside = ("label", "options", "custom_id", "subject")
+        path = write(
+            tmp_path / "a.jsonl", [row["response"]["body"] | {key: row[key] for key in beside} for row in rows]
+        )
+    log = rhocal.read_log(path)
+    for name in ("scores", "labels", "question_id"):
+        np.testing.assert_array_equal(getattr(log, name), getattr(expected, name))
+    judged = [{"correct": k % 2, **row} for k, row in enumerate(rows_of("responses.jsonl"))]
+    for row in judged:
+        del row["label"], row["options"]
+    answers = rhocal.read_log(write(tmp_path / "judged.jsonl", judged))
+    tokens = rows_of("chat_completions.jsonl")[3]["response"]["body"]["choices"][0]["logprobs"]["content"]
+    assert answers.scores[3] == pytest.approx(np.mean([token["logprob"] for token in tokens]))
+    assert answers.labels.tolist() == [k % 2 for k in range(16)]
+
+
 def test_options_are_named_by_labels_in_any_case_and_printed(tmp_path):
     rows = [row | {"label": row["label"].lower()} for row in rows_of("chat_completions.jsonl")]
     plain = [{key: value for key, value in row.items() if key != "options"} for row in rows]
@@ -252,12 +274,22 @@ def test_marks_line_endings_and_compression_change_nothing(tmp_path):
 # --- lines that cannot be used
 
 CHAT = rows_of("chat_completions.jsonl")[0]
+RESPONSE = rows_of("responses.jsonl")[0]
 
 
 def chat(changes):
     """A response whose only token is changed."""
     row = json.loads(json.dumps(CHAT))
     row["response"]["body"]["choices"][0]["logprobs"]["content"][0] |= changes
+    return row
+
+
+def response(content=None, **changes):
+    """A response whose message has other content, or which differs itself."""
+    row = json.loads(json.dumps(RESPONSE))
+    body = row["response"]["body"] = row["response"]["body"] | changes
+    if content is not None:
+        body["output"][0]["content"] = content
     return row
 
 
@@ -281,6 +313,10 @@ BAD = [
     (CHAT, CHAT | {"label": "Z"}, "the correct answer is 'Z'"),
     (CHAT, CHAT | {"response": {"status_code": 429, "body": {}}}, "the request failed with status 429"),
     (CHAT, CHAT | {"response": None, "error": {"message": "rate limit"}}, "the request failed: .*rate limit"),
+    (RESPONSE, response([{"type": "output_text", "text": "A", "annotations": []}]), r"request them with include=\['message"),
+    (RESPONSE, response([{"type": "refusal", "refusal": "no"}]), "the model refused to answer"),
+    (RESPONSE, response(output=[]), "the response has no message with a text"),
+    (RESPONSE, response(error={"code": "server_error", "message": "down"}), "the request failed: .*down"),
 ]  # fmt: skip
 
 

@@ -66,9 +66,11 @@ def test_logs_of_inspect(tmp_path):
 def test_responses_of_the_types_of_openai(tmp_path):
     types = pytest.importorskip("openai.types", reason=WHY)
     chat = pytest.importorskip("openai.types.chat")
+    responses = pytest.importorskip("openai.types.responses")
     for name, read, response in (
         ("chat_completions.jsonl", chat.ChatCompletion, lambda row: row["response"]["body"]),
         ("completions.jsonl", types.Completion, lambda row: row["response"]),
+        ("responses.jsonl", responses.Response, lambda row: row["response"]["body"]),
     ):
         for line in (SAMPLES / name).read_text(encoding="utf-8").splitlines():
             read.model_validate(response(json.loads(line)))

@@ -1,4 +1,4 @@
-"""Responses of serving APIs (OpenAI, vLLM): chat completions and completions with log-probabilities of tokens.
+"""Responses of serving APIs (OpenAI, vLLM) with log-probabilities of tokens: chat completions, completions and responses.
 
 A line is a response, or an object that holds one under ``response``, with what the user adds: the correct option (``label``),
 or whether the answer is right (``correct``). With options, their log-probabilities are those of the tokens A, B, … at the
@@ -77,10 +77,20 @@ def body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for key in ("response", "completion", "body"):
         if isinstance(body, dict) and isinstance(body.get(key), dict):
             body = body[key]
-    if not isinstance(body, dict) or not isinstance(body.get("choices"), list) or not body["choices"]:
+    if not isinstance(body, dict):
+        return None
+    if isinstance(body.get("output"), list):
+        return body if body.get("object") == "response" or _messages(body["output"]) else None
+    if not isinstance(body.get("choices"), list) or not body["choices"]:
         return None
     choice = body["choices"][0]
     return body if isinstance(choice, dict) and ("message" in choice or "logprobs" in choice) else None
+
+
+def _messages(output: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """The messages among the items of a response, which holds reasoning and calls of tools too; comments are no answers."""
+    items = (item for item in output if isinstance(item, dict) and item.get("type") == "message")
+    return [item for item in items if item.get("phase") != "commentary"]
 
 
 def is_completion(row: Mapping[str, Any]) -> bool:
@@ -219,11 +229,35 @@ def response_tokens(row: Mapping[str, Any]) -> list[Token]:
         reason = (
             f"the request failed with status {status}"
             if status not in {None, 200}
-            else "holds no response with choices"
+            else "holds no response with choices or output"
         )
         raise FileError(reason)
+    if isinstance(body.get("output"), list):
+        return output_tokens(body)
     usage = body.get("usage")
     return choice_tokens(body["choices"][0], usage.get("prompt_tokens") if isinstance(usage, dict) else None)
+
+
+def output_tokens(body: Mapping[str, Any]) -> list[Token]:
+    """The tokens of the texts of a response, in their order."""
+    if body.get("error"):
+        raise FileError(f"the request failed: {str(body['error'])[:80]}")
+    contents = [item.get("content") for item in _messages(body["output"])]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    if any(part.get("type") == "refusal" for part in parts):
+        raise FileError("the model refused to answer")
+    texts = [part for part in parts if part.get("type") == "output_text" and part.get("text") != ""]
+    if not texts:
+        raise FileError("the response has no message with a text")
+    tokens = []
+    for part in texts:
+        entries = part.get("logprobs")
+        if not isinstance(entries, list) or not entries:
+            raise FileError(
+                "holds no log-probabilities; request them with include=['message.output_text.logprobs'] and top_logprobs=20"
+            )
+        tokens += [_chat_token(entry) for entry in entries]
+    return tokens
 
 
 def choice_tokens(choice: Mapping[str, Any], n_prompt: Any = None) -> list[Token]:
