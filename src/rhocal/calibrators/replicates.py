@@ -365,5 +365,5 @@ def _refits(
     for k, drawn in enumerate(weights):
         sample = replace(data, weights=drawn * total) if profile is None else replace(profile, weights=drawn)
         with nullcontext() if seed is None else drawn_centers(seed, k):
-            fitted = fit_without_warnings(method, sample, start)
+            fitted = fit_without_warnings(method, sample, start, is_compared=False)
         yield fitted.map_
