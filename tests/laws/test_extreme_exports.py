@@ -109,3 +109,31 @@ def test_masks_after_a_fit_on_probabilities(name, tmp_path):
         assert want[np.arange(8), LATER.argmin(axis=1)].max() < 1e-30
         there = on_device(cal, torch.from_numpy(logits), "probs", "logits", -1)
         np.testing.assert_allclose(there.numpy(), want, atol=1e-6, err_msg=f"masks at {low}")
+
+
+BINARY = [name for name, method in CALIBRATORS.items() if "calibrators.binary" in method.family.__module__]
+
+
+@pytest.mark.parametrize("name", [name for name in BINARY if name != "venn-abers"])
+@pytest.mark.parametrize("scope", ["one-vs-rest", "top", "top-capped"])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "size"),
+    [("probs", "f4", 0.4), ("probs", "f4", 6), ("probs", "f8", 20), ("log_probs", "f8", 20), ("logits", "f8", 14)],
+)
+def test_maps_of_classes_on_the_rows_of_the_fit(name, scope, kind, dtype, size, tmp_path):
+    """Lines near 1 were so steep that the last bit of a confidence decided, and logarithms in single precision everywhere."""
+    rng = np.random.default_rng(32)
+    z = size * rng.normal(size=(600, 3))
+    z -= z.max(axis=1, keepdims=True)
+    log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    scores = {"probs": np.exp(log_p), "log_probs": log_p, "logits": z}[kind].astype(dtype)
+    labels = np.where(rng.random(600) < 0.6, z.argmax(axis=1), rng.integers(0, 3, 600))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        cal = rhocal.calibrator(name, scope=scope).fit(scores, labels, kind=kind)
+    single, exported = scores.astype(np.float32), backends(cal, tmp_path)
+    for backend, apply in exported.items():
+        np.testing.assert_allclose(apply(single), cal.predict_proba(single, kind=kind), atol=1e-6, err_msg=backend)
+    want = cal.predict_proba(scores, kind=kind)
+    np.testing.assert_allclose(exported["torch"](scores), want, atol=1e-6)
+    np.testing.assert_allclose(exported["function"](scores), want, atol=1e-6)

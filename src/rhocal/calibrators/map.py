@@ -167,7 +167,7 @@ class Map:
             )
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
-            block, masked = data.logits[rows], None
+            block, masked = data.precise_logits(rows) if self.is_wide else data.logits[rows], None
             if self.mask_gap > LARGEST_SINGLE and block.dtype == np.float32 and low <= -LARGEST_SINGLE:
                 # The lowest number stands for −∞, and must lie deeper than logits that only double precision can hold.
                 lowest = (block <= -LARGEST_SINGLE) & (row_max(block) > -LARGEST_SINGLE)[

@@ -301,8 +301,18 @@ class Predictions:
         scores = in_memory(self.scores)
         if scores.dtype == np.float16:
             scores = widened(np.ascontiguousarray(scores))
+        return scores if self.kind == "logits" else self._logarithm(scores)
+
+    def precise_logits(self, rows: slice = slice(None)) -> Floats:
+        """The logits of some rows, those of probabilities in double precision: steps and steep lines would magnify what a
+        logarithm in single precision rounds.
+        """  # noqa: D205
         if self.kind == "logits":
-            return scores
+            return self.logits[rows]
+        return self._logarithm(in_memory(self.scores[rows]).astype(np.float64, copy=False))
+
+    def _logarithm(self, scores: Floats) -> Floats:
+        """Probabilities, or their logarithms, as logits in their own type."""
         smallest = self.smallest_prob or SMALLEST_PROB
         least = smallest if self.kind == "probs" else np.log(smallest)
         raised = np.maximum(scores, np.asarray(least, scores.dtype))

@@ -170,6 +170,8 @@ class BinaryMap(ABC):
 
     keeps_score: ClassVar[frozenset[str]] = frozenset()
     """Arrays in which NaN stands for the score itself."""
+    has_steps: ClassVar[bool] = True
+    """Whether the last digits of a score may decide."""
 
     def __call__(self, score: Vector) -> Vector:
         """The probability at every score."""
@@ -245,6 +247,7 @@ class Steps(BinaryMap):
 class Lines(BinaryMap):
     """Straight lines between knots, constant beyond them."""
 
+    has_steps = False
     knots: Vector
     values: Vector
 

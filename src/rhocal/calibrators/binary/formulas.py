@@ -1,7 +1,8 @@
 """Binary maps for many classes: the formulas of ``BinaryCalibrator``.
 
-Parameters beside those of the maps: ``score_kind``, what a map is a function of; ``order``, the number of each class;
-``missing`` and ``factor`` where there are classes without a map; ``behind`` where other classes are capped.
+Parameters beside those of the maps: ``score_kind``, what a map is a function of; ``has_steps``, whether it may jump;
+``order``, the number of each class; ``missing`` and ``factor`` where there are classes without a map; ``behind`` where other
+classes are capped.
 """
 
 from __future__ import annotations
@@ -66,9 +67,14 @@ def class_scores(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     e = ops.exp(shifted)
     total = ops.sum(e)
     if parameters["score_kind"] == "probs":
-        return ops.round_noise(e / total)
+        return without_noise(ops, parameters, e / total)
     top = ops.first_max(logits, parameters["order"])
     return ops.round_noise(log_odds(ops, shifted, total, top, top_log_odds(ops, logits, top), parameters["n_classes"]))
+
+
+def without_noise(ops: Ops, parameters: Parameters, p: Value) -> Value:
+    """Probabilities for a map: without digits that are noise where a step could depend on them."""
+    return ops.round_noise(p) if parameters["has_steps"] else p
 
 
 def log_odds(ops: Ops, shifted: Value, total: Value, top: Value, odds: Value, n_classes: int) -> Value:
@@ -84,7 +90,7 @@ def log_odds(ops: Ops, shifted: Value, total: Value, top: Value, odds: Value, n_
 def top_score(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """Probability or log-odds of the predicted class."""
     if parameters["score_kind"] == "probs":
-        return ops.round_noise(1.0 / ops.sum(ops.exp(logits - ops.max(logits))))
+        return without_noise(ops, parameters, 1.0 / ops.sum(ops.exp(logits - ops.max(logits))))
     return ops.round_noise(top_log_odds(ops, logits, ops.first_max(logits, parameters["order"])))
 
 

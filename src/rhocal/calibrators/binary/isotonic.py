@@ -10,7 +10,14 @@ from rhocal import optimize
 from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Lines, Outcomes, smoothed
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted, option
-from rhocal.numerics.special import Vector
+from rhocal.numerics.special import DIGITS, Vector
+from rhocal.numerics.tables import SMALLEST_SCORE
+
+STEEP = 2.0**13
+"""Rise of a line, while its score grows by its own size, from which on the rounding of a score is worth 1e-9."""
+
+HALF_STEP = 0.98 * 2.0 ** (52 - DIGITS)
+"""How far, in steps of double precision, a score is moved when it is rounded; a little less, so that blocks do not touch."""
 
 
 @dataclass(eq=False, repr=False)
@@ -80,6 +87,18 @@ def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Fitte
     ends = data.score if data.last is None else data.last
     knots = np.empty(2 * len(value))
     knots[::2], knots[1::2] = data.score[first], ends[last]
+    join_rounded(knots, value)
     kept = np.ones(len(knots), np.bool_)
     np.not_equal(knots[1:], knots[:-1], out=kept[1:])  # a block of one score has one knot
     return FittedBinaryMap(Lines(knots[kept], np.repeat(value, 2)[kept]), values=np.repeat(value, np.diff(starts)))
+
+
+def join_rounded(knots: Vector, value: Vector) -> None:
+    """Add the scores that round to the end of a block to it, in place, where the line to the next block is steep.
+
+    A fit rounds scores (``special.without_noise``), and lines are read at scores as they are.
+    """
+    low, high = knots[1:-1:2], knots[2::2]
+    steep = np.flatnonzero((np.diff(value) > STEEP * (high - low) / high) & (low > SMALLEST_SCORE))
+    low[steep] += HALF_STEP * np.spacing(low[steep])
+    high[steep] -= HALF_STEP * np.spacing(np.nextafter(high[steep], 0))

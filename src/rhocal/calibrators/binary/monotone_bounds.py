@@ -41,7 +41,7 @@ class MonotoneBounds:
 
     def bounds(self, data: Predictions, level: float) -> Bounds:
         """Bounds of every probability; 0 for masked classes."""
-        logits, gap = data.logits.astype(np.float64), self.calibrator.map_.mask_gap
+        logits, gap = data.precise_logits().astype(np.float64), self.calibrator.map_.mask_gap
         masked = logits / 2 - logits.max(axis=1, keepdims=True) / 2 <= -gap / 2  # halves do not overflow
         low, high = self._of_classes(logits, masked, level)
         return np.where(masked, 0.0, low), np.where(masked, 0.0, high)

@@ -156,7 +156,7 @@ class BinaryCalibrator(Calibrator):
     def outcomes(self, data: Predictions, *, joins_misses: bool = False) -> Iterator[tuple[int | None, Outcomes]]:
         """What each map is fitted on, after its class; None for the top class. The option is that of ``from_samples``."""
         assert data.labels is not None
-        scores = ClassScores.from_logits(data.logits, self.score_kind)
+        scores = ClassScores.from_logits(data.precise_logits(), self.score_kind)
         masked, weights = data.masked, data.weights
         for column in self._columns(data.n_classes):
             kept: Any = slice(None)
@@ -183,6 +183,7 @@ class BinaryCalibrator(Calibrator):
         is_one_vs_rest = SCOPES[scope] == ONE_VS_REST
         parameters: dict[str, Any] = {
             "score_kind": self.score_kind,
+            "has_steps": self.map.has_steps,
             "n_classes": n_classes,
             "order": np.arange(n_classes, dtype=np.float64),
             "behind": BEHIND if SCOPES[scope] == TOP_CAPPED else None,

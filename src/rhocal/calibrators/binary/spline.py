@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 N_NODES = 513
 """Places in (0, 1), evenly spaced in mass, at which the cumulative sums are looked at: far finer than any knots."""
 
+DECIMALS = 9
+"""Decimals of places that are told apart: lines between nearer ones would be steep."""
+
 
 @dataclass(frozen=True)
 class Correction(BinaryMap):
     """p plus a correction, linear between places in p, kept between ``low`` and ``high``."""
 
+    has_steps = False
     places: Vector
     corrections: Vector
     low: float
@@ -138,8 +142,8 @@ def fit_correction(data: Outcomes, n_knots: int, smoothing: float) -> Correction
     correction = slopes @ (at_knots @ np.interp(nodes, passed, difference))
     places = np.interp(nodes, (passed[:-1] + passed[1:]) / 2, data.score)
     # Where many samples share one probability several nodes fall on it: their mean correction counts.
-    places, inverse, count = np.unique(places, return_inverse=True, return_counts=True)
-    correction = np.bincount(inverse, correction) / count
+    _, inverse, count = np.unique(np.round(places, DECIMALS), return_inverse=True, return_counts=True)
+    places, correction = (np.bincount(inverse, values) / count for values in (places, correction))
     low, high = smoothed(np.array([0.0, 1.0]), data.total / n_knots, data.n_classes, smoothing)
     return Correction(places, correction, float(low), float(high))
 

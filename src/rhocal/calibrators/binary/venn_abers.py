@@ -129,7 +129,7 @@ class VennAbers(BinaryCalibrator):
         set has no interval: both are its probability.
         """
         parameters, of_top = self.map_.parameters, SCOPES[self.scope_] != ONE_VS_REST
-        z = validated_scores(self, logits, kind, class_axis).logits.astype(np.float64)
+        z = validated_scores(self, logits, kind, class_axis).precise_logits().astype(np.float64)
         score = (top_score if of_top else class_scores)(NUMPY, parameters, z)
         is_mirrored = not of_top and len(self.one_sided_) == 1
         score = score[:, 1:] if is_mirrored else score

@@ -191,7 +191,6 @@ def _interpolate(lines: Any, dialect: Dialect) -> str:
     for k in range(1, len(knots)):
         low, high = sorted(values[k - 1 : k + 1])
         slope = (values[k] - values[k - 1]) / (knots[k] - knots[k - 1]) if knots[k] > knots[k - 1] else 0.0
-        slope = min(max(slope, -1e300), 1e300)
         line = f"{number(values[k - 1])} + {number(slope)} * ({{0}} - {number(knots[k - 1])})"
         leaves.append(
             number(low)
