@@ -94,10 +94,10 @@ def posterior_means(
     for weight, alpha, likelihood in _patterns(observed, plus, minus):
         prior, prior_total = _prior(alpha, len(s), has_known=observed.n_known > 0)
         joint = likelihood * prior
-        likelihood_total, others = _convolve(joint)
-        evidence += weight / prior_total * likelihood_total
+        joint *= _others(joint)
+        evidence += weight / prior_total * np.maximum(joint[:, 0].sum(axis=-1), 1e-300)
         for k, value in enumerate(values):
-            numerators[k] += weight / prior_total * _at_total(np.fft.rfft(joint * value, N_FFT) * others)
+            numerators[k] += weight / prior_total * np.einsum("tbj,tbj->tb", joint, value)
     return [total / evidence[:, None] for total in numerators]
 
 
@@ -134,14 +134,18 @@ def _prior(alpha: float, n_bins: int, *, has_known: bool) -> tuple[Vector, float
     return prior, float(_at_total(np.fft.rfft(prior, N_FFT).prod(axis=0)))
 
 
-def _convolve(parts: Vector) -> tuple[Vector, NDArray[np.complex128]]:
-    """Sums over all ways to distribute the steps; and, as spectra, the same over all bins but one."""
+def _others(parts: Vector) -> Vector:
+    """For each step of a bin, the sum over all ways in which the other bins give the rest of the total."""
     spectra = np.fft.rfft(parts, N_FFT)
-    ones = np.ones_like(spectra[:, :1])
-    before = np.concatenate([ones, np.cumprod(spectra[:, :-1], axis=1)], axis=1)
-    after = np.concatenate([np.cumprod(spectra[:, :0:-1], axis=1)[:, ::-1], ones], axis=1)
-    others = before * after
-    return np.maximum(_at_total(others[:, 0] * spectra[:, 0]), 1e-300), others
+    n_bins = spectra.shape[1]
+    products = np.ones_like(spectra)
+    after = np.ones_like(spectra[:, 0])
+    for b in range(1, n_bins):
+        np.multiply(products[:, b - 1], spectra[:, b - 1], out=products[:, b])
+    for b in range(n_bins - 2, -1, -1):
+        after *= spectra[:, b + 1]
+        products[:, b] *= after
+    return np.fft.irfft(products, N_FFT)[..., N_STEPS::-1]
 
 
 def _at_total(spectra: NDArray[np.complex128]) -> Vector:
