@@ -14,7 +14,7 @@ from helpers import synthetic
 from rhocal.data.predictions import Predictions
 from rhocal.errors import MissingExtraError
 from rhocal.reporting.document import build_document, to_json
-from rhocal.reporting.page import embed_json, equals_p, render_page
+from rhocal.reporting.page import embed_json, equals_p, load_templates, render_page
 from rhocal.reporting.sections.methods import describe_fit
 from rhocal.reporting.sections.provenance import Provenance
 
@@ -86,6 +86,7 @@ def test_embedded_json_cannot_end_its_element():
 
 def test_missing_extra_is_said(quiet, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    load_templates.cache_clear()
     with pytest.raises(MissingExtraError, match=r"rhocal\[report\]"):
         render_page(quiet[0])
 

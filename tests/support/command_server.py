@@ -39,10 +39,12 @@ def import_package() -> None:
 
     from rhocal.cli import app
     from rhocal.errors import MissingExtraError
-    from rhocal.reporting.page import _plotly
+    from rhocal.reporting.page import _plotly, load_templates
 
     with contextlib.suppress(MissingExtraError):
         _plotly()  # every page embeds the same bundle, compressed
+        for name in load_templates().list_templates(extensions=["j2"]):
+            load_templates().get_template(name)  # and compiles the same templates
     for arguments in WARM_UP:
         CliRunner().invoke(app, arguments)
     gc.freeze()  # forks need not look through what is imported

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rhocal.errors import MissingExtraError
 from rhocal.metrics.scored import Scored
 from rhocal.reporting.curves.reliability import reliability_from_scored
-from rhocal.reporting.page import FILTERS, LEVELS, PURPOSE, read_template
+from rhocal.reporting.page import LEVELS, load_templates, read_template
 from rhocal.reporting.sections.summary import level
 
 if TYPE_CHECKING:
@@ -70,19 +69,13 @@ def describe_state(name: str, evaluation: Evaluation, data: Predictions) -> dict
 
 def render_overview(title: str, models: Sequence[ModelSummary], commands: Sequence[str]) -> str:
     """The page."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report", PURPOSE) from error
-    environment = Environment(
-        loader=PackageLoader("rhocal.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= FILTERS
-    page: str = environment.get_template("overview.html.j2").render(
-        title=title, models=models, commands=commands, levels=LEVELS, size=SIZE, style=read_template("report.css")
+    return (
+        load_templates()
+        .get_template("overview.html.j2")
+        .render(
+            title=title, models=models, commands=commands, levels=LEVELS, size=SIZE, style=read_template("report.css")
+        )
     )
-    return page
 
 
 def _x(value: float) -> float:

@@ -22,6 +22,8 @@ from rhocal.reporting.document import FORMAT, SCHEMA, to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from jinja2 import Environment
+
 PURPOSE = "writing a report page"
 N_METHODS_SHOWN = 6
 """Methods whose diagrams are drawn when the page opens; the others can be selected."""
@@ -56,22 +58,14 @@ def check_packages() -> None:
 
 def render_page(document: Mapping[str, Any]) -> str:
     """The page of a document of ``rhocal.reporting.document.build_document``, or of its JSON."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report", PURPOSE) from error
+    templates = load_templates()
     if document.get("format") != FORMAT or document.get("schema") != SCHEMA:
         raise FileError(
             f"not a report of schema {SCHEMA}: format {document.get('format')!r}, schema {document.get('schema')!r}; "
             "write it again with this version of rhocal"
         )
-    environment = Environment(
-        loader=PackageLoader("rhocal.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= FILTERS
     try:
-        return _render(environment, document)
+        return _render(templates, document)
     except RhocalError:
         raise
     except Exception as error:
@@ -81,9 +75,9 @@ def render_page(document: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _render(environment: Any, document: Mapping[str, Any]) -> str:
+def _render(templates: Environment, document: Mapping[str, Any]) -> str:
     by_name = {method["name"]: method for method in document["methods"]}
-    page: str = environment.get_template("report.html.j2").render(
+    return templates.get_template("report.html.j2").render(
         doc=document,
         before=by_name[document["before"]],
         after=by_name.get(document["headline"]),
@@ -95,7 +89,6 @@ def _render(environment: Any, document: Mapping[str, Any]) -> str:
         script=read_template("report.js"),
         plotly=_plotly(),
     )
-    return page
 
 
 def embed_json(document: Mapping[str, Any]) -> str:
@@ -160,6 +153,21 @@ FILTERS: dict[str, Callable[..., str]] = {
     "sentence": sentence,
 }
 """Filters of the template."""
+
+
+@cache
+def load_templates() -> Environment:
+    """The templates, each compiled once: this takes longer than filling it."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("jinja2", "report", PURPOSE) from error
+    templates = Environment(
+        loader=PackageLoader("rhocal.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    templates.filters |= FILTERS
+    return templates
 
 
 def read_template(name: str) -> str:
