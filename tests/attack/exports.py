@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 import warnings
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -58,21 +59,21 @@ def prepared(method, m):
     document = json.loads(json.dumps(portable_map(cal), allow_nan=False))
     names = [f"z{k}" for k in range(m)]
     query = to_sql(cal, "sqlite", columns=names, keep=["id"])
-    connection = sqlite3.connect(":memory:")
-    connection.execute(f"CREATE TABLE predictions (id INTEGER, {', '.join(f'{name} REAL' for name in names)})")
+    columns = ", ".join(f"{name} REAL" for name in names)
 
     def in_json(z):
         found = [interpreter()(document, row) for row in z.tolist()]
         return np.array([probs for probs, _ in found]), np.array([column for _, column in found])
 
     def in_sqlite(z):
-        connection.execute("DELETE FROM predictions")
         places = ", ".join("?" * (m + 1))
-        connection.executemany(
-            f"INSERT INTO predictions VALUES ({places})",  # noqa: S608 - question marks
-            [(k, *row) for k, row in enumerate(z.tolist())],
-        )
-        rows = np.array(sorted(connection.execute(query).fetchall()), dtype=float)
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute(f"CREATE TABLE predictions (id INTEGER, {columns})")
+            connection.executemany(
+                f"INSERT INTO predictions VALUES ({places})",  # noqa: S608 - question marks
+                [(k, *row) for k, row in enumerate(z.tolist())],
+            )
+            rows = np.array(sorted(connection.execute(query).fetchall()), dtype=float)
         return rows[:, 1 : m + 1], rows[:, m + 1].astype(int)
 
     return cal, {"JSON": in_json, "SQLite": in_sqlite}

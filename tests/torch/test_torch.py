@@ -76,6 +76,7 @@ def test_autocast_changes_nothing(data, method):
     torch.testing.assert_close(inside, module(z), atol=1e-7, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower")  # torch's advice to users of Python 3.13.0
 @pytest.mark.parametrize("method", ["rho-norm", "field", "isotonic", "svs:field"])
 def test_torch_compile(data, method):
     with warnings.catch_warnings():

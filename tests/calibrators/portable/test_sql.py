@@ -1,6 +1,7 @@
 """Maps as SQL give what Python gives, in DuckDB and SQLite; names and classes cannot break out of their quotes."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,7 @@ def in_duckdb(query, frame, name="predictions"):
 
 
 def in_sqlite(query, frame, name="predictions"):
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         frame.to_sql(name, connection, index=False)
         return pd.read_sql_query(query, connection)
 
@@ -108,7 +109,7 @@ def test_rows_that_cannot_be_calibrated_are_null():
 def test_texts_in_sqlite_are_numbers_or_missing():
     cal = rhocal.TemperatureScaling().fit(Z[:, :2], Y % 2)
     cells = [1.5, 2, "1.5", "2", "", "abc", "1.5x", "nan", "1,5", b"1", None]
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE predictions (a, b REAL)")
         connection.executemany("INSERT INTO predictions VALUES (?, ?)", [(cell, 0) for cell in cells])
         rows = connection.execute(to_sql(cal, "sqlite", columns=["a", "b"])).fetchall()
