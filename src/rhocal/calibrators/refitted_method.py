@@ -2,14 +2,19 @@
 
 A choice among methods that held-out samples hardly distinguish prefers the simple one. If that is too simple, its replicates
 are all near the same wrong probability, and replicates that choose again mostly choose it again. So replicates are fits of the
-richest method, the last in the order of the candidates, that held-out samples do not exclude: its loss is at most
+richest method, the last in the order of the candidates, that the samples do not exclude: its loss is at most
 ``MAX_ERRORS_BEHIND`` standard errors above that of the method in use. It holds the simpler ones, or comes near them, so that
 its interval is right where they are right too, and wider. An interval holds the calibrated probability in any case.
+
+An interval is one of the limit of the fit, so that losses are those of limits. A held-out loss is above that of the limit by
+what the fit loses by its estimation error, the loss on the samples of the fit is below it by as much (Akaike 1973): the mean of
+both has neither. With held-out losses alone a method of many numbers is excluded for their number, not for being wrong. Ridges
+of one method have the same limit, and differ in their estimation error alone: they are compared by held-out losses.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rhocal.calibrators.cascade.cascade import Cascade, FreeCascade
@@ -19,7 +24,7 @@ from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.calibrators.cross_validation import MAX_ERRORS_BEHIND, N_FOLDS, paired_over_samples
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Folds
-from rhocal.calibrators.guard import SampleScores
+from rhocal.calibrators.guard import SampleScores, fit_without_warnings
 from rhocal.calibrators.resampling import sample_weights
 from rhocal.calibrators.scale.field import RIDGES, FieldScaling
 from rhocal.errors import InputError
@@ -47,15 +52,19 @@ def method_of_refits(calibrator: Calibrator) -> Calibrator:
 
 
 def richest_method(calibrator: Calibrator, data: Predictions) -> Calibrator:
-    """The richest unfitted method that held-out samples do not exclude; what the calibrator is, if it chose nothing."""
+    """The richest unfitted method that the samples do not exclude; what the calibrator is, if it chose nothing."""
     used, richer = method_of_refits(calibrator), _richer_methods(calibrator, data)
     folds = Folds.from_profile(Profile.from_predictions(data), N_FOLDS, by_label=False)
     if not richer or not folds:
         return used
-    scores = _held_out_scores(used, data, folds)
+    scores = _LossesOfFit.of(used, data, folds)
     for method in reversed(richer):
-        others = _held_out_scores(method, data, folds)
-        if scores is not None and others is not None and not _is_excluded(others, scores, data):
+        others = _LossesOfFit.of(method, data, folds)
+        if scores is None or others is None:
+            continue
+        is_same = method.label == used.label
+        pair = (others.held_out, scores.held_out) if is_same else (others.of_limit, scores.of_limit)
+        if not _is_excluded(*pair, data):
             return method
     return used
 
@@ -85,13 +94,27 @@ def _smaller_ridges(calibrator: Calibrator) -> list[Calibrator]:
     return [replace(calibrator.with_choices(), ridge=ridge) for ridge in RIDGES if ridge < calibrator.ridge_]
 
 
-def _held_out_scores(method: Calibrator, data: Predictions, folds: Folds) -> SampleScores | None:
-    """NLL and Brier score of every sample by a fit without its fold; None where samples are too few for that."""
-    assert data.labels is not None
-    try:
-        return SampleScores.from_logits(CrossFit.from_folds(method, data, folds).outputs(data), data.labels)
-    except InputError:
-        return None
+@dataclass(frozen=True, eq=False)
+class _LossesOfFit:
+    """NLL and Brier score of every sample."""
+
+    held_out: SampleScores
+    """By a fit without its fold."""
+    of_limit: SampleScores
+    """The mean of these and of those by the fit with all samples."""
+
+    @classmethod
+    def of(cls, method: Calibrator, data: Predictions, folds: Folds) -> _LossesOfFit | None:
+        """Of the fits of a method; None where samples are too few for them."""
+        assert data.labels is not None
+        try:
+            outputs = CrossFit.from_folds(method, data, folds).outputs(data)
+            fitted = fit_without_warnings(method, data, is_compared=False)
+        except InputError:
+            return None
+        held_out = SampleScores.from_logits(outputs, data.labels)
+        own = SampleScores.from_logits(fitted.map_.logits(data), data.labels)
+        return cls(held_out, SampleScores((held_out.nll + own.nll) / 2, (held_out.brier + own.brier) / 2))
 
 
 def _is_excluded(scores: SampleScores, used: SampleScores, data: Predictions) -> bool:

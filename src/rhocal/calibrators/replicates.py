@@ -8,7 +8,7 @@ only if a member of the family is right.
 
 A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
 
-Where a fit chose a method, or fell back to one, replicates are fits of the richest method that held-out samples do not exclude
+Where a fit chose a method, or fell back to one, replicates are fits of the richest method that the samples do not exclude
 (``rhocal.calibrators.refitted_method``).
 
 Isotonic regression, Venn–Abers and Bayesian binning are not fitted again, because a bootstrap of them covers less than its
@@ -220,9 +220,10 @@ def bootstrap(
         ratios count the independent samples that tell as much. A calibrator that was fitted with clusters needs them.
 
     Where ``auto`` chose a method, a cascade or another guarded fit fell back to one, or ``field`` chose a ridge, the fits are
-    those of the richest candidate whose held-out loss is at most two standard errors above that of the one in use; the interval
-    holds the calibrated probability as well. A warning states where this is another method. Fits of a cascade take the time of
-    as many cascades. The degree of ``polynomial`` and the ridges of ``iop``, ``matrix`` and ``dirichlet`` stay as chosen.
+    those of the richest candidate whose loss, the mean of held-out and in-sample losses, is at most two standard errors above
+    that of the one in use; the interval holds the calibrated probability as well. A warning states where this is another
+    method. Fits of a cascade take the time of as many cascades. The degree of ``polynomial`` and the ridges of ``iop``,
+    ``matrix`` and ``dirichlet`` stay as chosen.
 
     Examples
     --------
@@ -320,7 +321,7 @@ def _warn_of_choice(calibrator: Calibrator, method: Calibrator) -> None:
     used = method_of_refits(calibrator)
     if method.label != used.label:
         warn(
-            f"intervals are those of {method.label}: held-out samples do not exclude that it is nearer to the truth than "
+            f"intervals are those of {method.label}: the samples do not exclude that it is nearer to the truth than "
             f"{used.label}, which is used. Fit {used.label} by its name for intervals of it alone",
             RhocalWarning,
         )
