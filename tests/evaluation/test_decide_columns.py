@@ -81,6 +81,36 @@ def test_costs_are_in_the_order_of_stated_classes():
     assert limits == pytest.approx([limits[0]] * 3)
 
 
+@pytest.mark.parametrize("stated", [None, ["c", "a", "b"]])
+def test_costs_in_a_frame_are_matched_by_name(stated):
+    names = np.array(["a", "b", "c"])
+    cal = rhocal.VectorScaling().fit(pd.DataFrame(Z[:2000], columns=names), names[Y[:2000]])
+    frame, held = pd.DataFrame(Z[2000:], columns=names), names[Y[2000:]]
+    costs = pd.DataFrame([[0, 1, 4, 0.3], [2, 0, 1, 0.3], [9, 3, 0, 0.5]], names, [*names, "review"])
+    same = rhocal.minimize_cost(cal, frame, held, costs=costs.to_numpy())
+    for table in (costs, costs.loc[["c", "a", "b"], ["b", "review", "c", "a"]]):
+        assert (
+            rhocal.minimize_cost(cal, frame, held, costs=table, classes=stated).policy.costs.tolist()
+            == costs.to_numpy().tolist()
+        )
+        assert rhocal.minimize_cost(None, frame, held, costs=table).policy.costs.tolist() == costs.to_numpy().tolist()
+    unnamed = [costs.reset_index(drop=True), costs.reset_index(drop=True).set_axis(range(4), axis=1)]
+    for table in unnamed:
+        assert rhocal.minimize_cost(cal, frame, held, costs=table).cost == same.cost
+    for table in (
+        unnamed[0][["b", "a", "c", "review"]],
+        unnamed[1].set_axis(["c", "a", "b"]),
+        costs.rename(columns={"a": "x"}),
+    ):
+        with pytest.raises(rhocal.errors.InputError, match="name rows"):
+            rhocal.minimize_cost(cal, frame, held, costs=table)
+    risk = [
+        decide(cal, frame, held, risk="cost", target=0.4, costs=table).policy.thresholds[0]
+        for table in (costs.to_numpy()[:, :3], costs.loc[["c", "a", "b"], ["b", "c", "a"]])
+    ]
+    assert risk[0] == risk[1]
+
+
 def test_columns_of_a_frame_and_numbers_in_another_order():
     """Columns are matched with those of the fit by name, classes that are numbers by value."""
     cal, held = rhocal.VectorScaling(), Y[2000:]

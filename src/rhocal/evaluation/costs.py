@@ -125,7 +125,7 @@ def minimize_cost(
     costs
         ``costs[i][j]`` is the cost of deciding class j for a sample of class i, in the order of ``classes``; unless these are
         stated, in that of ``calibrator.classes_``, whatever the order of named columns. Without a calibrator: in the order of
-        the columns. A last column is the cost of a review.
+        the columns. A last column is the cost of a review. Of a data frame whose rows and columns are named, names decide.
     review
         The cost of a review, instead of that column.
     otherwise
@@ -222,7 +222,7 @@ def cost_block(
     data = in_order(data, calibrator)
     samples = score_block(data, calibrator, Question("error", 0.5))
     n_classes = len(samples.classes)
-    table = cost_table(costs, n_classes)
+    table = cost_table(costs, samples.classes)
     if review is not None:
         if table.shape[1] > n_classes:
             raise InputError("review: the table of costs has a column for a review already; leave review out")

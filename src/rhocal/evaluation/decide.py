@@ -99,6 +99,7 @@ def decide(
     costs
         Cost of deciding class j for a sample of class i, (n_classes, n_classes), in the order of ``classes``; unless these are
         stated, in that of ``calibrator.classes_``, whatever the order of named columns. Without a calibrator: of the columns.
+        Of a data frame whose rows and columns are named, names decide.
     otherwise
         The action for other samples: ``review`` or ``abstain``.
     reference

@@ -9,7 +9,8 @@ import numpy as np
 
 from rhocal.calibrators.fit_spec import stated_classes
 from rhocal.data.arguments import check_finite, check_level
-from rhocal.data.columns import class_order
+from rhocal.data.columns import class_order, frame_columns, name_key, shown
+from rhocal.data.cost_files import REVIEW
 from rhocal.data.labels import positive_column
 from rhocal.errors import InputError, one_line
 from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk
@@ -179,7 +180,7 @@ def score_block(data: Predictions, calibrator: Calibrator | None, question: Ques
 def sample_losses(samples: SampleScores, question: Question) -> tuple[Vector, NDArray[np.bool_] | None, float, float]:
     """Losses between 0 and 1, the samples of the class whose rate it is, and what a loss of 0 and of 1 stands for."""
     if question.risk == "cost":
-        table = cost_table(question.costs, len(samples.classes))[:, : len(samples.classes)]
+        table = cost_table(question.costs, samples.classes)[:, : len(samples.classes)]
         low, high = float(table.min()), float(table.max())
         if not low < question.target < high:
             raise InputError(
@@ -208,17 +209,18 @@ def costs_of_fit(costs: Any, calibrator: Calibrator | None, classes: Any) -> Any
     if costs is None or calibrator is None or classes is None:
         return costs
     names, n_classes = stated_classes(calibrator, classes), len(calibrator.classes_)
-    table = cost_table(costs, n_classes)
+    table = cost_table(costs, names)
     order = class_order(names.tolist(), calibrator.classes_.tolist())
     if order is None:
         return table
     return np.hstack([table[np.ix_(order, order)], table[order, n_classes:]])
 
 
-def cost_table(costs: Any, n_classes: int) -> Vector:
+def cost_table(costs: Any, classes: Sequence[Any] | NDArray[Any]) -> Vector:
     """Validated costs, one row for each class, one column for each decision; a last column may be the cost of a review."""
+    n_classes = len(classes)
     try:
-        table = np.asarray(costs, np.float64)
+        table = np.asarray(_in_class_order(costs, classes), np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"costs must be a table of numbers, with a row for each class and a column for each decision: {one_line(error)}"
@@ -233,3 +235,23 @@ def cost_table(costs: Any, n_classes: int) -> Vector:
     if table[:, :n_classes].max() <= table[:, :n_classes].min():
         raise InputError("costs are all the same, so that no decision is better than another")
     return table
+
+
+def _in_class_order(costs: Any, classes: Sequence[Any] | NDArray[Any]) -> Any:
+    """A data frame of costs with its named rows and columns in the order of the classes; what has no names, as it is."""
+    if not hasattr(costs, "columns") or len(np.shape(costs)) != 2:
+        return costs
+    wanted = [name_key(name) for name in np.asarray(classes).tolist()]
+    counted = [str(k) for k in range(max(np.shape(costs)))]  # what a frame has instead of names
+    columns = [name_key(name) for name in frame_columns(costs) or counted[: np.shape(costs)[1]]]
+    rows = [name_key(name) for name in getattr(costs, "index", range(len(costs)))]
+    decisions = [*wanted, *({REVIEW} & set(columns) - set(wanted))]
+    if rows == counted[: len(rows)] and columns in (counted[: len(columns)], decisions):
+        return costs
+    if sorted(columns) != sorted(decisions) or sorted(rows) != sorted(wanted):
+        raise InputError(
+            f"costs have rows {shown(rows)} and columns {shown(columns)}, and the classes are {shown(wanted)}; name rows (the "
+            f"index) and columns after the classes (a column {REVIEW} too), or pass an array in their order"
+        )
+    table = np.asarray(costs)
+    return table[np.ix_([rows.index(name) for name in wanted], [columns.index(name) for name in decisions])]
