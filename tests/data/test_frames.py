@@ -10,7 +10,7 @@ import pytest
 
 import rhocal
 from helpers import synthetic
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning
 
 Z, Y = synthetic(300, 3)
 PERMUTED = [2, 0, 1]
@@ -72,3 +72,21 @@ def test_levels_that_do_not_tell_classes_apart_are_refused():
     frame = pd.DataFrame(Z, columns=pd.MultiIndex.from_tuples([("a", 0), ("b", 1), ("b", 2)]))
     with pytest.raises(InputError, match="2 levels"):
         rhocal.evaluate(frame, Y, kind="logits")
+
+
+def test_the_same_index_in_another_order_is_warned_of():
+    """Rows are matched by position; labels that were shuffled alone would give other numbers without a word."""
+    frame, labels = pd.DataFrame(Z, columns=list("abc")), pd.Series(np.array(list("abc"))[Y])
+    shuffled = frame.sample(frac=1, random_state=0)
+    with pytest.warns(SuspiciousInputWarning, match=r"the index of labels is.*labels.reindex\(logits.index\)"):
+        rhocal.TemperatureScaling().fit(shuffled, labels)
+    with pytest.warns(SuspiciousInputWarning, match="the index of sample_weight is that of logits in another order"):
+        rhocal.evaluate(
+            shuffled, labels.reindex(shuffled.index), kind="logits", sample_weight=pd.Series(np.ones(len(Z)))
+        )
+    for beside in (
+        labels.reindex(shuffled.index),
+        labels.to_numpy()[shuffled.index],
+        labels.set_axis(labels.index + 1),
+    ):
+        rhocal.TemperatureScaling().fit(shuffled, beside)

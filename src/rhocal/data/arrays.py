@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning, warn
 from rhocal.numerics.special import Floats, scan
 
 if TYPE_CHECKING:
@@ -126,7 +126,23 @@ def check_frame_in_memory(values: Any, name: str) -> None:
 def check_containers(scores: Any, labels: Any, weights: Any, groups: Any, name: str) -> tuple[Any, Any, Any, Any]:
     """Scores as ``unpack_lists`` gives them, and what stands beside them as ``check_tensor`` does."""
     beside = (labels, "labels"), (weights, "sample_weight"), (groups, "groups")
+    for values, argument in beside:
+        _suspect_index(scores, values, name, argument)
     return unpack_lists(scores, name), *(check_tensor(values, argument) for values, argument in beside)
+
+
+def _suspect_index(scores: Any, values: Any, name: str, argument: str) -> None:
+    """Warn if both have the same index (pandas) in another order: one of them may have been shuffled alone."""
+    ours: Any = getattr(scores, "index", None)
+    theirs: Any = getattr(values, "index", None)
+    if any(type(index).__module__.partition(".")[0] != "pandas" for index in (ours, theirs)):
+        return
+    if len(ours) == len(theirs) and not ours.equals(theirs) and ours.isin(theirs).all() and theirs.isin(ours).all():
+        warn(
+            f"the index of {argument} is that of {name} in another order, and rows are matched by position. If rows of "
+            f"equal index belong together, pass {argument}.reindex({name}.index), else {argument}.to_numpy()",
+            SuspiciousInputWarning,
+        )
 
 
 def unpack_lists(values: Any, name: str) -> Any:
