@@ -57,7 +57,17 @@ def test_refused(folder, tmp_path):
     assert (
         "must end in .safetensors" in run("adapt", cal, "--prevalence", 0.1, "-o", tmp_path / "x.json", code=2).stderr
     )
+    assert "--prevalence must lie between 0 and 1" in run("adapt", cal, "--prevalence", 2, "-o", out, code=2).stderr
     assert not out.exists()
+
+
+def test_a_prevalence_of_several_classes_is_refused_with_the_option_to_use(tmp_path):
+    logits, labels = rhocal.demo_logits()
+    rhocal.TemperatureScaling().fit(logits, labels).save(tmp_path / "cal.safetensors")
+    refused = run(
+        "adapt", tmp_path / "cal.safetensors", "--prevalence", 0.1, "-o", tmp_path / "out.safetensors", code=2
+    )
+    assert "there are 10. Use --priors to state the share of each class" in refused.stderr
 
 
 def test_another_mix_does_not_explain_other_samples(folder, tmp_path):

@@ -140,7 +140,7 @@ def test_errors(cal, tmp_path):
     absent = rhocal.calibrator("temperature").fit(logits, np.arange(300) % 2, classes=[0, 1, 2])
     with pytest.raises(InputError, match="no samples of 2"):
         rhocal.adapt(absent, priors=[0.2, 0.3, 0.5])
-    with pytest.raises(InputError, match="give priors"):
+    with pytest.raises(InputError, match="Pass priors= to state the share of each class"):
         rhocal.adapt(absent, prevalence=0.2)
     cal.save(tmp_path / "cal.safetensors")
     whole = (tmp_path / "cal.safetensors").read_bytes()

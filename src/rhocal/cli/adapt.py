@@ -101,6 +101,7 @@ def adapt(
     that labels depend on features as before. With --weights and --labeled, without FILE, the weights are given.
     """
     from rhocal.calibrators.artifact import load
+    from rhocal.data.arguments import check_level
     from rhocal.data.atomic import check_output
     from rhocal.evaluation.adapt import adapt_to_shares, adapt_to_source
 
@@ -115,6 +116,8 @@ def adapt(
     inputs = [name for name, value in given.items() if value is not None]
     if len(inputs) != 1:
         raise InputError(f"give exactly one of {', '.join(given)}; got {' and '.join(inputs) or 'none'}")
+    if prevalence is not None:
+        check_level(prevalence, "--prevalence", "0.02 for 2 %")
     if labeled is not None and path is None:
         raise InputError("--labeled belongs to a file of unlabeled samples")
     if output.suffix != ".safetensors":

@@ -268,7 +268,9 @@ def _of_positive(prevalence: float, calibrator: Calibrator, positive: Any) -> Ve
     classes = calibrator.classes_
     if len(classes) != 2:
         raise InputError(
-            f"prevalence is the share of the positive class of two, and there are {len(classes)}; give priors"
+            f"prevalence is the share of the positive class of two, and there are {len(classes)}",
+            argument="priors",
+            remedy="state the share of each class",
         )
     check_level(prevalence, "prevalence", "0.02 for 2 %")
     stated = calibrator.positive_ if positive is None else positive
