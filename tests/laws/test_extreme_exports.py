@@ -111,6 +111,19 @@ def test_masks_after_a_fit_on_probabilities(name, tmp_path):
         np.testing.assert_allclose(there.numpy(), want, atol=1e-6, err_msg=f"masks at {low}")
 
 
+@pytest.mark.parametrize("second", ["temperature", "field", "matrix"])
+@pytest.mark.parametrize("size", [1e-15, 1e-4])
+def test_chains_after_a_scale(second, size, tmp_path):
+    """A product in single precision, which the second map reads, was off by 6e-8 of the largest logit and by all of 1e15."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RhocalWarning)
+        cal = fit_map(rhocal.Chain(rhocal.TemperatureScaling(), rhocal.calibrator(second)), size * NORMAL, LABELS)
+    rows = np.vstack([size * LATER + 800 * size, LATER]).astype(np.float32)
+    want = cal.predict_proba(rows)
+    for backend, apply in backends(cal, tmp_path).items():
+        np.testing.assert_allclose(apply(rows), want, atol=1e-6, err_msg=backend)
+
+
 BINARY = [name for name, method in CALIBRATORS.items() if "calibrators.binary" in method.family.__module__]
 
 

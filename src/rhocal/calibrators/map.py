@@ -304,7 +304,7 @@ def chain_map(first: Map, second: Map) -> Map:
         {f"{stage}.{name}": value for stage, map_ in stages.items() for name, value in map_.parameters.items()},
         None if second.scale is None else partial(part_scale, "second", second.scale),
         keeps_decision=first.keeps_decision and second.keeps_decision,
-        is_wide=first.is_wide or second.is_wide,
+        is_wide=True,  # the second magnifies what a product with the scale of the first would round
         block_entries=max(first.block_entries, second.block_entries),
     )
 
