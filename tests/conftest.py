@@ -19,5 +19,5 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more process than there are processors: some tests wait for a browser, a cluster or a service."""
-    return (yield) + 1
+    """Two more processes than there are processors: some tests wait for a browser, a cluster or a service."""
+    return (yield) + 2
