@@ -127,7 +127,7 @@ def test_chains_after_a_scale(second, size, tmp_path):
 BINARY = [name for name, method in CALIBRATORS.items() if "calibrators.binary" in method.family.__module__]
 
 
-@pytest.mark.parametrize("name", [name for name in BINARY if name != "venn-abers"])
+@pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("scope", ["one-vs-rest", "top", "top-capped"])
 @pytest.mark.parametrize(
     ("kind", "dtype", "size"),

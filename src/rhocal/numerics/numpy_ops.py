@@ -118,8 +118,6 @@ class NumpyOps(ArrayOps):
     take float32 and give float64.
     """
 
-    score_noise = 0.0
-
     def max(self, x: Value) -> Value:
         # NumPy's own reduction takes far longer on short rows.
         return special.row_max(x)[:, None] if x.ndim == 2 else super().max(x)

@@ -121,9 +121,6 @@ class Ops(ABC):
 
     # Compound operations ----------------------------------------------------------------------------------------------
 
-    score_noise: float = 1e-12
-    """Scores that differ by less, relatively, are the same; 0 where ``round_noise`` rounds."""
-
     def clip(self, x: Value, low: Value, high: Value) -> Value:
         """X kept between two bounds."""
         return self.minimum(self.maximum(x, low), high)
@@ -216,7 +213,7 @@ class Ops(ABC):
         return self.where(count > 0, sums, 0.0), count
 
     def round_noise(self, score: Value) -> Value:
-        """Scores without digits that are rounding noise; see ``score_noise``."""
+        """Scores without digits that are rounding noise, where the backend can round."""
         return score
 
     def keep_order(self, out: Value, x: Value) -> Value:  # noqa: ARG002

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.ops import Ops, Parameters, Value
 
+NOISE = 1e-12
+"""Scores that differ by less, in log-odds and relatively, are the same: backends round them differently."""
+
 
 @dataclass(frozen=True)
 class Interval(BinaryMap):
@@ -61,7 +64,7 @@ class Interval(BinaryMap):
 
 def bounds(ops: Ops, parameters: Parameters, score: Value) -> tuple[Value, Value]:
     """p₀ ≤ p₁ at every score."""
-    noise = (ops.abs(score) + 1.0) * ops.score_noise
+    noise = (ops.abs(score) + 1.0) * NOISE
     table = parameters["scores"], parameters["score_starts"], parameters["width"]
     below = ops.locate(*table, score + noise, count_equal=True) + parameters["bound_starts"]
     above = ops.locate(*table, score - noise) + parameters["bound_starts"]

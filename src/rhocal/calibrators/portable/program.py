@@ -100,7 +100,6 @@ class ProgramOps(Ops):
     """Records operations, in double precision."""
 
     tiny, eps = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).eps)
-    score_noise = 0.0  # `round_noise` rounds
 
     def __init__(self, program: Program) -> None:
         self.program = program
