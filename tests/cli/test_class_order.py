@@ -203,6 +203,13 @@ def test_labels_of_minus_one_and_one(tmp_path):
     assert nll(tmp_path / "svm.npz", "--classes", "-1,1") == pytest.approx(nll(tmp_path / "plain.npz"))
 
 
+def test_a_warning_names_an_option_of_the_command(tmp_path):
+    np.savez(tmp_path / "few.npz", logits=Z[:45], labels=Y[:45])
+    fit = ("fit", tmp_path / "few.npz", "-m", "beta", "-o", tmp_path / "cal.safetensors")
+    assert "Use -O scope=top-capped to map the confidence alone" in run(*fit).stderr
+    assert "samples per class" not in run(*fit, "-O", "scope=top-capped").stderr
+
+
 def test_options_of_a_question_are_recognized(tmp_path):
     """The line says how to try maps of single columns all the same."""
     rng = np.random.default_rng(0)

@@ -17,13 +17,17 @@ MIN_SAMPLES_PER_CLASS = 20
 """Samples per class below which a map for each class is mostly noise; on held-out samples that is not visible yet."""
 
 
-def warn_if_few(name: str, samples_per_class: float, remedy: str) -> None:
-    """Warn of a map for each class that is fitted on few samples."""
+def warn_if_few(
+    name: str, samples_per_class: float, other: str, *, argument: str | None = None, remedy: str | None = None
+) -> None:
+    """Warn of a map for each class that is fitted on few samples, and name another method (and an option)."""
     if samples_per_class < MIN_SAMPLES_PER_CLASS:
         warn(
             f"{name} fits a map for each class on {samples_per_class:.3g} samples per class; below "
-            f"{MIN_SAMPLES_PER_CLASS} that is mostly noise. Use {remedy}",
+            f"{MIN_SAMPLES_PER_CLASS} that is mostly noise. Use {other}",
             FewSamplesWarning,
+            argument=argument,
+            remedy=remedy,
         )
 
 

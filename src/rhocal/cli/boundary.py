@@ -64,7 +64,7 @@ def message(error: Exception, app: typer.Typer) -> str:
     return f"{type(error).__name__}: {one_line(error)}. This is a defect; use {DEBUG} to see where it comes from"
 
 
-METHOD_OPTIONS = {"exchangeable"}
+METHOD_OPTIONS = {"exchangeable", "scope"}
 """Options of methods that messages name; of a command they are values of -O."""
 
 
@@ -72,7 +72,7 @@ def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
     """The text of an error or warning; its remedy names an option, and is left out where no command has that option."""
     if error.argument is None:
         return error.message
-    name, _, value = error.argument.partition("=")
+    name, _, value = error.argument.replace("'", "").partition("=")
     option = f"--{name.replace('_', '-')}"
     if error.remedy is None:
         return f"{option}{error.message.removeprefix(name)}" if error.message.startswith(f"{name} ") else error.message
@@ -83,7 +83,7 @@ def in_options(error: RhocalError | RhocalWarning, app: typer.Typer) -> str:
             if name in METHOD_OPTIONS
             else error.message
         )
-    value = "" if value == "True" else value.strip("'")  # a flag has no value
+    value = "" if value == "True" else value  # a flag has no value
     return f"{error.message}. Use {option}{value and f' {value}'} to {error.remedy}"
 
 

@@ -149,7 +149,13 @@ class BinaryCalibrator(Calibrator):
         map_ = self._new_map(scope=SCOPES.index(self.scope), one_sided=np.array(factors), **fields)
         warn_unless_converged(self.name, converged=converged)
         if data.n_classes > 2 and self.scope == ONE_VS_REST:
-            warn_if_few(self.name, data.total_weight / data.n_classes, "scope='top-capped' (one map for all) or field")
+            warn_if_few(
+                self.name,
+                data.total_weight / data.n_classes,
+                "field, which has one map for all classes",
+                argument="scope='top-capped'",
+                remedy="map the confidence alone",
+            )
         value = float(np.mean(values)) if values else float("nan")
         return map_, Solution(f"{self.scope} nll", value, converged, n_evaluations, trials=tuple(trials))
 
