@@ -170,8 +170,8 @@ class BinaryMap(ABC):
 
     keeps_score: ClassVar[frozenset[str]] = frozenset()
     """Arrays in which NaN stands for the score itself."""
-    has_steps: ClassVar[bool] = True
-    """Whether the last digits of a score may decide."""
+    rounds_scores: ClassVar[bool] = True
+    """Whether scores are rounded before it, because their last digits would decide."""
 
     def __call__(self, score: Vector) -> Vector:
         """The probability at every score."""
@@ -247,7 +247,7 @@ class Steps(BinaryMap):
 class Lines(BinaryMap):
     """Straight lines between knots, constant beyond them."""
 
-    has_steps = False
+    rounds_scores = False
     knots: Vector
     values: Vector
 

@@ -1,6 +1,6 @@
 """Binary maps for many classes: the formulas of ``BinaryCalibrator``.
 
-Parameters beside those of the maps: ``score_kind``, what a map is a function of; ``has_steps``, whether it may jump;
+Parameters beside those of the maps: ``score_kind``, what a map is a function of; ``rounds_scores``, whether scores are rounded;
 ``order``, the number of each class; ``missing`` and ``factor`` where there are classes without a map; ``behind`` where other
 classes are capped.
 """
@@ -69,12 +69,13 @@ def class_scores(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     if parameters["score_kind"] == "probs":
         return without_noise(ops, parameters, e / total)
     top = ops.first_max(logits, parameters["order"])
-    return ops.round_noise(log_odds(ops, shifted, total, top, top_log_odds(ops, logits, top), parameters["n_classes"]))
+    odds = top_log_odds(ops, logits, top)
+    return without_noise(ops, parameters, log_odds(ops, shifted, total, top, odds, parameters["n_classes"]))
 
 
-def without_noise(ops: Ops, parameters: Parameters, p: Value) -> Value:
-    """Probabilities for a map: without digits that are noise where a step could depend on them."""
-    return ops.round_noise(p) if parameters["has_steps"] else p
+def without_noise(ops: Ops, parameters: Parameters, score: Value) -> Value:
+    """Scores for a map, without digits that are noise if it ``rounds_scores``."""
+    return ops.round_noise(score) if parameters["rounds_scores"] else score
 
 
 def log_odds(ops: Ops, shifted: Value, total: Value, top: Value, odds: Value, n_classes: int) -> Value:
@@ -91,7 +92,7 @@ def top_score(ops: Ops, parameters: Parameters, logits: Value) -> Value:
     """Probability or log-odds of the predicted class."""
     if parameters["score_kind"] == "probs":
         return without_noise(ops, parameters, 1.0 / ops.sum(ops.exp(logits - ops.max(logits))))
-    return ops.round_noise(top_log_odds(ops, logits, ops.first_max(logits, parameters["order"])))
+    return without_noise(ops, parameters, top_log_odds(ops, logits, ops.first_max(logits, parameters["order"])))
 
 
 def top_log_odds(ops: Ops, logits: Value, top: Value) -> Value:

@@ -189,7 +189,7 @@ class BinaryCalibrator(Calibrator):
         is_one_vs_rest = SCOPES[scope] == ONE_VS_REST
         parameters: dict[str, Any] = {
             "score_kind": self.score_kind,
-            "has_steps": self.map.has_steps,
+            "rounds_scores": self.map.rounds_scores,
             "n_classes": n_classes,
             "order": np.arange(n_classes, dtype=np.float64),
             "behind": BEHIND if SCOPES[scope] == TOP_CAPPED else None,

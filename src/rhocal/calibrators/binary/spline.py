@@ -35,7 +35,7 @@ DECIMALS = 9
 class Correction(BinaryMap):
     """p plus a correction, linear between places in p, kept between ``low`` and ``high``."""
 
-    has_steps = False
+    rounds_scores = False
     places: Vector
     corrections: Vector
     low: float

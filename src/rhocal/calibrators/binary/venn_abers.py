@@ -36,6 +36,7 @@ class Interval(BinaryMap):
     above it; beyond all scores they stand alone.
     """
 
+    rounds_scores = False  # a noise of theirs is allowed for
     scores: Vector
     low: Vector
     high: Vector
