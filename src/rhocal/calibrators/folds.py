@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.numerics.caching import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -27,6 +28,9 @@ of a fold; without them temperature scaling looks 7 % worse than it is, and no c
 
 MAX_SHARE_HELD_OUT = 1 - 1e-6
 """If one fold has more of the weight, a sample in it counts as much as all others: nothing is left to fit on without it."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of the golden ratio, modulo 1, are all different and far from each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +162,8 @@ def rank_codes(
         codes, middle, cluster_weights = middle_samples(keys, weights, profile.clusters)
         keys, scores = ([key[middle] for key in columns] for columns in (keys, scores))
         return unit_codes(keys, scores, cluster_weights, n_folds, shuffle_ties=shuffle_ties)[codes]
-    return unit_codes(keys, scores, weights, n_folds, shuffle_ties=shuffle_ties)
+    further_keys = partial(keys_of_equals, profile, class_ranks(profile, scores[0]))
+    return unit_codes(keys, scores, weights, n_folds, shuffle_ties=shuffle_ties, further_keys=further_keys)
 
 
 def middle_samples(
@@ -175,10 +180,16 @@ def middle_samples(
 
 
 def unit_codes(
-    keys: list[Vector], scores: list[Vector], weights: Vector, n_folds: int, *, shuffle_ties: bool
+    keys: list[Vector],
+    scores: list[Vector],
+    weights: Vector,
+    n_folds: int,
+    *,
+    shuffle_ties: bool,
+    further_keys: Callable[[NDArray[np.intp]], list[Vector]] | None = None,
 ) -> NDArray[np.intp]:
     """The fold of every sample, or cluster: its rank, counted round."""
-    order, ranks = ordered_ranks(keys, scores, weights)
+    order, ranks = ordered_ranks(keys, scores, weights, further_keys)
     if shuffle_ties and len(order):
         ranks = _shuffle_ties(ranks, is_first_of_equals(scores, order))
     codes = np.zeros(len(weights), np.intp)
@@ -202,12 +213,16 @@ def _shuffle_ties(ranks: NDArray[np.intp], is_first: NDArray[np.bool_]) -> NDArr
 
 
 def ordered_ranks(
-    keys: list[Vector], scores: list[Vector], weights: Vector
+    keys: list[Vector],
+    scores: list[Vector],
+    weights: Vector,
+    further_keys: Callable[[NDArray[np.intp]], list[Vector]] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Samples with weight in the order of some keys, and their ranks; copies share a rank while they are few.
 
     Equal samples are copies unless others have the same ``scores`` and another outcome: then the classifier gives one answer
-    to different samples, as trees do, and together they would be a lump of one outcome.
+    to different samples, as trees do, and together they would be a lump of one outcome. Samples that are equal in all keys and
+    do not share a rank are ordered by ``further_keys``.
     """
     order = lexical_order(keys)
     order = order[weights[order] > 0]
@@ -218,8 +233,26 @@ def ordered_ranks(
     n_copies, weight = np.bincount(group), np.bincount(group, weights[order])
     are_many = (n_copies > MAX_COPIES_TOGETHER) | (weight > MAX_SHARE_TOGETHER * weight.sum())
     are_many |= _share_scores(scores, order[is_first])
-    takes_rank = is_first | np.repeat(are_many, n_copies)
-    return order, np.cumsum(takes_rank) - 1
+    is_apart = np.repeat(are_many, n_copies)
+    if further_keys is not None and is_apart.any():
+        rows = order[is_apart]
+        order[is_apart] = rows[np.lexsort((weights[rows], *further_keys(rows), group[is_apart]))]
+    return order, np.cumsum(is_first | is_apart) - 1
+
+
+def keys_of_equals(profile: Profile, ranks: Vector, rows: NDArray[np.intp]) -> list[Vector]:
+    """What tells samples apart whose classes have the same scores in another order, or whose scores differ by a constant.
+
+    A sum of the logits with irrational weights, one for each rank of a class; not where the logits are not in memory, because
+    what is fitted there treats all classes alike.
+    """
+    logits = getattr(profile.passes, "logits", None)
+    if not isinstance(logits, np.ndarray):
+        return [profile.top[rows]]
+    weights = np.arange(1, len(ranks) + 1) * GOLDEN % 1.0
+    halves = logits[rows][:, np.argsort(ranks)].astype(np.float64) / 2  # halves of gaps do not overflow
+    with np.errstate(over="ignore"):
+        return [profile.top[rows], (halves - profile.top[rows, None] / 2) @ weights]
 
 
 def _share_scores(scores: list[Vector], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
