@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Kind
     from rhocal.numerics.ops import Ops, Parameters, Value
 
-NOISE = 1e-12
-"""Scores that differ by less, in log-odds and relatively, are the same: backends round them differently."""
+NOISE, MAX_NOISE = 1e-12, 2e-6
+"""Scores that differ by less, in log-odds and relatively, are the same: backends round them differently. Where all scores of
+the fit lie apart, as shares of votes do, the limit is larger, because single precision rounds them too."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Interval(BinaryMap):
         aside = np.zeros((len(scores), 1))
         return {
             "width": width,
+            "noise": float(np.clip(np.nanmin(gaps(scores), initial=np.inf) / 4, NOISE, MAX_NOISE)),
             "scores": table,
             "score_starts": row_starts(len(scores), width),
             "bound_starts": row_starts(len(scores), width + 1),
@@ -63,9 +65,15 @@ class Interval(BinaryMap):
         return p1 / (1.0 - p0 + p1)
 
 
+def gaps(scores: Vector) -> Vector:
+    """Between neighbors, relative to the larger score plus 1."""
+    with np.errstate(invalid="ignore"):  # between infinite scores
+        return np.asarray(np.diff(scores) / (np.abs(scores[..., 1:]) + 1))
+
+
 def bounds(ops: Ops, parameters: Parameters, score: Value) -> tuple[Value, Value]:
     """p₀ ≤ p₁ at every score."""
-    noise = (ops.abs(score) + 1.0) * NOISE
+    noise = (ops.abs(score) + 1.0) * parameters["noise"]
     table = parameters["scores"], parameters["score_starts"], parameters["width"]
     below = ops.locate(*table, score + noise, count_equal=True) + parameters["bound_starts"]
     above = ops.locate(*table, score - noise) + parameters["bound_starts"]
@@ -122,6 +130,8 @@ class VennAbers(BinaryCalibrator):
         coarse_high, coarse_low = np.floor(high / FINEST), np.floor(low / FINEST)
         kept = np.append(coarse_high[1:] != coarse_high[:-1], True)
         kept |= np.append(True, coarse_low[1:] != coarse_low[:-1])
+        if len(kept) > 1:  # the nearest two tell how far apart all scores lie
+            kept[np.argmin(np.nan_to_num(gaps(data.score), nan=np.inf)) + np.arange(2)] = True
         return FittedBinaryMap(Interval(data.score[kept], low[kept], high[kept]))
 
     def interval(
