@@ -154,6 +154,8 @@ def test_the_input_is_never_overwritten(folder):
             assert "this is the input" in said.stderr
     assert "this is the input" in run("apply", cal, folder / "in.npy", "-o", cal, code=2).stderr
     assert "this is the input" in run("fit", cal, "-o", cal, code=2).stderr
+    decide = ("decide", folder / "z.npz", "-c", cal, "--max-error", "0.1")
+    assert "this is the input" in run(*decide, "-o", cal, code=2).stderr
     assert (folder / "in.npy").read_bytes() == before
 
 

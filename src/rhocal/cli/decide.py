@@ -76,7 +76,7 @@ def decide(
     if output is not None:
         if output.suffix != ".safetensors":
             raise InputError(f"-o: {output} must end in .safetensors")
-        check_output(output, [path])
+        check_output(output, [path] if artifact is None else [path, artifact])
         refuse_saving(artifact)
     cal, certifying, reference, origin = held_out(
         path,
