@@ -128,6 +128,7 @@ def test_names_are_not_mathematics(data, name):
 
 
 def test_files_are_the_same_each_time(data, tmp_path):
+    plt.close("all")  # what other tests of this process left open is not counted
     for ending, begin in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         paths = [tmp_path / f"{k}{ending}" for k in "ab"]
         for path in paths:
