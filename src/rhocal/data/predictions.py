@@ -304,9 +304,10 @@ class Predictions:
         return scores if self.kind == "logits" else self._logarithm(scores)
 
     def precise_logits(self, rows: slice = slice(None)) -> Floats:
-        """The logits of some rows, those of probabilities in double precision: steps and steep lines would magnify what a
-        logarithm in single precision rounds.
-        """  # noqa: D205
+        """The logits of some rows, in double precision where they are logarithms of probabilities.
+
+        Steps and steep lines would magnify what a logarithm in single precision rounds.
+        """
         if self.kind == "logits":
             return self.logits[rows]
         return self._logarithm(in_memory(self.scores[rows]).astype(np.float64, copy=False))
