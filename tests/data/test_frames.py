@@ -90,3 +90,19 @@ def test_the_same_index_in_another_order_is_warned_of():
         labels.set_axis(labels.index + 1),
     ):
         rhocal.TemperatureScaling().fit(shuffled, beside)
+
+
+INDEXES = {
+    "levels": pd.MultiIndex.from_product([range(100), range(3)]),
+    "more levels": pd.MultiIndex.from_product([range(10), range(10), range(3)]),
+    "texts": pd.Index([str(k) for k in range(300)], dtype="string[pyarrow]"),
+    "periods": pd.period_range("2020", periods=300, freq="D"),
+}
+
+
+@pytest.mark.parametrize("first", INDEXES)
+@pytest.mark.parametrize("second", [*INDEXES, "default"])
+def test_indexes_of_other_types_are_not_compared(first, second):
+    scores = pd.DataFrame(Z, index=INDEXES[first])
+    labels = pd.Series(Y, index=INDEXES.get(second))
+    rhocal.TemperatureScaling().fit(scores, labels)

@@ -137,6 +137,8 @@ def _suspect_index(scores: Any, values: Any, name: str, argument: str) -> None:
     theirs: Any = getattr(values, "index", None)
     if any(type(index).__module__.partition(".")[0] != "pandas" for index in (ours, theirs)):
         return
+    if (ours.nlevels, ours.dtype) != (theirs.nlevels, theirs.dtype):  # pandas may refuse to compare them
+        return
     if len(ours) == len(theirs) and not ours.equals(theirs) and ours.isin(theirs).all() and theirs.isin(ours).all():
         warn(
             f"the index of {argument} is that of {name} in another order, and rows are matched by position. If rows of "
