@@ -163,6 +163,15 @@ def test_responses_with_an_output_are_read_as_chat_completions(wrapped, tmp_path
     assert answers.labels.tolist() == [k % 2 for k in range(16)]
 
 
+def test_choices_beside_an_output_are_read(tmp_path):
+    """What a user adds to a chat completion may be named ``output``."""
+    rows, expected = rows_of("chat_completions.jsonl"), rhocal.read_log(SAMPLES / "chat_completions.jsonl")
+    for k, row in enumerate(rows):
+        row["response"]["body"]["output"] = [[], ["A"], row["response"]["body"]["choices"]][k % 3]
+    log = rhocal.read_log(write(tmp_path / "a.jsonl", rows))
+    np.testing.assert_array_equal(log.scores, expected.scores)
+
+
 def test_options_are_named_by_labels_in_any_case_and_printed(tmp_path):
     rows = [row | {"label": row["label"].lower()} for row in rows_of("chat_completions.jsonl")]
     plain = [{key: value for key, value in row.items() if key != "options"} for row in rows]

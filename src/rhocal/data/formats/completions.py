@@ -79,12 +79,17 @@ def body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
             body = body[key]
     if not isinstance(body, dict):
         return None
-    if isinstance(body.get("output"), list):
-        return body if body.get("object") == "response" or _messages(body["output"]) else None
-    if not isinstance(body.get("choices"), list) or not body["choices"]:
-        return None
-    choice = body["choices"][0]
-    return body if isinstance(choice, dict) and ("message" in choice or "logprobs" in choice) else None
+    if _first_choice(body) is not None:
+        return body
+    is_output = isinstance(body.get("output"), list)
+    return body if is_output and (body.get("object") == "response" or _messages(body["output"])) else None
+
+
+def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The first choice of a completion; None for other responses."""
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) and ("message" in choice or "logprobs" in choice) else None
 
 
 def _messages(output: Sequence[Any]) -> list[Mapping[str, Any]]:
@@ -232,10 +237,11 @@ def response_tokens(row: Mapping[str, Any]) -> list[Token]:
             else "holds no response with choices or output"
         )
         raise FileError(reason)
-    if isinstance(body.get("output"), list):
+    choice = _first_choice(body)
+    if choice is None:
         return output_tokens(body)
     usage = body.get("usage")
-    return choice_tokens(body["choices"][0], usage.get("prompt_tokens") if isinstance(usage, dict) else None)
+    return choice_tokens(choice, usage.get("prompt_tokens") if isinstance(usage, dict) else None)
 
 
 def output_tokens(body: Mapping[str, Any]) -> list[Token]:
