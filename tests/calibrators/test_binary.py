@@ -136,6 +136,17 @@ def test_isotonic_by_hand():
     np.testing.assert_allclose(centred([0.1, 0.175, 0.25, 0.35, 0.45]), [0, 0.25, 0.5, 0.75, 1], atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["isotonic", "centered-isotonic"])
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-11, 2.0**-42])
+def test_saturated_scores_keep_their_shares(name, gap):
+    """Naive Bayes gives most samples exactly 1 and others nearly 1; a line that must not be steep would mix both."""
+    score = np.repeat([0.2, 1 - gap, 1.0], 10)
+    hits = np.r_[np.ones(2), np.zeros(8), np.ones(5), np.zeros(5), np.ones(9), np.zeros(1)]
+    fitted = binary(name, score, hits, smoothing=0)
+    for step in (-1e-15, 0, 1e-15):  # rounding of the score decides nothing
+        np.testing.assert_allclose(fitted(np.minimum(score[::10] + step, 1)), [0.2, 0.5, 0.9], atol=1e-9)
+
+
 def test_a_smoothed_block_does_not_overtake_its_neighbour():
     """0 of 1, then 1 of 10: the first becomes 1/10, not 1/3."""
     score = np.r_[0.1, np.full(10, 0.2), 0.3]

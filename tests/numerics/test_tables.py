@@ -21,6 +21,13 @@ def test_a_steep_line_by_hand():
     np.testing.assert_array_equal(at(knots, values[::-1], knots)[:1], [0.8])
 
 
+def test_a_jump_between_neighboring_numbers_stays():
+    middle = 1 - 2.0**-40
+    knots = [0.25, middle, np.nextafter(middle, 1), 1.0]
+    scores = [0.1, 0.5, middle, knots[2], 1.0]
+    np.testing.assert_allclose(at(knots, [0.2, 0.2, 0.8, 0.8], scores), [0.2, 0.2, 0.2, 0.8, 0.8], atol=1e-15)
+
+
 @pytest.mark.parametrize("near", [0.0, 1e-300, 1e-20, 0.5, 1.0])
 @pytest.mark.parametrize("is_increasing", [True, False])
 def test_no_line_is_steep(near, is_increasing):

@@ -51,7 +51,8 @@ def without_steep(values: NDArray[np.float64], rise: NDArray[np.float64]) -> NDA
 def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str, Any]:
     """Straight lines between knots, constant beyond them: for each row, what ``Ops.interpolate`` needs.
 
-    Where a line would be so steep that rounding of a score decided, the values around it move toward each other.
+    Where a line would be so steep that rounding of a score decided, the values around it move toward each other. Between
+    neighboring numbers, where no score is expected, there is a jump.
     """
     knots, values = np.atleast_2d(knots), np.atleast_2d(values)
     edges = padded(knots, np.inf)
@@ -60,7 +61,8 @@ def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict
     low, high, begin, slope = (np.zeros(shape) for _ in range(4))
     is_knot, n_columns = ~np.isnan(knots), knots.shape[1]  # NaN is at the ends of rows
     x, y = np.where(is_knot, knots, 0.0), np.where(is_knot, values, 0.0)
-    rise = np.where(is_knot[:, 1:], STEEPEST * np.diff(x) / np.maximum(x[:, 1:], SMALLEST_SCORE), np.inf)
+    is_line = is_knot[:, 1:] & (x[:, 1:] > np.nextafter(x[:, :-1], np.inf))
+    rise = np.where(is_line, STEEPEST * np.diff(x) / np.maximum(x[:, 1:], SMALLEST_SCORE), np.inf)
     if (np.abs(np.diff(y)) > rise).any():
         y = without_steep(y, rise)
     last = np.take_along_axis(y, np.maximum(is_knot.sum(axis=1) - 1, 0)[:, None], axis=1)
