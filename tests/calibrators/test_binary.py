@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression as SklearnIsotonic
 
 import rhocal
 from helpers import examples, fit_map, synthetic
-from rhocal.calibrators.binary.binary_map import Outcomes, one_sided_factor, smoothed
+from rhocal.calibrators.binary.binary_map import Lines, Outcomes, one_sided_factor, smoothed
 from rhocal.calibrators.binary.class_scores import ClassScores
 from rhocal.calibrators.binary.formulas import one_sided
 from rhocal.calibrators.binary.one_vs_rest import SCOPES
@@ -145,6 +145,8 @@ def test_saturated_scores_keep_their_shares(name, gap):
     fitted = binary(name, score, hits, smoothing=0)
     for step in (-1e-15, 0, 1e-15):  # rounding of the score decides nothing
         np.testing.assert_allclose(fitted(np.minimum(score[::10] + step, 1)), [0.2, 0.5, 0.9], atol=1e-9)
+    of_artifact = Lines(score[::10], np.array([0.2, 0.5, 0.9]))  # as earlier versions wrote it
+    np.testing.assert_allclose(of_artifact(score[::10]), [0.2, 0.5, 0.9], atol=1e-9)
 
 
 def test_a_smoothed_block_does_not_overtake_its_neighbour():

@@ -48,6 +48,25 @@ def without_steep(values: NDArray[np.float64], rise: NDArray[np.float64]) -> NDA
     return (low + high) / 2
 
 
+def steep_lines(
+    low: NDArray[np.float64], high: NDArray[np.float64], rise: NDArray[np.float64], limit: float
+) -> NDArray[np.intp]:
+    """Which lines between two scores rise by more than a limit while the score grows by its own size."""
+    return np.flatnonzero((np.abs(rise) > limit * (high - low) / high) & (low > SMALLEST_SCORE))
+
+
+def with_jumps(
+    knots: NDArray[np.float64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lines of which those that ``line_tables`` would bound are jumps between two neighboring numbers in their middle."""
+    steep = steep_lines(knots[:-1], knots[1:], np.diff(values), STEEPEST)
+    middle = knots[steep] + (knots[steep + 1] - knots[steep]) / 2
+    jumps = np.column_stack([middle, np.nextafter(middle, np.inf)]).ravel()
+    ends = np.column_stack([values[steep], values[steep + 1]]).ravel()
+    at = np.repeat(steep + 1, 2)
+    return np.insert(knots, at, jumps), np.insert(values, at, ends)
+
+
 def line_tables(knots: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str, Any]:
     """Straight lines between knots, constant beyond them: for each row, what ``Ops.interpolate`` needs.
 

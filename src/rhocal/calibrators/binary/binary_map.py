@@ -10,7 +10,7 @@ import numpy as np
 
 from rhocal.numerics import kernels
 from rhocal.numerics.numpy_ops import NUMPY
-from rhocal.numerics.tables import line_tables, padded, row_starts
+from rhocal.numerics.tables import line_tables, padded, row_starts, with_jumps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -245,7 +245,7 @@ class Steps(BinaryMap):
 
 @dataclass(frozen=True)
 class Lines(BinaryMap):
-    """Straight lines between knots, constant beyond them."""
+    """Straight lines between knots, constant beyond them; those too steep for the rounding of scores are jumps."""
 
     rounds_scores = False
     knots: Vector
@@ -253,7 +253,10 @@ class Lines(BinaryMap):
 
     @classmethod
     def tables(cls, arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
-        return line_tables(arrays["knots"], arrays["values"])
+        maps = [
+            cls(*with_jumps(knots, values)) for knots, values in zip(arrays["knots"], arrays["values"], strict=True)
+        ]
+        return line_tables(stacked(maps, "knots"), stacked(maps, "values"))
 
     @staticmethod
     def formula(ops: Ops, parameters: Parameters, score: Value) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +11,7 @@ from rhocal.calibrators.binary.binary_map import FittedBinaryMap, Lines, Outcome
 from rhocal.calibrators.binary.one_vs_rest import ONE_VS_REST, SMOOTHING, BinaryCalibrator, Scope
 from rhocal.calibrators.options import Fitted, option
 from rhocal.numerics.special import DIGITS, Vector
-from rhocal.numerics.tables import SMALLEST_SCORE, STEEPEST
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from rhocal.numerics.tables import steep_lines
 
 STEEP = 2.0**13
 """Rise of a line, while its score grows by its own size, from which on the rounding of a score is worth 1e-9."""
@@ -87,15 +83,14 @@ def isotonic_lines(data: Outcomes, smoothing: float, *, centered: bool) -> Fitte
     value[0] = min(smooth[0], *value[1:2], 1.0) if value[0] <= 0 else value[0]
     value[-1] = max(smooth[-1], *value[-2:-1], 0.0) if value[-1] >= 1 else value[-1]
     if centered:
-        return FittedBinaryMap(lines_with_jumps(np.add.reduceat(data.weight * data.score, first) / weight, value))
+        return FittedBinaryMap(Lines(np.add.reduceat(data.weight * data.score, first) / weight, value))
     ends = data.score if data.last is None else data.last
     knots = np.empty(2 * len(value))
     knots[::2], knots[1::2] = data.score[first], ends[last]
     join_rounded(knots, value)
     kept = np.ones(len(knots), np.bool_)
     np.not_equal(knots[1:], knots[:-1], out=kept[1:])  # a block of one score has one knot
-    lines = lines_with_jumps(knots[kept], np.repeat(value, 2)[kept])
-    return FittedBinaryMap(lines, values=np.repeat(value, np.diff(starts)))
+    return FittedBinaryMap(Lines(knots[kept], np.repeat(value, 2)[kept]), values=np.repeat(value, np.diff(starts)))
 
 
 def join_rounded(knots: Vector, value: Vector) -> None:
@@ -104,21 +99,6 @@ def join_rounded(knots: Vector, value: Vector) -> None:
     A fit rounds scores (``special.without_noise``), and lines are read at scores as they are.
     """
     low, high = knots[1:-1:2], knots[2::2]
-    steep = steep_lines(low, high, value, STEEP)
+    steep = steep_lines(low, high, np.diff(value), STEEP)
     low[steep] += HALF_STEP * np.spacing(low[steep])
     high[steep] -= HALF_STEP * np.spacing(np.nextafter(high[steep], 0))
-
-
-def lines_with_jumps(knots: Vector, values: Vector) -> Lines:
-    """Lines; those too steep for ``tables.line_tables`` are a jump between two neighboring numbers in their middle."""
-    steep = steep_lines(knots[:-1], knots[1:], values, STEEPEST)
-    middle = knots[steep] + (knots[steep + 1] - knots[steep]) / 2
-    jumps = np.column_stack([middle, np.nextafter(middle, 1.0)]).ravel()
-    ends = np.column_stack([values[steep], values[steep + 1]]).ravel()
-    at = np.repeat(steep + 1, 2)
-    return Lines(np.insert(knots, at, jumps), np.insert(values, at, ends))
-
-
-def steep_lines(low: Vector, high: Vector, value: Vector, limit: float) -> NDArray[np.intp]:
-    """Which lines from ``low`` to ``high`` rise by more than a limit while the score grows by its own size."""
-    return np.flatnonzero((np.diff(value) > limit * (high - low) / high) & (low > SMALLEST_SCORE))
