@@ -366,3 +366,14 @@ def test_tied_scores_have_one_probability_in_both_precisions(method, kind):
         cal = fit_map(rhocal.calibrator(method), used, labels, kind=kind)
         double, single = (cal.predict_proba(scores.astype(dtype)) for dtype in (np.float64, np.float32))
         np.testing.assert_allclose(single, double, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [3, 4])
+def test_votes_for_many_classes_have_one_venn_abers_probability_in_both_precisions(n_classes):
+    """Log-odds of .5 are 0 or 1e-16, which are one score and no gap."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, n_classes, 300)
+    votes = np.array([rng.multinomial(10, p) for p in (np.eye(n_classes)[labels] + 0.3) / (1 + 0.3 * n_classes)]) / 10
+    cal = rhocal.VennAbers().fit(votes, labels, kind="probs")
+    double, single = (cal.predict_proba(votes.astype(dtype)) for dtype in (np.float64, np.float32))
+    np.testing.assert_allclose(single, double, rtol=0, atol=1e-6)

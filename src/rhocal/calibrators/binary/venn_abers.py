@@ -66,9 +66,10 @@ class Interval(BinaryMap):
 
 
 def gaps(scores: Vector) -> Vector:
-    """Between neighbors, relative to the larger score plus 1."""
+    """Between neighbors, relative to the larger score plus 1; NaN between those that are the same."""
     with np.errstate(invalid="ignore"):  # between infinite scores
-        return np.asarray(np.diff(scores) / (np.abs(scores[..., 1:]) + 1))
+        apart = np.diff(scores) / (np.abs(scores[..., 1:]) + 1)
+    return np.where(apart > NOISE, apart, np.nan)
 
 
 def bounds(ops: Ops, parameters: Parameters, score: Value) -> tuple[Value, Value]:
