@@ -193,3 +193,17 @@ def test_the_order_of_samples_changes_nothing_where_their_scores_are_tied(method
         one = rhocal.calibrator(method).fit(rows, labels, kind=kind)
         other = rhocal.calibrator(method).fit(rows[order], labels[order], kind=kind)
     np.testing.assert_allclose(one.predict_proba(rows), other.predict_proba(rows), rtol=0, atol=1e-9)
+
+
+def test_the_order_of_tied_samples_of_many_classes_changes_no_fold():
+    """Rows of whole numbers may have the same sum with multiples of the golden ratio, of which one is the sum of two others."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 5, 240)
+        rows = rng.integers(-1, 2, (240, 5)) + np.eye(5)[labels]
+        divisions = []
+        for order in (np.arange(240), rng.permutation(240)):
+            profile = Profile.from_predictions(Predictions.from_arrays(rows[order], labels[order]))
+            codes = Folds.from_profile(profile, 5).codes
+            divisions.append(sorted(map(tuple, np.column_stack([rows[order], labels[order], codes]))))
+        assert divisions[0] == divisions[1], seed

@@ -243,8 +243,9 @@ def ordered_ranks(
 def keys_of_equals(profile: Profile, ranks: Vector, rows: NDArray[np.intp]) -> list[Vector]:
     """What tells samples apart whose classes have the same scores in another order, or whose scores differ by a constant.
 
-    A sum of the logits with irrational weights, one for each rank of a class; not where the logits are not in memory, because
-    what is fitted there treats all classes alike.
+    A sum of the logits with irrational weights, one for each rank of a class, and one with random weights, because the third
+    irrational weight is the sum of the first two. Not where the logits are not in memory, because what is fitted there treats
+    all classes alike.
     """
     logits = getattr(profile.passes, "logits", None)
     if not isinstance(logits, np.ndarray):
@@ -252,7 +253,8 @@ def keys_of_equals(profile: Profile, ranks: Vector, rows: NDArray[np.intp]) -> l
     weights = np.arange(1, len(ranks) + 1) * GOLDEN % 1.0
     halves = logits[rows][:, np.argsort(ranks)].astype(np.float64) / 2  # halves of gaps do not overflow
     with np.errstate(over="ignore"):
-        return [profile.top[rows], (halves - profile.top[rows, None] / 2) @ weights]
+        gaps = halves - profile.top[rows, None] / 2
+        return [gaps @ np.random.default_rng(0).random(len(ranks)), profile.top[rows], gaps @ weights]
 
 
 def _share_scores(scores: list[Vector], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
