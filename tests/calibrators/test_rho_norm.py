@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from helpers import examples, real, synthetic
+from helpers import examples, fit_map, real, synthetic
 from rhocal import RhoNormScaling, TemperatureScaling, calibrator, confidence_bounds, demo_logits
 from rhocal.calibrators.scale.rho_norm import ALPHAS, GRID
 from rhocal.errors import ConvergenceWarning, InputError
@@ -199,3 +199,16 @@ def test_bounds_do_not_overflow_and_bad_arguments_are_said():
     assert confidence_bounds(10, 2, 1e-6) == (0.0, 1.0)
     with pytest.raises(InputError, match="gamma > 0"):
         confidence_bounds(10, 2, 0)
+
+
+@pytest.mark.parametrize("ratio", [1, 4, 12, 40, 63, 500])
+@pytest.mark.parametrize("m", [3, 20, 100])
+def test_rows_with_an_offset_have_one_probability_in_both_precisions(m, ratio):
+    """A mean of 35 times the range of a row was rounded before it was subtracted: 1.1e-6 apart, and up to 7e-6."""
+    rng = np.random.default_rng(m)
+    rows = rng.normal(size=(2_000, m)) * 5
+    rows -= rows.mean(axis=1, keepdims=True)
+    cal = fit_map(RhoNormScaling(), rows, (rows + 5 * rng.gumbel(size=rows.shape)).argmax(axis=1))
+    moved = (rows + ratio * rows.max(axis=1, keepdims=True)).astype(np.float32)
+    single, double = cal.predict_proba(moved), cal.predict_proba(moved.astype(np.float64))
+    np.testing.assert_allclose(single, double, rtol=0, atol=1e-6)
