@@ -170,3 +170,16 @@ def test_what_a_stream_does_not_take(data):
         as_source(rhocal.stream(iter([data]))).on(None)
     with pytest.raises(InputError, match="kind is one of"):
         InputSpec("scores")
+
+
+def test_a_block_whose_weight_is_all_on_ignored_samples_has_no_samples():
+    """It was refused, where the same rows among others in memory are read."""
+    logits, labels = synthetic(6, 3)
+    labels[2:4] = -100
+    weights = np.array([1.0, 1, 1, 0, 0, 1])
+    labels[4], weights[3] = 0, 0
+    blocks = [(logits[rows], labels[rows], weights[rows]) for rows in (slice(0, 2), slice(2, 5), slice(5, 6))]
+    source = as_source(rhocal.stream(blocks), spec=InputSpec(ignore_index=-100))
+    parts = list(source.map(lambda data: data))
+    assert [part.n_samples for part in parts] == [2, 1]
+    np.testing.assert_array_equal(np.concatenate([part.scores for part in parts]), logits[[0, 1, 5]])

@@ -131,8 +131,12 @@ def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Pred
     labels = None if block.labels is None else np.asarray(block.labels)
     if np.ndim(block.scores) > 2:
         raise InputError(f"a block of logits has shape (n_samples, n_classes); got {np.shape(block.scores)}")
-    is_ignored = spec.ignore_index is not None and labels is not None and bool((labels == spec.ignore_index).all())
-    is_weightless = block.weights is not None and not np.any(block.weights)
+    ignored = None if labels is None or spec.ignore_index is None else np.asarray(labels == spec.ignore_index)
+    weights = None if block.weights is None else np.asarray(block.weights)
+    if weights is not None and ignored is not None and ignored.shape == weights.shape:
+        weights = weights[~ignored]
+    is_ignored = ignored is not None and bool(ignored.all())
+    is_weightless = weights is not None and not np.any(weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SuspiciousInputWarning)  # the pilot has warned
         if is_ignored or is_weightless:  # validated all the same, as it would be among others in memory
