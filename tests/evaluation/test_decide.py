@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import rhocal
-from helpers import synthetic
+from helpers import fit_map, synthetic
 from rhocal.calibrators.policy import NEVER, Policy
 from rhocal.errors import InputError
 from rhocal.evaluation.decide import decide
@@ -354,3 +354,24 @@ def test_one_class_always_would_do():
 
 def test_levels_are_not_rounded_up(cal):
     assert "with 99.9999999999 % confidence" in decide(cal, Z, Y, target=0.6, confidence=1 - 1e-12).verdict
+
+
+def test_policies_do_not_split_rows_with_permuted_logits():
+    """Rows whose logits are those of another in another order have one probability, which every precision rounds otherwise."""
+    rng = np.random.default_rng(0)
+    error_rates = np.array([0.04, 0.2])
+
+    def draw(n):
+        group = rng.integers(0, 2, n)
+        logits = rng.permuted(np.array([[4.0, 2, 0], [2.0, 1, 0]])[group], axis=1).astype(np.float32)
+        labels = (logits.argmax(axis=1) + (rng.random(n) < error_rates[group]) * rng.integers(1, 3, n)) % 3
+        return logits, labels, group
+
+    cal = fit_map(rhocal.TemperatureScaling(), *draw(3000)[:2])
+    new, _, group = draw(5000)
+    for _ in range(10):
+        decision = rhocal.decide(cal, *draw(1500)[:2], target=0.1)
+        cal.policy_ = decision
+        automated = cal.decide(new.astype(np.float64)).automated
+        assert np.array_equal(automated, cal.decide(new).automated)
+        assert np.array_equal(automated, group == 0)

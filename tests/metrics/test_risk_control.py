@@ -41,12 +41,23 @@ def test_tied_scores_are_accepted_together():
     assert found.thresholds[-1] == 0
 
 
-def test_thresholds_separate_neighbors_in_single_precision():
+def test_scores_that_differ_by_rounding_are_accepted_together():
     one = np.float32(0.75)
-    pair = np.array([one, np.nextafter(one, np.float32(0))], np.float64)
-    threshold = rank_thresholds(pair)[0]
-    assert np.float32(threshold) == threshold
-    assert pair[1] < threshold <= pair[0]
+    tied = [one, np.nextafter(one, np.float32(0)), np.nextafter(np.float64(one), 0), np.nextafter(np.float64(one), 1)]
+    scores = np.array([0.9, *tied, 0.6, 1.7e-7, 1.6e-7])
+    thresholds = rank_thresholds(scores)
+    assert [int((scores >= t).sum()) for t in thresholds] == [1, 5, 6, 7, 8]
+    assert np.array_equal(thresholds.astype(np.float32), thresholds)
+
+
+def test_thresholds_separate_scores_that_are_apart():
+    """Among a million scores there is one near every rank; those of a saturated model are one."""
+    dense = np.random.default_rng(0).random(1_000_000)
+    thresholds = rank_thresholds(dense)
+    shares = np.arange(1, 251) / 250
+    assert all(np.abs(thresholds - (1 - share)).min() < 0.003 for share in shares)
+    saturated = rank_thresholds(np.append(1 - np.random.default_rng(1).random(1000) * 1e-6, [0.5]))
+    assert len(saturated) == 2
 
 
 def test_rates_of_a_class():

@@ -17,7 +17,8 @@ start that is passed hands its share on.
 The tested thresholds are fixed ranks of ``reference`` scores. If these come from other samples, the guarantee holds for any
 distribution. Ranks of the certified samples themselves are exact for rates whose denominator is fixed (false positives and
 negatives), and for the others if the risk of accepted samples, once it exceeds the target, does not fall below it again.
-Equal scores are accepted together or not at all. Samples are assumed to be independent.
+Equal scores are accepted together or not at all, and so are scores that only rounding distinguishes: a row whose logits are
+those of another in another order may have a probability that differs in the last digit. Samples are assumed to be independent.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ START_ERRORS = (0, 3, 10, 30, 100)
 """Testing starts where so many errors among the accepted samples would still reject."""
 N_RANKS = 250
 """Thresholds at evenly spaced ranks, and as many at geometrically spaced ones."""
+ROUNDING = 1e-5
+"""Share of a score within which a threshold moves to the widest gap: ten times what the backends of a policy may differ by."""
 DEVIATIONS = 2.0
 """Standard deviations by which fewer samples may be accepted than expected where testing starts."""
 N_STAKES = 16
@@ -118,10 +121,20 @@ def rank_thresholds(reference: Vector, weights: Vector | None = None) -> Vector:
     total = ranks[-1]
     wanted = np.concatenate([np.linspace(0, total, N_RANKS + 1)[1:], np.geomspace(1, total, N_RANKS)])
     last = np.unique(np.minimum(np.searchsorted(ranks, wanted * (1 - 1e-12)), len(values) - 1))
-    below = np.append(values[1:], -values[-1])[last]  # the last threshold is 0: all are accepted
-    middle = ((values[last] + below) / 2).astype(np.float32).astype(np.float64)
+    below = np.append(values[1:], -values[-1])  # the last threshold is 0: all are accepted
+    last = widest_gaps(values, values - below, last)
+    middle = ((values + below)[last] / 2).astype(np.float32).astype(np.float64)
     # The same samples are accepted in single precision; neighbors there have no number between them.
-    return np.where((middle > below) & (middle <= values[last]), middle, values[last])
+    return np.where((middle > below[last]) & (middle <= values[last]), middle, values[last])
+
+
+def widest_gaps(values: Vector, gaps: Vector, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """For each place in descending values, the one with the widest gap below it among those that rounding may confuse with it.
+
+    Between equal scores that were rounded differently a gap is far narrower than those around them.
+    """
+    ends = np.searchsorted(-values, -values[places] * (1 - ROUNDING), side="right")
+    return np.unique([k + int(gaps[k:end].argmax()) for k, end in zip(places, ends, strict=True)])
 
 
 def count_candidates(
