@@ -194,3 +194,17 @@ def test_one_block_of_a_stream_may_be_small(name):
     streamed = fit_map(rhocal.calibrator(name), rhocal.stream(blocks))
     whole = fit_map(rhocal.calibrator(name), logits, labels)
     np.testing.assert_allclose(streamed.predict_proba(logits), whole.predict_proba(logits), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["pts", "field", "rho-norm", "ets", "temperature"])
+def test_single_precision_rows_far_from_zero_are_those_in_double_precision(name):
+    """Their mean is taken from a sum whose rounding is as large as the logits themselves."""
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 3, (1000, 10))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    cal = fit_map(rhocal.calibrator(name), logits, labels)
+    for offset in (300, 1e4, 1e6):
+        rows = (logits + offset).astype(np.float32)
+        expected = cal.predict_proba(rows.astype(np.float64))
+        np.testing.assert_allclose(cal.predict_proba(rows), expected, atol=1e-6)
+        np.testing.assert_allclose(cal.predict_proba(rows[:1]), expected[:1], atol=1e-6)

@@ -92,6 +92,14 @@ def test_a_scan_finds_the_first_of_the_largest(shape, dtype, in_numpy):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-4)
 
 
+@pytest.mark.parametrize("m", [3, 10, 100, 1000])
+def test_sums_of_rows_far_from_zero_are_exact(m, in_numpy):
+    z = (logits((50, m), np.float64, 3.0) + np.repeat([100, 300, -1e4, 1e5, 1e6], 10)[:, None]).astype(np.float32)
+    exact = z.sum(axis=1, dtype=np.float64)
+    for total in (special.scan(z).total, in_numpy(special.scan, z).total):
+        np.testing.assert_allclose(total, exact, rtol=1e-9)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("m", [3, 16, 17, 100, 5000])
 def test_an_entry_that_is_not_finite_shows_in_the_sum(bad, m):

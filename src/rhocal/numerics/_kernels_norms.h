@@ -52,11 +52,7 @@ INLINE void TYPED(norm_terms)(const TYPED(In) *x, const REAL *mask, const TYPED(
     }
 }
 
-/* Of a row whose mean is far larger than its range little is left after the mean is subtracted: from here on the rounding of the
- * mean, and of the sum it comes from, would be more than 3e-7 of a norm (1e-12 in double precision). */
-#define MAX_OFFSET (sizeof(REAL) == sizeof(float) ? 4.0 : 1e4)
-
-/* The norms of such a row around its mean, in double precision: differences to an entry of the row are exact. */
+/* The norms of a row whose mean is far larger than its range (MAX_OFFSET) around this mean, in double precision: differences to an entry of the row are exact. */
 static void TYPED(norms_of_offset_row)(const TYPED(In) *z, Py_ssize_t m, double norms[N_NORMS])
 {
     double mean = 0, unit = 0;

@@ -50,6 +50,22 @@ INLINE void TYPED(scan_block)(const TYPED(Block) *block, REAL low[WIDTH], Py_ssi
         column[r] = column[r - 1], top[r] = top[r - 1], total[r] = total[r - 1];
 }
 
+/* Of a row whose mean is far larger than its range little is left after the mean is subtracted: from here on the rounding of the
+ * mean, and of the sum it comes from, would be more than 3e-7 of a norm (1e-12 in double precision). */
+#define MAX_OFFSET (sizeof(REAL) == sizeof(float) ? 4.0 : 1e4)
+
+/* The sum of a row in double precision, where that in single precision would cost digits of differences to its mean. */
+static double TYPED(sum_of_offset_row)(const TYPED(In) *z, Py_ssize_t m, double sum, double top)
+{
+    const double mean = sum / (double)m;
+    if (sizeof(REAL) != sizeof(float) || !(fabs(mean) > MAX_OFFSET * (top - mean)))
+        return sum;
+    double total = 0;
+    for (Py_ssize_t j = 0; j < m; j++)
+        total += (double)z[j];
+    return total;
+}
+
 /* The largest entry of every row, its column and the sum; returned is the smallest entry of all. */
 CLONES static double TYPED(scan)(const TYPED(In) *z, Py_ssize_t m, Range rows, Py_ssize_t *column, double *top, double *total)
 {
@@ -62,7 +78,8 @@ CLONES static double TYPED(scan)(const TYPED(In) *z, Py_ssize_t m, Range rows, P
         TYPED(open_block)(&block, z, m, i, rows.stop);
         TYPED(scan_block)(&block, low, at, high, sum);
         for (int l = 0; l < block.n; l++)
-            column[i + l] = at[l], top[i + l] = high[l], total[i + l] = sum[l];
+            column[i + l] = at[l], top[i + l] = high[l],
+            total[i + l] = TYPED(sum_of_offset_row)(z + (i + l) * m, m, sum[l], high[l]);
     }
     return -TYPED(max_of_lanes)(low);
 }

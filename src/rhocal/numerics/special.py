@@ -49,6 +49,9 @@ MAX_DOT_ENTRIES = 1 << 13
 MAX_COLUMNWISE = 48
 """Up to here rows are reduced column by column: NumPy's own reductions spend up to 30 times as long on short rows."""
 
+MAX_OFFSET = 4.0
+"""Mean of a row, in distances between it and the largest entry, above which its sum in single precision is too coarse."""
+
 
 def row_max(z: Floats) -> Floats:
     """The largest entry of every row."""
@@ -167,10 +170,19 @@ def scan(z: Floats) -> kernels.Scan:
     def work(rows: slice) -> None:
         column[rows], top[rows] = row_argmax(z[rows]), row_max(z[rows])
         with np.errstate(over="ignore", invalid="ignore"):  # validated where the sums are used
-            total[rows] = row_sum(z[rows])
+            total[rows] = sums_of_offset_rows(z[rows], row_sum(z[rows]), top[rows])
 
     over_blocks(z.shape, work)
     return kernels.Scan(column, top, total, float(z.min(initial=np.inf)))
+
+
+def sums_of_offset_rows(z: Floats, total: Floats, top: Vector) -> Vector:
+    """Sums of rows; in double precision where one in single precision would cost digits of differences to the mean."""
+    sums, mean = total.astype(np.float64), total.astype(np.float64) / z.shape[1]
+    if z.dtype == np.float32:
+        rows = np.abs(mean) > MAX_OFFSET * (top - mean)
+        sums[rows] = z[rows].sum(axis=1, dtype=np.float64)
+    return sums
 
 
 def largest(z: Floats, k: int) -> Vector:
