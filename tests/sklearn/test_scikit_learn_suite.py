@@ -4,6 +4,7 @@ Only names are mapped: those of the methods, and the inverse temperature, which 
 """
 
 import inspect
+from functools import partial
 from itertools import product
 from types import CodeType, FunctionType
 
@@ -38,6 +39,10 @@ DIFFERENCES = {
     "piecewise linear in the probability where theirs is in the margin",
 }
 """Tests that fail, and why. One that passes after all is an error."""
+
+INEXACT_REFERENCES = {"test_calibration_ensemble_false-temperature": 1e-6}
+"""Relative tolerances where a reference is less exact than the 1e-7 of its test. Their minimizer uses values alone, so it knows
+``beta_`` to about the root of the precision (1.1e-8), and log-odds of 7 multiply that. By the machine it is above 1e-7 or not."""
 
 
 class Adapter(CalibratedClassifier):
@@ -99,6 +104,9 @@ def global_random_seed():
 @pytest.mark.filterwarnings("default")
 def test_theirs(test, arguments, request, monkeypatch):
     monkeypatch.setattr(theirs, "CalibratedClassifierCV", Adapter)
+    case = request.node.callspec.id
+    for tolerance in (tolerance for name, tolerance in INEXACT_REFERENCES.items() if case.startswith(name)):
+        monkeypatch.setattr(theirs, "assert_allclose", partial(theirs.assert_allclose, rtol=tolerance))
     fixtures = [name for name in inspect.signature(test).parameters if name not in arguments]
     test(**arguments, **{name: request.getfixturevalue(name) for name in fixtures})
 
@@ -107,4 +115,4 @@ def test_the_lists_are_those_of_their_tests():
     assert len(CASES) == N_CASES
     assert set(OTHER_INTERFACE) <= set(TESTS)
     ids = [case.id for case in CASES]
-    assert all(any(case.startswith(name) for case in ids) for name in DIFFERENCES)
+    assert all(any(case.startswith(name) for case in ids) for name in (*DIFFERENCES, *INEXACT_REFERENCES))
