@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import rhocal
-from rhocal.data.executors import read_ahead
+from rhocal.data.blocks import read_ahead
 from rhocal.data.files import write_text
 from rhocal.numerics.threads import in_threads, row_blocks, threads
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
+from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -10,7 +12,12 @@ import numpy as np
 from rhocal.errors import FileError, InputError, RhocalError, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from rhocal.data.checksums import Piece
+
+N_BLOCKS_AHEAD = 2
+"""Blocks that are read while another is processed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +123,34 @@ def read_block(ref: BlockRef) -> Block:
         raise
     except Exception as error:  # a reader of a foreign format may raise anything
         raise FileError(f"{ref.location}: cannot be read: {one_line(error)}") from error
+
+
+def read_ahead(blocks: Iterable[BlockRef]) -> Iterator[BlockRef]:
+    """The blocks, read by a thread a few ahead of the caller. Blocks in memory and iterators need no thread."""
+    if not isinstance(blocks, list) or all(isinstance(block, Block) for block in blocks):
+        yield from blocks
+        return
+    queue: Queue[BlockRef | None] = Queue(N_BLOCKS_AHEAD)
+    stop = threading.Event()
+
+    def read_all() -> None:
+        for ref in blocks:
+            if stop.is_set():
+                return
+            try:
+                queue.put(read_block(ref))
+            except Exception as error:  # noqa: BLE001 - raised again where the block is processed
+                queue.put(UnreadableBlock(ref.location, ref.n_rows, error))
+        queue.put(None)
+
+    threading.Thread(target=read_all, daemon=True).start()
+    try:
+        while (block := queue.get()) is not None:
+            yield block
+    finally:
+        stop.set()
+        while not queue.empty():
+            queue.get_nowait()
 
 
 def missing_labels() -> InputError:

@@ -6,13 +6,11 @@ functions at the end.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import reduce
-from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rhocal.data.blocks import Block, UnreadableBlock, read_block
+from rhocal.data.blocks import read_ahead
 from rhocal.errors import InputError, RhocalError
 
 if TYPE_CHECKING:
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
     from rhocal.data.blocks import BlockRef
 
 R = TypeVar("R")
-
-N_BLOCKS_AHEAD = 2
-"""Blocks that are read while another is processed."""
 
 
 class Executor(Protocol):
@@ -47,8 +42,7 @@ class LocalExecutor:
     """Processes blocks here; a thread reads blocks ahead of the one that is processed."""
 
     def map(self, work: Callable[[BlockRef], R], blocks: Iterable[BlockRef]) -> Iterator[R]:
-        for block in read_ahead(blocks):
-            yield work(block)
+        return map(work, read_ahead(blocks))
 
     def reduce(
         self,
@@ -65,34 +59,6 @@ class LocalExecutor:
         if total is None:
             raise InputError("the source is empty: no block could be read")
         return total
-
-
-def read_ahead(blocks: Iterable[BlockRef]) -> Iterator[BlockRef]:
-    """The blocks, read by a thread a few ahead of the caller. Blocks in memory and iterators need no thread."""
-    if not isinstance(blocks, list) or all(isinstance(block, Block) for block in blocks):
-        yield from blocks
-        return
-    queue: Queue[BlockRef | None] = Queue(N_BLOCKS_AHEAD)
-    stop = threading.Event()
-
-    def read_all() -> None:
-        for ref in blocks:
-            if stop.is_set():
-                return
-            try:
-                queue.put(read_block(ref))
-            except Exception as error:  # noqa: BLE001 - raised again where the block is processed
-                queue.put(UnreadableBlock(ref.location, ref.n_rows, error))
-        queue.put(None)
-
-    threading.Thread(target=read_all, daemon=True).start()
-    try:
-        while (block := queue.get()) is not None:
-            yield block
-    finally:
-        stop.set()
-        while not queue.empty():
-            queue.get_nowait()
 
 
 # On workers an error is a value: raised there it would fill the log of the worker, and arrive wrapped in another error.
