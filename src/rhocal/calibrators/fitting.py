@@ -130,7 +130,7 @@ class Fits:
             assert self.summary.rows is not None
             calibrator.check_groups(self.summary.rows.groups)
             rows = self.summary.rows
-            data = Profile.from_predictions(rows) if calibrator.fits_on == "profile" else rows
+            data = Profile.from_prepared(rows) if calibrator.fits_on == "profile" else rows
             fit_validated(calibrator, data)
             self._check(calibrator, data)
             return None
@@ -326,7 +326,7 @@ def profile_source(source: Source) -> Profile:
         return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
     pilot = pilot.prepared()
-    center = log_center(Profile.from_predictions(pilot))
+    center = log_center(Profile.from_prepared(pilot))
     return read_blocks(source, with_limits(PassPlan(center), pilot), pilot.classes).profiles[COMMON]
 
 

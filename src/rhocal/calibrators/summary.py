@@ -121,7 +121,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
 
 def _tables(data: Predictions, plan: PassPlan, keys: Iterable[str]) -> dict[str, Profile]:
-    profile = Profile.from_predictions(data, plan.names if len(data.classes) > FEW_CLASSES else ())
+    profile = Profile.from_prepared(data, plan.names if len(data.classes) > FEW_CLASSES else ())
     return {key: tabulate(profile, plan, key) for key in keys}
 
 

@@ -39,8 +39,8 @@ def fit_validated(
     validate_options(calibrator)
     if isinstance(data, Predictions):
         data = data.prepared()
-    if isinstance(calibrator, ScaleCalibrator) and isinstance(data, Predictions):
-        data = Profile.from_predictions(data)
+        if isinstance(calibrator, ScaleCalibrator):
+            data = Profile.from_prepared(data)
     vars(calibrator).pop("policy_", None)  # it was certified for another map
     vars(calibrator).pop("weighting_", None)
     vars(calibrator).pop("online_", None)

@@ -97,7 +97,11 @@ class Profile:
     @classmethod
     def from_predictions(cls, data: Predictions, names: Iterable[str] = ()) -> Profile:
         """Read the cheap features of every sample, where its scores are, and the numbers that have these names in ``kept``."""
-        data = data.prepared()
+        return cls.from_prepared(data.prepared(), names)
+
+    @classmethod
+    def from_prepared(cls, data: Predictions, names: Iterable[str] = ()) -> Profile:
+        """The same of ``Predictions.prepared``."""
         gap, has_masks = data.mask_gap, data.has_masks
         assert gap is not None
         assert data.labels is not None
