@@ -62,9 +62,9 @@ def pilot_rows(block: Block, places: int) -> PilotRows:
         raise missing_labels()
     share = min(len(block.labels), -(-pilot_size(block.scores) // places))
     rows = np.arange(share) * len(block.labels) // share
-    return PilotRows(
-        block.location, np.asarray(block.scores)[rows], np.asarray(block.labels)[rows], score_name(block.scores)
-    )
+    scores = np.asarray(block.scores)
+    name = None if scores is block.scores else score_name(block.scores)  # an array has none
+    return PilotRows(block.location, scores[rows], np.asarray(block.labels)[rows], name)
 
 
 def sampling_keys(block: int, n: int, seed: int = 0) -> Vector:

@@ -106,7 +106,8 @@ class Source:
             self._count(outcome)
             if outcome.columns is not None and (columns is None or outcome.columns[1] != columns[1]):
                 columns = same_columns(columns, outcome.columns)
-            classes = same_classes(classes, outcome.classes)
+            if outcome.classes is not None and (classes is None or not np.array_equal(outcome.classes[1], classes[1])):
+                classes = same_classes(classes, outcome.classes)
             pieces += outcome.pieces
             n_blocks += not outcome.skipped
             if outcome.value is not None:
