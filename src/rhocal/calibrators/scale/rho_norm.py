@@ -159,13 +159,10 @@ class RhoNormScaling(ScaleCalibrator):
             minima = self._descend(norms, searches[alpha]) if self.solver == "sgd" else None
             trials += searches[alpha].trials(alpha, norms, self.n_bins, minima)
         best = min(trials, key=lambda trial: trial.ece if self.selection == "ece" else trial.minimum.value)
-        scale, confidence = (
-            best.norm.scales(best.minimum.x)[0],
-            searches[best.alpha].confidence(best.norm, best.minimum.x),
-        )
-        held_out = score_in_sample(self.label, fit, scale, confidence)  # the last steps need no table, and release it
+        search = searches[best.alpha]
+        held_out = score_in_sample(self.label, fit, *search.at(best))  # the last steps need no table, and release it
         if self.solver == "expected":
-            best = searches[best.alpha].finish(best)
+            best = search.finish(best)
         solution = solution_at(
             best.minimum,
             objectives[best.alpha],

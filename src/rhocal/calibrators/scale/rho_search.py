@@ -348,6 +348,11 @@ class NormSearch:
         """The value at the local minimum that exact steps reach from x."""
         return self._descend(norm, x, None)[0].value
 
+    def at(self, trial: Trial) -> tuple[Vector, Vector]:
+        """Scale and confidence of every sample at the optimum of a trial."""
+        x = trial.minimum.x
+        return trial.norm.scales(x)[0], self.confidence(trial.norm, x)
+
     def confidence(self, norm: Norm, x: Vector) -> Vector:
         """Confidence of every sample at the optimum of a norm."""
         if isinstance(norm, FixedNorm) and self.gaps is not None:
