@@ -10,13 +10,7 @@ import numpy as np
 from rhocal.data.arrays import Scores, check_containers, scan_scores
 from rhocal.data.class_order import are_column_numbers, in_class_order, single_column_name
 from rhocal.data.columns import class_order, frame_columns
-from rhocal.data.labels import (
-    class_names,
-    cluster_numbers,
-    sample_groups,
-    sample_labels,
-    sample_weights,
-)
+from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.score_names import score_class
@@ -38,6 +32,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 __all__ = ["KINDS", "SMALLEST_PROB", "SUM_TOLERANCE", "Kind", "Predictions"]
+
+_PLAIN = {np.ndarray, type(None)}
+"""Containers that are read as they are."""
 
 _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 
@@ -125,7 +122,9 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        scores, labels, weights, groups = check_containers(scores, labels, weights, groups, name)
+        came = scores, labels, weights, groups
+        is_plain = _PLAIN.issuperset(map(type, came))
+        scores, labels, weights, groups = came if is_plain else check_containers(*came, name)
         column_names = spec.columns or (None if isinstance(scores, np.ndarray) else frame_columns(scores))
         table, stored, is_single = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
