@@ -224,7 +224,7 @@ def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: V
     if profile.total_weight < MIN_SAMPLES:
         return None
     minimum = optimize.newton(nll_by_scale(profile, search.fast), search.rough_log_scale, *search.bounds, LAST_STEP)
-    single = np.full(profile.n_samples, np.exp(minimum.x[0]))
+    single = np.full_like(scale, np.exp(minimum.x[0]))
     scores = {
         method: SampleScores(-np.log(top) - scales * profile.label_gap, (top - profile.correct) ** 2)
         for method, scales, top in ((name, scale, confidence), (TEMPERATURE, single, search.confidence(single)))
