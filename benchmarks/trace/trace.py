@@ -1,12 +1,15 @@
 """Count the functions and files that `fit`, `apply` and `evaluate` run through, and the calls from one file to another.
 
 A crossing is a call from a function in one file of `src/rhocal` to a function in another; what other packages call in
-between does not count. The first call loads modules, so the second one is traced. `make trace` prints the table.
+between does not count. Python reports a generator that goes on after a ``yield`` as a call too. It is none, no function
+begins: such resumptions from another file have a column of their own. The first call loads modules, so the second one is
+traced. `make trace` prints the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import dis
 import sys
 import tempfile
 import threading
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 PACKAGE = str(Path(rhocal.__file__).parent)
 
+RESUME = dis.opmap["RESUME"]
+
 
 class Tracer:
     """Functions of the package that run, and calls between its files."""
@@ -31,6 +36,7 @@ class Tracer:
     def __init__(self) -> None:
         self.functions: set[tuple[str, str]] = set()
         self.crossings: Counter[tuple[str, str]] = Counter()
+        self.resumptions: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         """Take note of a call."""
@@ -42,7 +48,13 @@ class Tracer:
         while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
             caller = caller.f_back
         if caller is not None and caller.f_code.co_filename != path:
-            self.crossings[short(caller.f_code.co_filename), short(path)] += 1
+            counter = self.resumptions if is_resumed(frame) else self.crossings
+            counter[short(caller.f_code.co_filename), short(path)] += 1
+
+
+def is_resumed(frame: FrameType) -> bool:
+    """Whether a generator goes on after a ``yield``: its instruction RESUME states where it goes on, 0 at the beginning."""
+    return frame.f_code.co_code[frame.f_lasti] == RESUME and frame.f_code.co_code[frame.f_lasti + 1] & 3 > 0
 
 
 def short(path: str) -> str:
@@ -102,14 +114,15 @@ def main() -> None:
     parser.add_argument("--borders", type=int, default=0, help="list so many pairs of files with the most crossings")
     parser.add_argument("--only", default="", help="trace tasks whose name contains this")
     options = parser.parse_args()
-    print("| | functions | files | crossings |\n|---|---:|---:|---:|")
+    print("| | functions | files | crossings | resumptions |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         for name, work in tasks(Path(folder)).items():
             if options.only not in name:
                 continue
             tracer = traced(work)
             files = {path for path, _ in tracer.functions}
-            print(f"| {name} | {len(tracer.functions)} | {len(files)} | {tracer.crossings.total()} |")
+            counts = len(tracer.functions), len(files), tracer.crossings.total(), tracer.resumptions.total()
+            print(f"| {name} | {' | '.join(map(str, counts))} |")
             for (caller, callee), n in tracer.crossings.most_common(options.borders):
                 print(f"    {n:5} {caller} -> {callee}")
 
