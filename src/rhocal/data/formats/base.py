@@ -146,13 +146,6 @@ class UnreadableArray:
         raise FileError(self.reason)
 
 
-def check_shape(shape: Any) -> tuple[int, ...]:
-    """A shape from a header: whole numbers that are not negative."""
-    if not isinstance(shape, list | tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise FileError(f"a shape is a list of whole numbers; got {shape!r}")
-    return tuple(shape)
-
-
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose keys all differ: of equal keys one value would be lost."""
     entries = dict(pairs)

@@ -12,11 +12,12 @@ import numpy as np
 from rhocal.data.checksums import Member
 from rhocal.data.formats.archives import check_directory
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
-from rhocal.data.formats.npy import check_size, npy_array, read_header, with_objects
+from rhocal.data.formats.npy import Header, npy_array, read_header, with_objects
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import IO
 
     from numpy.typing import NDArray
 
@@ -31,34 +32,30 @@ def open_npz(path: Path, _names: Names) -> StoredFile:
         if file.read(4) != b"PK\x03\x04":
             raise FileError("damaged, or not a .npz file: it does not begin with an array")
         check_directory(file, archive)
-        for info in archive.infolist():  # of other members too: a name may be damaged
-            with archive.open(info):  # compares the header of the member with that of the archive
-                pass
-        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        names = [info.filename.removesuffix(".npy") for info in members]
-        if len(set(names)) < len(names):
-            raise FileError("an array stands there more than once")
-        return StoredFile(path, {name: _array(path, archive, info) for name, info in zip(names, members, strict=True)})
+        arrays: dict[str, StoredArray] = {}
+        for info in archive.infolist():  # other members are opened too: a name may be damaged
+            with archive.open(info) as packed:  # compares the header of the member with that of the archive
+                if not info.filename.endswith(".npy"):
+                    continue
+                name = info.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise FileError("an array stands there more than once")
+                arrays[name] = _array(path, file, packed, info)
+        return StoredFile(path, arrays)
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    with archive.open(info) as file:
-        if info.compress_type == zipfile.ZIP_STORED:
-            return npy_array(path, start := _start(path, info), info.file_size, _member(path, info, start))
-        shape, is_fortran, dtype = read_header(file)
-        n_header = file.tell()
-    if dtype.hasobject:
-        return with_objects(path, shape, dtype)
-    array = CompressedArray(path, info.filename, shape, dtype, is_fortran=is_fortran and len(shape) > 1)
-    check_size(n_header, info.file_size, array)
-    return array
+def _array(path: Path, file: IO[bytes], packed: IO[bytes], info: zipfile.ZipInfo) -> StoredArray:
+    if info.compress_type == zipfile.ZIP_STORED:
+        file.seek(start := _start(file, info))
+        return npy_array(path, file, info.file_size, _member(path, info, start))
+    header = read_header(packed, info.file_size)
+    return with_objects(path, header) if header.dtype.hasobject else CompressedArray(path, info.filename, header)
 
 
-def _start(path: Path, info: zipfile.ZipInfo) -> int:
+def _start(file: IO[bytes], info: zipfile.ZipInfo) -> int:
     """Where a member that is not compressed begins in the file."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset + 26)
-        name_length, extra_length = struct.unpack("<HH", file.read(4))
+    file.seek(info.header_offset + 26)
+    name_length, extra_length = struct.unpack("<HH", file.read(4))
     return info.header_offset + 30 + int(name_length) + int(extra_length)
 
 
@@ -71,10 +68,9 @@ def _member(path: Path, info: zipfile.ZipInfo, start: int) -> Member:
 class CompressedArray:
     """An array that is decompressed from its beginning on, never held whole. Rows are read in order."""
 
-    def __init__(
-        self, path: Path, member: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, is_fortran: bool
-    ) -> None:
-        self.path, self.member, self.shape, self.dtype, self.is_fortran = path, member, shape, dtype, is_fortran
+    def __init__(self, path: Path, member: str, header: Header) -> None:
+        self.path, self.member = path, member
+        self.shape, self.is_fortran, self.dtype, self._n_header = header
         self._next_row = 0
         self._file: Any = None
 
@@ -102,7 +98,7 @@ class CompressedArray:
             self._close()
             with zipfile.ZipFile(self.path) as archive:
                 self._file = archive.open(self.member)  # stays open from block to block
-            read_header(self._file)
+            self._file.read(self._n_header)
         while self._next_row < start:
             n = min(start - self._next_row, max(1, SKIPPED_BYTES // max(row_bytes, 1)))
             if len(self._file.read(n * row_bytes)) < n * row_bytes:

@@ -17,9 +17,9 @@ from rhocal.data.formats.base import (
     StoredArray,
     StoredFile,
     UnreadableArray,
-    check_shape,
     without_duplicates,
 )
+from rhocal.data.formats.npy import check_shape
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
