@@ -41,8 +41,8 @@ DIFFERENCES = {
 """Tests that fail, and why. One that passes after all is an error."""
 
 INEXACT_REFERENCES = {"test_calibration_ensemble_false-temperature": 1e-6}
-"""Relative tolerances where a reference is less exact than the 1e-7 of its test. Their minimizer uses values alone, so it knows
-``beta_`` to about the root of the precision (1.1e-8), and log-odds of 7 multiply that. By the machine it is above 1e-7 or not."""
+"""Relative tolerances where a reference is less exact than the 1e-7 of its test. Their minimizer uses values alone: it knows
+``beta_`` to about the root of the precision (1.1e-8), and log-odds of 7 multiply that: above 1e-7 or not, by the machine."""
 
 
 class Adapter(CalibratedClassifier):
