@@ -39,12 +39,12 @@ def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> S
     return StoredFile(path, arrays, has_blocks=False, columns=classes, unused=unused)
 
 
-def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
+def columns_of(arrays: Arrays) -> Arrays:
     """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there.
 
     A single column of logits is that of the second of two classes.
     """
-    columns: dict[str, list[Any]] = {}
+    columns: Arrays = {}
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
     for name, array in arrays.items():
@@ -52,10 +52,10 @@ def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
             continue
         if array.ndim == 2:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
-            columns |= {f"{name}_{label}": array[:, j].tolist() for j, label in enumerate(names)}
+            columns |= {f"{name}_{label}": array[:, j] for j, label in enumerate(names)}
         elif array.ndim == 1 and len(array) == n_rows:
             of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
-            columns[name + of_class] = array.tolist()
+            columns[name + of_class] = array
     return columns
 
 
