@@ -35,18 +35,38 @@ ZONE = re.compile(r"([-+]\d\d)(\d\d)$")
 def written_texts(texts: Sequence[str]) -> NDArray[Any]:
     """Numbers where each text is exactly that of its number, so that it is written again as it was; else the texts.
 
+    Whole numbers beside fractions are objects, as 1 is not the text of 1.0.
+
     >>> written_texts(["421", "7"]), written_texts(["0.5", "2.0"]), written_texts(["421", "00421"])
     (array([421,   7]), array([0.5, 2. ]), array(['421', '00421'], dtype='<U5'))
     """
-    for kind, dtype in ((int, np.int64), (float, np.float64)):
+    numbers = [_number(text) for text in texts]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(texts):
+        return np.array(texts)
+    values = written_values(known)
+    return np.array(texts) if values.dtype.kind == "O" and _as_floats(known) is None else values
+
+
+def _number(text: str) -> int | float | None:
+    """The number whose text this is, if NumPy has a type for it."""
+    for kind in (int, float):
         try:
-            if all(str(kind(text)) == text for text in texts):
-                numbers = np.array([kind(text) for text in texts], dtype)
-                if np.isfinite(numbers).all():
-                    return numbers
+            number = kind(text)
         except (ValueError, OverflowError):
             continue
-    return np.array(texts)
+        if str(number) == text and (-(2**63) <= number < 2**63 if kind is int else np.isfinite(number)):
+            return number
+    return None
+
+
+def _as_floats(values: Sequence[Any]) -> NDArray[np.float64] | None:
+    """Whole numbers and fractions as floats, if no two of different texts become one."""
+    whole = [value for value in values if type(value) is int]
+    fractions = [value for value in values if type(value) is float and not value.is_integer()]
+    if len(whole) + len(fractions) < len(values) or any(abs(value) > 2**53 for value in whole):
+        return None
+    return np.array(values, np.float64)
 
 
 def written_values(values: Sequence[Any]) -> NDArray[Any]:
@@ -203,10 +223,11 @@ def cells(array: Any) -> list[Any]:
     values = json_values(array)
     if not isinstance(array, ArrowColumn) and array.dtype.kind in "biufU":
         return values
-    return [_cell(value) for value in values]
+    return [cell(value) for value in values]
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """A value of JSON for a table of texts."""
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
@@ -215,4 +236,7 @@ def _cell(value: Any) -> Any:
 def storable(array: Any) -> NDArray[Any]:
     """An array without objects, for files of arrays: values that NumPy has no type for are texts."""
     values = array.values if isinstance(array, ArrowColumn) else np.asarray(array)
-    return values if values.dtype.kind != "O" else np.array([str(value) for value in cells(array)])
+    if values.dtype.kind != "O":
+        return values
+    numbers = _as_floats(values.tolist())
+    return np.array([str(value) for value in cells(array)]) if numbers is None else numbers

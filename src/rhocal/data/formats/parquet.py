@@ -10,7 +10,7 @@ import numpy as np
 
 from rhocal.data.blocks import Block
 from rhocal.data.formats.base import Arrays, Names, StoredFile
-from rhocal.data.formats.copies import ArrowColumn, storable
+from rhocal.data.formats.copies import ArrowColumn, cell, json_values
 from rhocal.data.formats.tables import FRACTIONS, LISTS, NUMBERS, TEXT, WHOLE, class_columns, columns_of
 from rhocal.errors import FileError, InputError, MissingExtraError, one_line
 
@@ -81,13 +81,13 @@ def write_parquet(path: Path, arrays: Arrays) -> None:
 
 
 def _arrow(column: Any) -> Any:
-    """A column as Arrow has it; objects that have no common type there as texts."""
+    """A column as Arrow has it; values that have no type there, or no common one, as texts."""
     from pyarrow import ArrowException, array  # noqa: PLC0415
 
     try:
         return array(column)
     except (ArrowException, OverflowError):
-        return array(storable(column))
+        return array([None if value is None else str(cell(value)) for value in json_values(column)])
 
 
 @dataclass(frozen=True)
