@@ -42,7 +42,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
     try:
         text = content.decode("utf-8-sig")
         separator = _separator(path, text.partition("\n")[0])
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+        rows, lines = _rows(text, separator)
     except (csv.Error, UnicodeDecodeError) as error:
         raise FileError(f"{path}: not a readable CSV file: {error}") from error
     if len(rows) < 2:
@@ -56,7 +56,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
             argument="labels_name",
             remedy="name it",
         )
-    for line, row in enumerate(body, start=2):
+    for line, row in zip(lines[1:], body, strict=True):
         if len(row) != len(header):
             raise FileError(f"{path}: line {line} has {len(row)} fields, the first line has {len(header)}")
     if len(set(header)) < len(header):
@@ -76,13 +76,27 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         columns |= names_of_rows
         entries = zip(*(values.tolist() for values in columns.values()), strict=True)
         answers = (dict(zip(columns, row, strict=True)) for row in entries)
-        lines = Lines.from_rows(path, answers, names, "row")
-        file = read_lines(correctness_file, lines, names)
-        return replace(file, written=_written(header, [body[number - 1] for number in lines.numbers], file.written))
-    file = table_file(path, columns, names)
+        known_rows = Lines.from_rows(path, answers, names, "row")
+        file = read_lines(correctness_file, known_rows, names)
+        return replace(
+            file, written=_written(header, [body[number - 1] for number in known_rows.numbers], file.written)
+        )
+    file = table_file(path, columns, names, lambda row: f"line {lines[row + 1]}")
     beside = {name: values for name, values in names_of_rows.items() if name in file.arrays}
     texts = [name for name in file.arrays if name in columns and _is_plain(columns[name])]
     return replace(file, arrays={**file.arrays, **beside}, written=_written(header, body, texts))
+
+
+def _rows(text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """The rows that are not empty, and the line that each of them begins on."""
+    rows, lines, n_lines = [], [], 0
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    for row in reader:
+        if row:
+            rows.append(row)
+            lines.append(n_lines + 1)
+        n_lines = reader.line_num
+    return rows, lines
 
 
 def _texts(body: Sequence[Sequence[str]], column: int) -> list[str]:

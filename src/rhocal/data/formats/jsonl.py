@@ -100,7 +100,7 @@ def lines_file(lines: Lines, names: Names) -> StoredFile:
     lines.read(check)
     values = {name: [row[name] for row in lines.rows] for name in first}
     columns = {name: _values(entries) for name, entries in values.items()}
-    table = table_file(lines.path, columns, names)
+    table = table_file(lines.path, columns, names, lambda row: f"{lines.unit} {lines.numbers[row]}")
     written = {
         name: partial(written_values, values[name])
         for name in table.arrays
