@@ -21,13 +21,10 @@ from rhocal.cli.options import (
     grouped,
     print_json,
 )
-from rhocal.cli.split import as_written
 from rhocal.cli.top_k import apply_top_k_file, refuse, top_k_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rhocal.calibrators import Calibrator
     from rhocal.calibrators.replicates import Replicates
     from rhocal.data.spec import InputSpec
@@ -89,8 +86,8 @@ def apply_(
     """Apply a calibrator to a file of logits.
 
     The output holds the probabilities (or logits), the predicted class and the confidence of every sample, and the labels
-    if the file has them; a .npy file holds the first of these. --keep-columns copies others, such as identifiers;
-    those of the questions of a log are always there. The test
+    if the file has them; a .npy file holds the first of these. --keep-columns copies others, such as identifiers, as they
+    are written in the file; those of the questions of a log are always there. The test
     split is used if the file has one. Files that are read block by block are written block by block (.npy or .safetensors);
     the same command continues an interrupted run.
 
@@ -155,11 +152,11 @@ def apply_(
     typer.echo(f"{document['rows']:,} rows of {write}, calibrated with {calibrator.label}{resumed}: {output}")
 
 
-def _question_ids(arrays: Arrays, source: Path, output: Path, classes: Any) -> dict[str, NDArray[Any]]:
+def _question_ids(arrays: Arrays, source: Path, output: Path, classes: Any) -> dict[str, Any]:
     """The identifiers of the questions of a log, where it has them and the output has room."""
-    question_ids = arrays.contents(source, classes).file.arrays.get("question_id")
-    if question_ids is not None and output.suffix not in WITHOUT_COLUMNS:
-        return {"question_id": as_written(question_ids)}
+    file = arrays.contents(source, classes).file
+    if "question_id" in file.arrays and output.suffix not in WITHOUT_COLUMNS:
+        return {"question_id": file.copied("question_id")}
     if arrays.skip_bad:
         raise InputError(
             "--skip-bad would shift the rows of the output, and nothing in it names the questions; repair the file, or write "
@@ -201,7 +198,7 @@ def _replicates(
         return bootstrap_source(calibrator, source, n_replicates, report=step)
 
 
-def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, classes: Any) -> dict[str, NDArray[Any]]:
+def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, classes: Any) -> dict[str, Any]:
     """The columns of a file that are copied to the output; of a file with two splits those of the test split."""
     if output.suffix in WITHOUT_COLUMNS:
         raise InputError(
@@ -228,4 +225,4 @@ def _other_columns(arrays: Arrays, source: Path, output: Path, names: str, class
         raise InputError(
             f"--keep-columns: {source} has no other column {', '.join(unknown)}; there are {', '.join(others) or 'none'}"
         )
-    return {name: as_written(columns[others[name]]) for name in chosen}
+    return {name: contents.file.copied(others[name]) for name in chosen}

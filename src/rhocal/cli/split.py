@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rhocal.cli.options import FILE, Arrays, InputFile, Json, grouped, input_spec, print_json
-from rhocal.errors import FileError, InputError
+from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +52,8 @@ def split(
 ) -> None:
     """Cut a file at random into a calibration and a test split, as the other commands take them.
 
-    Every array or column with one value a sample is cut; lists of different lengths are written as JSON texts. Scores are
-    copied as they are, logits or probabilities.
+    Every array or column with one value a sample is cut; identifiers, dates and other columns stay as they are
+    written. Scores are copied as they are, logits or probabilities.
     """
     import numpy as np
 
@@ -129,11 +128,17 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     from rhocal.data.columns import match_columns
+    from rhocal.data.formats.base import read_all
+    from rhocal.data.formats.copies import storable
     from rhocal.data.label_columns import label_values
     from rhocal.data.spec import InputSpec
 
-    values = {name: as_written(array) for name, array in contents.file.arrays.items()}
-    names = contents.names
+    file, names = contents.file, contents.names
+    used = {names.logits, names.labels, names.weights}  # read as numbers; others are copied as they were written
+    values = {
+        name: storable(read_all(array, file.path)) if name in used else file.copied(name)
+        for name, array in file.arrays.items()
+    }
     if contents.labels is not None:
         values[names.labels] = np.asarray(contents.labels)
     spec = arrays.stated(InputSpec(), InputSpec(classes=contents.classes, columns=contents.file.columns))
@@ -167,19 +172,3 @@ def _two_classes(name: str, classes: Any, labels: Any) -> NDArray[Any] | None:
         return None
     column = score_class(None, name, known)
     return None if column is None else known[[1 - column, column]]
-
-
-def as_written(array: Any) -> NDArray[Any]:
-    """An array as it can be written: texts as texts, lists of different lengths as JSON, a missing text as an empty one."""
-    import numpy as np
-
-    try:
-        values = np.asarray(array[:])
-    except FileError:
-        if not hasattr(array, "lists"):
-            raise
-        values = array.lists()
-    if values.dtype.kind != "O":
-        return values
-    texts = ("" if value is None else value for value in values.tolist())
-    return np.array([text if isinstance(text, str) else json.dumps(text, default=str) for text in texts])

@@ -17,7 +17,7 @@ from rhocal.errors import FileError, MissingArrayError, RhocalError, one_line
 from rhocal.numerics.special import widened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -246,6 +246,8 @@ class StoredFile:
     """What is known of a log of a language model."""
     bad_lines: tuple[str, ...] = ()
     """What is wrong with the lines that were left out."""
+    written: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    """Columns as they were written, where ``arrays`` hold another form of them."""
 
     @property
     def holds_options(self) -> bool:
@@ -264,6 +266,10 @@ class StoredFile:
             raise FileError(f"{self.path}: {names.logits} is a single number; need shape (n_samples, n_classes)")
         if names.weights is not None and names.weights not in self.arrays:
             raise FileError(f"{self.path}: no array or column {names.weights!r}; found {', '.join(self.describe())}")
+
+    def copied(self, name: str) -> Any:
+        """An array or column as it is copied to another file: with what was written in this one."""
+        return self.written[name]() if name in self.written else np.asarray(read_all(self.arrays[name], self.path))
 
     @property
     def classes(self) -> Any:

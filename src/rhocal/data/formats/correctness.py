@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.copies import written_values
 from rhocal.data.formats.questions import CORRECT, QUESTION_IDS, as_score, first_key, log_file, right_or_wrong
 from rhocal.data.verbal_confidence import verbal_confidence
 from rhocal.errors import FileError, InputError
@@ -69,14 +72,16 @@ def correctness_file(lines: Lines, names: Names) -> StoredFile:
     if has_labels:
         arrays[names.labels] = np.array([label for _, label in read])
     used = {*keys, *CORRECT, *QUESTION_IDS}  # identifiers are texts: large numbers are not the same as floats
-    arrays |= {name: values for name, values in other_columns(lines.rows).items() if name not in used | arrays.keys()}
+    others = {name: values for name, values in other_columns(lines.rows).items() if name not in used | arrays.keys()}
+    arrays |= others
     kinds: dict[str, Kind] = {key: kind for key in keys if (kind := SCORES.get(key)) is not None}
     if keys[0] in kinds:
         kinds["logits"] = kinds[keys[0]]
     scores = {"logits": f"{IN_WORDS[SCORES.get(keys[0])]} ({keys[0]})"}
     scores |= {key: IN_WORDS[SCORES.get(key)] for key in keys[1:]}
     facts = LogFacts("answers that are right or wrong", scores, kinds, positive=1)
-    return log_file(lines, arrays, facts, lines.rows, names.groups)
+    written = {name: partial(written_values, [row[name] for row in lines.rows]) for name in others}
+    return replace(log_file(lines, arrays, facts, lines.rows, names.groups), written=written)
 
 
 def check_scale(lines: Lines, key: str, values: Iterable[Any]) -> None:

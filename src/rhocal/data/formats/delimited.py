@@ -7,10 +7,12 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.data.formats.copies import cells, written_texts
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.lines import Lines, read_lines
 from rhocal.data.formats.questions import QUESTION_IDS, SUBJECTS, name_of
@@ -19,7 +21,7 @@ from rhocal.data.formulas import cell_text, text_cell
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,7 +42,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
     try:
         text = content.decode("utf-8-sig")
         separator = _separator(path, text.partition("\n")[0])
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+        rows, lines = _rows(text, separator)
     except (csv.Error, UnicodeDecodeError) as error:
         raise FileError(f"{path}: not a readable CSV file: {error}") from error
     if len(rows) < 2:
@@ -54,7 +56,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
             argument="labels_name",
             remedy="name it",
         )
-    for line, row in enumerate(body, start=2):
+    for line, row in zip(lines[1:], body, strict=True):
         if len(row) != len(header):
             raise FileError(f"{path}: line {line} has {len(row)} fields, the first line has {len(header)}")
     if len(set(header)) < len(header):
@@ -65,18 +67,56 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         for name, values in zip(header, zip(*body, strict=True), strict=True)
     }
     known = {*QUESTION_IDS, *SUBJECTS, names.groups} - {names.logits, names.labels, names.weights}
-    texts = {name: [cell_text(row[header.index(name)]) for row in body] for name in header if name in known}
-    names_of_rows = {name: identifiers(values, columns[name]) for name, values in texts.items()}
+    names_of_rows = {
+        name: identifiers(_texts(body, k), columns[name]) for k, name in enumerate(header) if name in known
+    }
     first = {name: values[0] for name, values in columns.items()}
     is_stated = names.columns is not None or names.labels in columns or names.logits in columns
     if not is_stated and (is_answer(first) or is_unlabeled_answer(first, names)):
         columns |= names_of_rows
-        cells = zip(*(values.tolist() for values in columns.values()), strict=True)
-        answers = (dict(zip(columns, row, strict=True)) for row in cells)
-        return read_lines(correctness_file, Lines.from_rows(path, answers, names, "row"), names)
-    file = table_file(path, columns, names)
+        entries = zip(*(values.tolist() for values in columns.values()), strict=True)
+        answers = (dict(zip(columns, row, strict=True)) for row in entries)
+        known_rows = Lines.from_rows(path, answers, names, "row")
+        file = read_lines(correctness_file, known_rows, names)
+        return replace(
+            file, written=_written(header, [body[number - 1] for number in known_rows.numbers], file.written)
+        )
+    file = table_file(path, columns, names, lambda row: f"line {lines[row + 1]}")
     beside = {name: values for name, values in names_of_rows.items() if name in file.arrays}
-    return replace(file, arrays={**file.arrays, **beside})
+    texts = [name for name in file.arrays if name in columns and _is_plain(columns[name])]
+    return replace(file, arrays={**file.arrays, **beside}, written=_written(header, body, texts))
+
+
+def _rows(text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """The rows that are not empty, and the line that each of them begins on."""
+    rows, lines, n_lines = [], [], 0
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    for row in reader:
+        if row:
+            rows.append(row)
+            lines.append(n_lines + 1)
+        n_lines = reader.line_num
+    return rows, lines
+
+
+def _texts(body: Sequence[Sequence[str]], column: int) -> list[str]:
+    return [cell_text(row[column]) for row in body]
+
+
+def _written(
+    header: Sequence[str], body: Sequence[Sequence[str]], names: Iterable[str]
+) -> dict[str, Callable[[], NDArray[Any]]]:
+    """Columns as they are copied to another file; their texts are parsed when they are."""
+    return {name: partial(_written_column, body, header.index(name)) for name in names}
+
+
+def _written_column(body: Sequence[Sequence[str]], column: int) -> NDArray[Any]:
+    return written_texts(_texts(body, column))
+
+
+def _is_plain(values: NDArray[Any]) -> bool:
+    """Whether a column has a number or a text in each row, and no list."""
+    return values.ndim == 1 and values.dtype.kind != "O"
 
 
 def identifiers(texts: Sequence[str], values: NDArray[Any]) -> NDArray[Any]:
@@ -150,4 +190,4 @@ def write_csv(path: Path, arrays: Arrays, separator: str = ",") -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=separator)
         writer.writerow(map(text_cell, columns))
-        writer.writerows(map(text_cell, row) for row in zip(*columns.values(), strict=True))
+        writer.writerows(map(text_cell, row) for row in zip(*map(cells, columns.values()), strict=True))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.formats.completions import completions_file, is_completion
+from rhocal.data.formats.copies import json_values, written_values
 from rhocal.data.formats.correctness import correctness_file, is_answer, is_unlabeled_answer
 from rhocal.data.formats.inspect_log import inspect_file, is_inspect_log
 from rhocal.data.formats.lines import Lines, Row, read_lines
@@ -96,8 +98,15 @@ def lines_file(lines: Lines, names: Names) -> StoredFile:
             )
 
     lines.read(check)
-    table = table_file(lines.path, {name: _values([row[name] for row in lines.rows]) for name in first}, names)
-    return replace(table, bad_lines=tuple(lines.bad))
+    values = {name: [row[name] for row in lines.rows] for name in first}
+    columns = {name: _values(entries) for name, entries in values.items()}
+    table = table_file(lines.path, columns, names, lambda row: f"{lines.unit} {lines.numbers[row]}")
+    written = {
+        name: partial(written_values, values[name])
+        for name in table.arrays
+        if name in columns and columns[name].ndim == 1
+    }
+    return replace(table, bad_lines=tuple(lines.bad), written=written)
 
 
 def _values(values: list[Any]) -> NDArray[Any]:
@@ -112,7 +121,7 @@ def _values(values: list[Any]) -> NDArray[Any]:
 
 def write_jsonl(path: Path, arrays: Arrays) -> None:
     """Write one object a sample; a row of a matrix is a list, or one key a class where classes have names."""
-    columns = columns_of(arrays) if "classes" in arrays else {name: array.tolist() for name, array in arrays.items()}
+    columns = columns_of(arrays) if "classes" in arrays else arrays
     with path.open("w", encoding="utf-8") as file:
-        for row in zip(*columns.values(), strict=True):
+        for row in zip(*map(json_values, columns.values()), strict=True):
             file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")

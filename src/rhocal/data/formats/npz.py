@@ -12,6 +12,7 @@ import numpy as np
 from rhocal.data.checksums import Member
 from rhocal.data.formats.archives import check_directory
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
+from rhocal.data.formats.copies import storable
 from rhocal.data.formats.npy import Header, npy_array, read_header, with_objects
 from rhocal.errors import FileError
 
@@ -128,4 +129,5 @@ class CompressedArray:
 
 def write_npz(path: Path, arrays: Arrays) -> None:
     """Write all arrays, not compressed."""
-    np.savez(path, **arrays)
+    stored: Arrays = {name: storable(array) for name, array in arrays.items()}
+    np.savez(path, **stored)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rhocal.data.blocks import Block
 from rhocal.data.formats.base import Arrays, Names, StoredFile
+from rhocal.data.formats.copies import ArrowColumn, cell, json_values
 from rhocal.data.formats.tables import FRACTIONS, LISTS, NUMBERS, TEXT, WHOLE, class_columns, columns_of
 from rhocal.errors import FileError, InputError, MissingExtraError, one_line
 
@@ -72,10 +73,21 @@ def write_parquet(path: Path, arrays: Arrays) -> None:
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", f"writing {path.name}") from error
     if "classes" in arrays:
-        columns: dict[str, Any] = columns_of(arrays)
+        columns = columns_of(arrays)
     else:
         columns = {name: list(array) if array.ndim > 1 else array for name, array in arrays.items()}
-    parquet.write_table(pa.table(columns), path, write_page_checksum=True)
+    table = pa.table({name: _arrow(column) for name, column in columns.items()})
+    parquet.write_table(table, path, write_page_checksum=True)
+
+
+def _arrow(column: Any) -> Any:
+    """A column as Arrow has it; values that have no type there, or no common one, as texts."""
+    from pyarrow import ArrowException, array  # noqa: PLC0415
+
+    try:
+        return array(column)
+    except (ArrowException, OverflowError):
+        return array([None if value is None else str(cell(value)) for value in json_values(column)])
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,18 @@ class ParquetStoredFile(StoredFile):
     def classes(self) -> Any:
         """None: columns have one value a row."""
         return None
+
+    def copied(self, name: str) -> Any:
+        """A column with the types of the file; lists of numbers of one length as a matrix."""
+        column = read_table(self.path, (name,), n_rows=self.arrays[name].n_rows).column(name)
+        if _kind(column.type) == LISTS and column.type.value_type.num_fields == 0 and not column.null_count:
+            try:
+                matrix = self.arrays[name][:]
+            except FileError:  # of different lengths
+                return ArrowColumn(name, column)
+            if matrix.dtype.kind in "biuf":
+                return matrix
+        return ArrowColumn(name, column)
 
     def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
         """References to the row groups."""

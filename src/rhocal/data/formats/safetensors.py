@@ -19,6 +19,7 @@ from rhocal.data.formats.base import (
     UnreadableArray,
     without_duplicates,
 )
+from rhocal.data.formats.copies import json_values, storable
 from rhocal.data.formats.npy import check_shape
 from rhocal.errors import FileError
 
@@ -93,8 +94,9 @@ def write_safetensors(path: Path, arrays: Arrays) -> None:
     """Write arrays of numbers as tensors, texts as JSON in the header."""
     from safetensors.numpy import save_file  # noqa: PLC0415
 
+    arrays = {name: storable(array) for name, array in arrays.items()}
     numeric = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind in "fiub"}
-    texts = {name: json.dumps(array.tolist()) for name, array in arrays.items() if name not in numeric}
+    texts = {name: json.dumps(json_values(array)) for name, array in arrays.items() if name not in numeric}
     save_file(numeric, path, metadata=texts or None)
 
 

@@ -23,8 +23,13 @@ FRACTIONS, ONES, WHOLE, TEXT, LISTS = "fractions", "zeros and ones", "whole numb
 NUMBERS = (FRACTIONS, ONES, WHOLE)
 
 
-def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> StoredFile:
-    """A table in memory: every column is an array, and the columns of classes together are the logits."""
+def table_file(
+    path: Path, table: Mapping[str, NDArray[Any]], names: Names, place: Callable[[int], str] = "row {}".format
+) -> StoredFile:
+    """A table in memory: every column is an array, and the columns of classes together are the logits.
+
+    ``place`` is what messages call a row.
+    """
     kinds = {name: column_kind(values) for name, values in table.items()}
     classes = class_columns(path, kinds, names, lambda: table.get(names.labels))
     arrays: dict[str, Any] = dict(table)
@@ -32,19 +37,19 @@ def table_file(path: Path, table: Mapping[str, NDArray[Any]], names: Names) -> S
         return StoredFile(path, arrays, has_blocks=False)
     for name in classes:
         if table[name].dtype.kind not in "iuf":
-            raise _not_numbers(path, name, table[name])
+            raise _not_numbers(path, name, table[name], place)
         arrays.pop(name, None)
     arrays[names.logits] = np.column_stack([table[name].astype(np.float64) for name in classes])
     unused = tuple(name for name in table if name not in {*classes, *names.beside})
     return StoredFile(path, arrays, has_blocks=False, columns=classes, unused=unused)
 
 
-def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
+def columns_of(arrays: Arrays) -> Arrays:
     """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there.
 
     A single column of logits is that of the second of two classes.
     """
-    columns: dict[str, list[Any]] = {}
+    columns: Arrays = {}
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
     for name, array in arrays.items():
@@ -52,10 +57,10 @@ def columns_of(arrays: Arrays) -> dict[str, list[Any]]:
             continue
         if array.ndim == 2:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
-            columns |= {f"{name}_{label}": array[:, j].tolist() for j, label in enumerate(names)}
+            columns |= {f"{name}_{label}": array[:, j] for j, label in enumerate(names)}
         elif array.ndim == 1 and len(array) == n_rows:
             of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
-            columns[name + of_class] = array.tolist()
+            columns[name + of_class] = array
     return columns
 
 
@@ -71,12 +76,12 @@ def column_kind(values: NDArray[Any]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """Whether a text is a number; 1_0 is one in Python only."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text
 
 
 def class_columns(
@@ -96,10 +101,17 @@ def class_columns(
         return names.columns
     numeric = [name for name, kind in kinds.items() if kind in NUMBERS and name not in names.beside]
     numeric = [name for name in numeric if not (is_index(name) and kinds[name] != FRACTIONS)]
-    if names.logits in kinds or not numeric:
+    if names.logits in kinds:
+        return None
+    chosen = None
+    if names.classes is not None:
+        single = [name for name, kind in kinds.items() if kind != LISTS and name not in names.beside]
+        chosen = _named(numeric, names.classes) or _named(
+            single, names.classes
+        )  # texts are refused where they are read
+    if chosen is None and not numeric:
         return None
     values = _label_values(labels)
-    chosen = None if names.classes is None else _named(numeric, names.classes)
     if names.classes is not None and chosen is None:
         _refuse_missing(path, kinds, numeric, names.classes)
     chosen = chosen or _named_as_labels(path, kinds, names, numeric, values)
@@ -249,8 +261,10 @@ def _ambiguous(path: Path, kinds: Mapping[str, str], names: Names, reason: str) 
     )
 
 
-def _not_numbers(path: Path, name: str, values: NDArray[Any]) -> FileError:
-    """The error for a column of scores with other entries."""
-    row, text = next((k, str(value)) for k, value in enumerate(values.flat) if not is_number(str(value)))
-    entry = f"has {text!r}" if text.strip() else "is empty"
-    return FileError(f"{path}: column {name!r} must hold numbers, but row {row} {entry}")
+def _not_numbers(path: Path, name: str, values: NDArray[Any], place: Callable[[int], str]) -> FileError:
+    """The error for a column of scores with other entries; of numbers that are stored as texts the first one."""
+    texts = [str(value) for value in values.flat]
+    row = next((k for k, text in enumerate(texts) if not is_number(text)), 0)
+    what = repr(texts[row]) + (", a number that is stored as a text" if is_number(texts[row]) else "")
+    entry = f"has {what}" if texts[row].strip() else "is empty"
+    return FileError(f"{path}: column {name!r} must hold numbers, but {place(row)} {entry}")
