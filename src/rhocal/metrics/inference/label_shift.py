@@ -149,7 +149,7 @@ def shares_with_labels(
     if len(source) <= MAX_INVERTED_CLASSES:
         low, high = problem.inverted(shares, level)
     else:
-        low, high = _interval(value, problem.errors(shares, h, labeled, means), level)
+        low, high = _interval(value, problem.errors(shares, labeled, means), level)
     noise = mixture_covariance(h @ inverse, labeled @ inverse, labels, shares)
     shares = source + shrunk(shares - source, noise)
     means, h, labeled = problem.at(shares)
@@ -207,19 +207,15 @@ class _Moments:
         h, labeled = adapted(self.probs, ratio), adapted(self.labeled_probs, ratio)
         return class_means(labeled, self.labels, len(shares)), h, labeled
 
-    def errors(self, shares: Vector, h: Floats, labeled: Floats, means: Floats) -> Vector:
+    def errors(self, shares: Vector, labeled: Floats, means: Floats) -> Vector:
         """Standard errors of the solution π, if ``shares`` are the true ones."""
-        of_classes = labeled @ np.linalg.inv(means)  # their means in the classes are the unit vectors
-        mean = mixture_covariance(None, of_classes, self.labels, shares)
-        one = (
-            np.diag(shares)
-            - np.outer(shares, shares)
-            + sum(
-                share * np.atleast_2d(np.cov(of_classes[self.labels == k], rowvar=False))
-                for k, share in enumerate(shares)
-            )
-        )
-        return np.sqrt(np.maximum(np.diag(one / len(h) + mean), 0))
+        inverse = np.linalg.inv(means)
+        of_classes = labeled @ inverse  # their means in the classes are the unit vectors
+        within = np.stack([of_classes[self.labels == k].var(axis=0, ddof=1) for k in range(len(shares))])
+        counts = np.bincount(self.labels)
+        # Not the variance of the new samples: those of a rare class may all be absent.
+        of_one = shares * (1 - shares) + shares @ within
+        return np.asarray(np.sqrt(of_one / len(self.probs) + (shares**2 / counts) @ within))
 
     def inverted(self, shares: Vector, level: float) -> tuple[Vector, Vector]:
         """Of each class the shares that a test with their own variance does not reject.
@@ -241,7 +237,7 @@ class _Moments:
             others[k] = share
             means, h, labeled = self.at(others)
             value = np.linalg.solve(means.T, h.mean(axis=0))[k]
-            is_inside = abs(value - share) <= z * self.errors(others, h, labeled, means)[k]
+            is_inside = abs(value - share) <= z * self.errors(others, labeled, means)[k]
             inside, outside = (middle, outside) if is_inside else (inside, middle)
         end = (inside + outside) / 2
         return 1 / (1 + math.exp(-end)) if abs(end) < MAX_LOG_ODDS - 0.5 else float(up)
