@@ -20,7 +20,7 @@ import numpy as np
 from cells import run_cells
 
 import rhocal
-from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
+from rhocal.metrics.inference.label_shift import estimated_shares, shares_with_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,9 @@ CELLS = (
     Cell((0.8, 0.2), 1000, 1000, 1.0, 1.6),
     Cell(FIVE, 1000, 2000),
     Cell(FIVE, 1000, 2000, stretch=1.5, method="identity"),
+    Cell((0.995, 0.005), 1000, 500, 4.0),
+    Cell((0.5, 0.5), 100, 1000),
+    Cell((0.1,) * 10, 300, 1000),
     Cell((0.9, 0.1), 2000, 2000, noise=1.3),
 )
 
@@ -78,7 +81,7 @@ def row(cell: Cell, n_trials: int) -> dict[str, Any]:
         inside += (found.low <= truth) & (truth <= found.high)
         rejected += found.p_value < 0.05
         errors.append(found.value - truth)
-        em_errors.append(em_shares(probs, source) - truth)
+        em_errors.append(estimated_shares(probs, source, len(labels)) - truth)
     return {
         "shares": " ".join(f"{share:g}" for share in cell.shares),
         "n_labeled": cell.n_labeled,

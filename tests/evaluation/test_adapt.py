@@ -112,6 +112,30 @@ def test_many_samples_are_sampled_by_content(cal, monkeypatch):
     assert one.priors[1] == pytest.approx(0.02, abs=0.012)
 
 
+def test_sampling_rates_are_those_of_the_calibration_set(cal, tmp_path):
+    path = tmp_path / "c.safetensors"
+    rhocal.adapt(cal, prevalence=0.2).calibrator.save(path)
+    once = rhocal.adapt(cal, sampling_rates={"no": 0.1})
+    for adapted in (once.calibrator, rhocal.load(path)):
+        again = rhocal.adapt(adapted, sampling_rates={"no": 0.1})
+        assert again.priors == pytest.approx(once.priors)
+        assert again.source == pytest.approx(cal.label_shares_)
+        assert again.calibrator.predict_proba(NEW[:50]) == pytest.approx(once.calibrator.predict_proba(NEW[:50]))
+        assert again.calibrator.label == "temperature:prior-shift"
+
+
+def test_many_tied_samples_are_sampled_one_by_one(cal, monkeypatch):
+    monkeypatch.setattr("rhocal.evaluation.adapt.MAX_SAMPLES", 4000)
+    tied, _ = draw(20_000, 0.1, 5)
+    tied = np.round(tied / 2)  # seven scores
+    whole = rhocal.adapt(cal, tied[:4000])
+    assert whole.n_samples == 4000
+    blocks = rhocal.stream([(part, np.full(len(part), "no")) for part in np.split(tied, 8)])
+    for estimate in (rhocal.adapt(cal, tied), rhocal.adapt(cal, blocks)):
+        assert estimate.n_samples == 4000
+        assert estimate.priors[1] == pytest.approx(whole.priors[1], abs=0.03)
+
+
 def test_errors(cal, tmp_path):
     with pytest.raises(InputError, match="exactly one of logits, priors, prevalence, sampling_rates; got none"):
         rhocal.adapt(cal)

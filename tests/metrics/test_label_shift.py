@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from rhocal.errors import InputError
-from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels, shrunk
+from rhocal.metrics.inference.label_shift import (
+    adapted,
+    em_shares,
+    estimated_shares,
+    expected_shares,
+    shares_with_labels,
+    shrunk,
+)
 
 
 def draw(rng, n, shares, *, distance=1.5, stretch=1.0, spread=1.0):
@@ -54,11 +61,69 @@ def test_labeled_samples_repair_the_estimate(shares, stretch):
     assert np.mean(np.less(p_values, 0.01)) < 0.1
 
 
+def test_the_mean_of_what_a_share_may_be_by_hand():
+    # Half of a normal distribution has its mean at sqrt(2/pi) standard deviations; five from the edge nothing is cut.
+    expected = np.array([0.01 * np.sqrt(2 / np.pi), 0.4, 0.6])
+    assert expected_shares(np.array([0.0, 0.4, 0.6]), np.full(3, 0.01)) == pytest.approx(
+        expected / expected.sum(), rel=1e-9
+    )
+    assert expected_shares(np.array([0.05, 0.95]), np.full(2, 0.01)) == pytest.approx([0.05, 0.95], rel=1e-5)
+    assert expected_shares(np.array([0.1, 0.9]), np.full(2, 1e9)) == pytest.approx([0.1, 0.9])  # nothing is known
+
+
+@pytest.mark.parametrize("shares", [(0.98, 0.02), (0.5, 0.3, 0.1, 0.07, 0.03)])
+def test_a_rare_class_keeps_a_share_that_it_may_have(shares):
+    rng = np.random.default_rng(5)
+    m, excess, em_excess = len(shares), [], []
+    for _ in range(20):
+        probs, _ = draw(rng, 400, shares)
+        new, labels = draw(rng, 20_000, shares)
+        source, rows = np.full(m, 1 / m), np.arange(20_000)
+
+        def nll(estimate, new=new, labels=labels, rows=rows, source=source):
+            return -np.log(adapted(new, estimate / source)[rows, labels]).mean()
+
+        excess.append(nll(estimated_shares(probs, source)) - nll(np.array(shares)))
+        em_excess.append(nll(np.maximum(em_shares(probs, source), 0.5 / 401)) - nll(np.array(shares)))
+    assert max(excess) < 0.5 * max(em_excess)
+    assert np.mean(excess) < np.mean(em_excess)
+
+
+def test_scores_that_tell_nothing_change_nothing():
+    source = np.array([0.9, 0.1])
+    assert estimated_shares(np.tile(source, (50, 1)), source) == pytest.approx(source)
+    assert estimated_shares(np.full((50, 3), 1 / 3), np.full(3, 1 / 3), 100) == pytest.approx([1 / 3] * 3)
+
+
 def test_samples_that_look_different_are_no_label_shift():
     rng = np.random.default_rng(2)
     known, labels = draw(rng, 4000, [0.5, 0.5])
     probs, _ = draw(rng, 4000, [0.8, 0.2], spread=1.4)
     assert shares_with_labels(probs, known, labels, np.array([0.5, 0.5])).p_value < 1e-3
+
+
+@pytest.mark.parametrize(("n_labeled", "n", "share"), [(100, 1000, 0.5), (60, 2000, 0.3)])
+def test_few_labels_do_not_reject_label_shift(n_labeled, n, share):
+    # 150 trials of the 1 % test: below 0.04 with a chance of 99.7 %; chi-squared in ten cells rejected 0.061 and 0.106.
+    rng, p_values = np.random.default_rng(7), []
+    while len(p_values) < 150:
+        known, labels = draw(rng, n_labeled, [0.5, 0.5])
+        probs, _ = draw(rng, n, [1 - share, share])
+        p_values.append(shares_with_labels(probs, known, labels, np.array([0.5, 0.5])).p_value)
+    assert np.mean(np.less(p_values, 0.01)) < 0.04
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002])
+def test_intervals_of_rare_classes_that_are_told_apart(share):
+    # Nearly all that is unknown is how many there are: Wilson's interval holds 0.92 to 0.97, Wald's 0.63 of shares of 0.002.
+    rng, inside = np.random.default_rng(8), []
+    for _ in range(60):
+        known, labels = draw(rng, 400, [0.5, 0.5], distance=6)
+        probs, _ = draw(rng, 500, [1 - share, share], distance=6)
+        estimate = shares_with_labels(probs, known, labels, np.array([0.5, 0.5]))
+        inside.append(estimate.low[1] <= share <= estimate.high[1])
+        assert estimate.high[1] > 0.005
+    assert np.mean(inside) > 0.8  # 0.92 less three standard errors
 
 
 def test_order_does_not_matter():

@@ -26,7 +26,7 @@ from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
-from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
+from rhocal.metrics.inference.label_shift import estimated_shares, shares_with_labels
 from rhocal.metrics.inference.p_values import equals_p
 
 if TYPE_CHECKING:
@@ -198,6 +198,12 @@ def adapt_to_shares(
     """The same for what is known."""
     classes, source = calibrator.classes_, calibrator.label_shares_
     if sampling_rates is not None:
+        if isinstance(calibrator, Chain) and isinstance(calibrator.second_, PriorShift):
+            # Rates speak of how its calibration set was drawn, whatever it was adapted to since.
+            if source is not None:
+                drawn = source * np.exp(-calibrator.second_.bias_)
+                source = drawn / drawn.sum()
+            calibrator = calibrator.first_
         rates = _of_classes(sampling_rates, classes, "sampling_rates", default=1.0)
         if not ((rates > 0) & (rates <= 1)).all():
             raise InputError(f"sampling_rates must be above 0 and at most 1; got {sampling_rates!r}")
@@ -227,7 +233,7 @@ def adapt_to_source(calibrator: Calibrator, unlabeled: Source, labeled: Source |
         )
     classes = calibrator.classes_
     if labeled is None:
-        shares = np.maximum(em_shares(probs, source), 0.5 / (len(probs) + 1))
+        shares = estimated_shares(probs, source, calibrator.n_samples_)
         adapted = shift(calibrator, np.log(shares / source), shares)
         return Adaptation(adapted, classes, source, shares, n_samples=len(probs))
     known = labeled.reduce(partial(_sample_block, calibrator=calibrator), _Sampled.merge)
@@ -322,7 +328,7 @@ class _Sampled:
         return _Sampled(probs, labels, keys).cut()
 
     def cut(self) -> _Sampled:
-        """The same with no more samples than are used. Equal samples have equal keys, so order does not matter."""
+        """The same with no more samples than are used. Order does not matter: keys follow from what samples hold."""
         size = min(MAX_SAMPLES, MAX_ENTRIES // self.probs.shape[1])
         if len(self.keys) <= size:
             return self
@@ -334,12 +340,25 @@ def _sample_block(data: Predictions, calibrator: Calibrator) -> _Sampled:
     if data.weights is not None:
         raise InputError("weights are not used here: shares of classes are estimated from samples as they come")
     probs = np.maximum(calibrator.map_.probs(data).astype(np.float64), SMALLEST_PROB)
-    return _Sampled(probs, data.labels, _content_keys(probs)).cut()
+    return _Sampled(probs, data.labels, _content_keys(probs, data.block)).cut()
 
 
-def _content_keys(probs: Floats) -> NDArray[np.uint64]:
-    """A number for each row that looks random and follows from its content (multiplicative hashing, then a finalizer)."""
+def _content_keys(probs: Floats, block: int) -> NDArray[np.uint64]:
+    """A number for each row that looks random and follows from its content (multiplicative hashing, then a finalizer).
+
+    Of equal rows each but the first has a number of its own, by its place among them: one number for all tied scores would
+    keep or drop all of them together.
+    """
     factors = np.random.default_rng(0).integers(1 << 63, size=probs.shape[1], dtype=np.uint64) | np.uint64(1)
-    keys = (probs.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+    keys = _mixed((probs.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64))
+    order = np.argsort(keys, kind="stable")
+    is_first = np.append(True, keys[order][1:] != keys[order][:-1])
+    place = np.arange(len(keys))
+    copy = np.empty(len(keys), np.uint64)
+    copy[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    return np.where(copy > 0, _mixed(keys ^ _mixed(copy + np.uint64(block << 40))), keys)
+
+
+def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     keys = (keys ^ (keys >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     return np.asarray(keys ^ (keys >> np.uint64(29)))

@@ -359,11 +359,11 @@ def chi2_cdf(statistic: Vector, degrees: Vector) -> Vector:
     return np.asarray(chdtr(degrees, statistic))
 
 
-def chi2_tail(statistic: float, degrees: int) -> float:
-    """The probability that a χ² variable of so many degrees of freedom is at least this large."""
-    from scipy.special import chdtrc  # noqa: PLC0415 - SciPy takes a tenth of a second to import
+def f_tail(statistic: float, degrees: int, of_variance: float) -> float:
+    """The probability that a variable of the F distribution is at least this large."""
+    from scipy.special import fdtrc  # noqa: PLC0415 - importing rhocal must not import SciPy
 
-    return float(chdtrc(degrees, statistic))
+    return float(fdtrc(degrees, of_variance, statistic))
 
 
 def student_quantile(degrees: float, q: float) -> float:
