@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="_Message")
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, for messages.
+
+    >>> counted(1, "sample"), counted(1200, "sample"), counted(2, "entry", "entries")
+    ('1 sample', '1,200 samples', '2 entries')
+    """
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
 class _Message(Exception):  # noqa: N818 - the common part of errors and warnings
     """A sentence, and a remedy that names an argument.
 

@@ -61,6 +61,39 @@ def test_a_usual_name_of_labels_is_advised(tmp_path):
     path.write_text("\n".join(["score,y_true", *rows]))
     assert "Use --labels-name y_true to read the labels there" in run("evaluate", path, code=2).stderr
     assert "50 samples" in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs").stdout
-    for damaged, said in (("0.5,", "labels are empty in 1 rows, the first is row 2"), (",1", "row 2 is empty")):
+    for damaged, said in (("0.5,", "labels are empty in 1 row, the first is row 2"), (",1", "row 2 is empty")):
         path.write_text("\n".join(["score,y_true", *rows[:2], damaged, *rows[2:]]))
         assert said in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs", code=2).stderr
+
+
+def test_a_profile_in_the_place_of_something_else_is_named(tmp_path):
+    for name, n_classes in (("few", 3), ("many", 150)):
+        logits, labels = synthetic(400, n_classes)
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+        run("profile", tmp_path / f"{name}.npz", "-o", tmp_path / f"{name}.safetensors")
+    refused = run("evaluate", tmp_path / "few.npz", "-c", tmp_path / "few.safetensors", code=2).stderr
+    assert "this is a profile, not a calibrator. Fit a calibrator on it" in refused
+    assert "this is a profile, without logits" in run("evaluate", tmp_path / "many.safetensors", code=2).stderr
+
+
+def test_a_folder_that_is_missing_is_noticed_before_the_work(tmp_path, monkeypatch):
+    logits, labels = synthetic(60, 3)
+    np.savez(tmp_path / "d.npz", logits=logits, labels=labels)
+    output = tmp_path / "none" / "c.safetensors"
+    monkeypatch.setattr("rhocal.calibrators.fitting.fit", None)
+    assert "the folder" in run("fit", tmp_path / "d.npz", "-o", output, code=2).stderr
+    monkeypatch.setattr("rhocal.reporting.document.build_document", None)
+    assert "does not exist" in run("report", tmp_path / "d.npz", "-o", output.with_suffix(".html"), code=2).stderr
+
+
+def test_missing_values_and_columns_too_many_are_named():
+    pd = pytest.importorskip("pandas")
+    logits, labels = synthetic(200, 3)
+    frame, names = pd.DataFrame(logits, columns=list("abc")), np.array(list("abc"))[labels]
+    cal = rhocal.TemperatureScaling().fit(frame, names)
+    with pytest.raises(InputError, match=r"1 column that the calibrator was not fitted with: extra\. Leave"):
+        cal.predict_proba(frame.assign(extra=1.0))
+    nullable = frame.astype("Float64")
+    nullable.iloc[5, 1] = pd.NA
+    with pytest.raises(InputError, match=r"row 5, a missing value \(<NA>\)\. Leave those rows out"):
+        cal.predict_proba(nullable)

@@ -121,9 +121,9 @@ def test_probabilities_taken_as_logits_are_used_but_suspected():
 
 
 BAD = {
-    "NaN": ({"scores": [[np.nan, 1.0], [0.0, 1.0]], "labels": [0, 1]}, r"finite.*1 entries in 1 rows.*row 0"),
+    "NaN": ({"scores": [[np.nan, 1.0], [0.0, 1.0]], "labels": [0, 1]}, r"finite.*1 entry in 1 row is.*row 0"),
     "inf": ({"scores": [[0.0, 1.0], [np.inf, 1.0]], "labels": [0, 1]}, r"inf in row 1"),
-    "lengths": ({"scores": Z, "labels": [0]}, "labels and logits differ in length: 1 labels, 2 samples"),
+    "lengths": ({"scores": Z, "labels": [0]}, "labels and logits differ in length: 1 label, 2 samples"),
     "label range": ({"scores": Z, "labels": [0, 3]}, "from 0 to 2.*the first is 3 at row 1"),
     "label -100": ({"scores": Z, "labels": [0, -100]}, "ignore_index=-100"),
     "label unseen": ({"scores": Z, "labels": ["a", "x"], "classes": ["a", "b", "c"]}, "not in classes, such as 'x'"),

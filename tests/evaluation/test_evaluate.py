@@ -196,7 +196,7 @@ def test_what_cannot_be_is_said(over):
     p, y = over
     with pytest.raises(InputError, match="one name for each sample, or be 'predicted'"):
         rhocal.evaluate(p, y, groups="label")
-    with pytest.raises(InputError, match="each of the 2000 samples; got shape"):
+    with pytest.raises(InputError, match="each of the 2,000 samples; got shape"):
         rhocal.evaluate(p, y, groups=[1, 2, 3])
     with pytest.raises(InputError, match="labels are missing"):
         rhocal.evaluate(p, None)

@@ -210,7 +210,7 @@ def test_scores_on_a_device_are_validated_there(data, monkeypatch):
     assert of_probs.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data).temperature_, rel=1e-4)
     assert of_probs.kind_ == "probs"
     images[0, 0, 0] = torch.inf
-    with pytest.raises(InputError, match="1 entries in 1 rows are NaN or infinite, the first is inf in row 0"):
+    with pytest.raises(InputError, match="1 entry in 1 row is NaN or infinite, the first is inf in row 0"):
         profile_of(images, marks.clamp(min=0), class_axis=1)
     with pytest.raises(InputError, match="labels must be column numbers"):
         profile_of(torch.tensor(data[0]), data[1] + 3)

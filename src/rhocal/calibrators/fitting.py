@@ -22,6 +22,7 @@ from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.labels import positive_column
+from rhocal.data.masked_labels import warn_of_far_labels
 from rhocal.data.predictions import SMALLEST_PROB, Predictions
 from rhocal.data.sampling import sampling_threshold
 from rhocal.data.scores import suspect_labels
@@ -118,6 +119,7 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
+            warn_of_far_labels(self.source.predictions)
             rows = with_design_effect(self.source.predictions.prepared())
             self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})
             return
@@ -188,6 +190,7 @@ def summarize(
 ) -> tuple[Plans, BlockSummary, Source]:
     """Read a source that is not resident once, for fits of several calibrators."""
     pilot, source = source.pilot(every_block=every_block)
+    warn_of_far_labels(pilot)
     pilot = pilot.prepared()
     plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
     plans = replace(plans, plan=with_limits(plans.plan, pilot))

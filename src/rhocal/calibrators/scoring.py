@@ -66,6 +66,9 @@ def validated_scores(
     classes = calibrator._fitted().classes_  # noqa: SLF001 - our own
     n_classes = np.shape(logits)[class_axis] if np.ndim(logits) > 1 else 2
     if n_classes not in {len(classes), 1 if len(classes) == 2 else len(classes)}:
+        columns = frame_columns(logits)
+        if columns is not None and len(columns) == n_classes:
+            check_frame(columns, classes, calibrator.columns_)
         raise InputError(
             f"logits have {n_classes} classes (shape {np.shape(logits)}), but this {type(calibrator).__name__} was fitted "
             f"with {len(classes)}; a single sample has shape (1, {len(classes)})"

@@ -24,7 +24,7 @@ from rhocal.cli.options import (
 )
 from rhocal.cli.report import ReportOption, check_report, origin, write
 from rhocal.cli.top_k import refuse, top_k_of
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -267,10 +267,10 @@ def _show(
     summary = {"method": method, **positive, **_shown_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
     if values:
-        title = f"on the {counts['n_samples']:,} samples of the calibration set itself"
+        title = f"on the {counted(counts['n_samples'], 'sample')} of the calibration set itself"
         screen.print(tables.metric_values({name: _without_mce(part) for name, part in values.items()}, title))
     elif "n_samples" in counts:
-        screen.print(f"{counts['n_samples']:,} samples, {counts['n_classes']:,} classes")
+        screen.print(f"{counted(counts['n_samples'], 'sample')}, {counts['n_classes']:,} classes")
     screen.print(f"saved {output}; evaluate it on other data with: rhocal evaluate OTHER -c {output}")
 
 

@@ -67,12 +67,15 @@ def report(
     The test split is used if the file has one. Of a file of the k best classes the report is about whether the best one is
     right. The file may also be the JSON of a report; then its page is written again.
     """
+    from rhocal.data.atomic import check_folder
     from rhocal.evaluation.evaluate import check_tolerance
     from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document, to_json
     from rhocal.reporting.top_k import top_k_document
 
     check_report(output)
+    if json_output is not None:
+        check_folder(json_output)
     check_tolerance(tolerance, "--tolerance")
     arrays.check_weight_kind(weight_kind)
     if source.suffix == ".json" and (document := _read_document(source)) is not None:
@@ -131,11 +134,13 @@ def origin(title: str, paths: Sequence[Path]) -> Provenance:
 
 
 def check_report(output: Path) -> None:
-    """Raise an error for a report that cannot be written: the wrong ending, or missing packages."""
+    """Raise an error for a report that cannot be written: the wrong ending, no such folder, or missing packages."""
+    from rhocal.data.atomic import check_folder
     from rhocal.reporting.page import check_packages
 
     if output.suffix not in {".html", ".htm"}:
         raise FileError(f"{output}: a report is a page; let the name end in .html")
+    check_folder(output)
     check_packages()
 
 

@@ -22,8 +22,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     The bytes are on the disk before the name is. A file that is replaced keeps its permissions.
     """
     target = as_path(path)
-    if not target.parent.is_dir():
-        raise FileError(f"cannot write {target}: the folder {target.parent} does not exist")
+    check_folder(target)
     if target.is_dir():
         raise FileError(f"cannot write {target}: it is a folder")
     try:
@@ -86,8 +85,18 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def check_folder(target: Path) -> None:
+    """Raise an error if there is no folder for a file."""
+    if not target.parent.is_dir():
+        raise FileError(f"cannot write {target}: the folder {target.parent} does not exist")
+
+
 def check_output(output: Path, inputs: Iterable[Path]) -> None:
-    """An output must not be one of the files that it is made from."""
+    """An output must lie in a folder that exists, and must not be one of the files that it is made from.
+
+    Called before long work.
+    """
+    check_folder(output)
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise FileError(f"{output}: this is the input; write to another file")

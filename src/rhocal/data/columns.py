@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import is_tensor
-from rhocal.errors import InputError
+from rhocal.errors import InputError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -184,6 +184,12 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
         return
     known = {name_key(name) for name in (fitted if counts and fitted is not None else classes.tolist())}
     if not any({name_key(name) for name in names} == known for names in (list(columns), without_prefix(columns))):
+        extra = [name for name in columns if name_key(name) not in known]
+        if len(columns) - len(extra) == len(known):
+            raise InputError(
+                f"logits have {counted(len(extra), 'column')} that the calibrator was not fitted with: {shown(extra)}. Leave "
+                "out what is no class"
+            )
         raise InputError(
             f"logits have columns {shown(columns)}, but the calibrator was fitted with {shown(sorted(known))}; rename the "
             "columns, or pass an array with the columns in the order of the fit"

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 Tensors = dict[str, np.ndarray[Any, Any]]
 T = TypeVar("T")
 
+PROFILE = "rhocal-profile"
+"""The format of profiles."""
+
+FIT_A_PROFILE = "Fit a calibrator on it (rhocal fit), and use that with a file of scores"
+"""What to do with a profile in the place of something else."""
+
 
 def write_tensors(
     path: str | PathLike[str], form: str, schema: int, card: Mapping[str, Any], tensors: Mapping[str, Any]
@@ -92,6 +98,8 @@ def stored_smallest_prob(value: Any) -> float | None:
 def read_tensors(path: Path, form: str, schema: int, what: str, oldest: int = 1) -> tuple[dict[str, Any], Tensors]:
     """The card and the tensors of a file that ``write_tensors`` wrote in that format; ``build_verified`` takes them."""
     card, tensors = _read(path, what)
+    if card.get("format") == PROFILE != form:
+        raise FileError(f"{path}: this is a profile, not a {what}. {FIT_A_PROFILE}")
     if card.get("format") != form:
         raise FileError(f"{path}: damaged, or not a {what} (it says {card.get('format')!r})")
     if card["schema"] > schema:

@@ -51,6 +51,7 @@ class Contents:
             if self.names.logits + suffix in self.file.arrays:
                 return self.names.with_suffix(suffix)
         logits, labels = self.names.logits, self.names.labels
+        self.file.refuse_profile()
         needed = f"{logits!r} (with {labels!r}), or {logits}_val and {logits}_test"
         raise MissingArrayError.in_file(self.file.path, self.file.describe(), needed)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.columns import name_key, shown
-from rhocal.errors import InputError
+from rhocal.errors import InputError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,7 +125,8 @@ def _refuse_empty(labels: NDArray[Any], names: NDArray[Any] | None) -> None:
     empty = np.char.strip(labels) == ""
     if empty.any():
         raise InputError(
-            f"labels are empty in {int(empty.sum())} rows, the first is row {int(empty.argmax())}; leave those samples out"
+            f"labels are empty in {counted(int(empty.sum()), 'row')}, the first is row {int(empty.argmax())}; leave those "
+            "samples out"
         )
 
 
@@ -195,7 +196,9 @@ def _sorted_values(labels: NDArray[Any], m: int) -> NDArray[Any]:
     if values.dtype.kind == "U":
         values = sorted_texts(values)
     if len(values) != m:
-        raise InputError(f"labels show {len(values)} different values, but there are {m} columns", **NAME_EACH_COLUMN)
+        raise InputError(
+            f"labels show {counted(len(values), 'different value')}, but there are {m} columns", **NAME_EACH_COLUMN
+        )
     return values
 
 

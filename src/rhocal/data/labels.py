@@ -8,10 +8,19 @@ import numpy as np
 
 from rhocal.data.columns import name_key
 from rhocal.data.label_columns import kept_label_columns
-from rhocal.errors import InputError, one_line
+from rhocal.errors import InputError, counted, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+NOUNS = {
+    "labels": ("label", "labels"),
+    "sample_weight": ("weight", "weights"),
+    "clusters": ("cluster", "clusters"),
+    "groups": ("group", "groups"),
+}
+"""What arguments hold one of for each sample."""
 
 
 def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
@@ -30,7 +39,8 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
                 f"labels has shape {array.shape}, and {name} has {n:,} samples: swapped with the scores, or one-hot? One-hot "
                 "labels become classes with argmax(1)"
             )
-        raise InputError(f"{what} and {name} differ in length: {array.size} {what}, {n} samples")
+        given = counted(array.size, *NOUNS.get(what, (what, what)))
+        raise InputError(f"{what} and {name} differ in length: {given}, {counted(n, 'sample')}")
     return array.reshape(-1)
 
 

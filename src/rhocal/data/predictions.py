@@ -12,6 +12,7 @@ from rhocal.data.class_order import are_column_numbers, in_class_order, single_c
 from rhocal.data.columns import class_order, frame_columns
 from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
+from rhocal.data.masked_labels import refuse_infinite_labels, refuse_masked_labels
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.score_names import score_class
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
@@ -179,15 +180,14 @@ class Predictions:
         if is_quick and isinstance(table, np.ndarray) and (span := ends(table)) is not None and span[0] < 0:
             self.__dict__["span"] = span
             return self  # finite, and nobody would take them for probabilities: rows need not be scanned one by one
-        seen = check_scores(table, self.kind, tolerance, name, columns, is_single=is_single)
+        data = self._with_scan(seen := check_scores(table, self.kind, tolerance, name, columns, is_single=is_single))
         if self.kind == "logits" and seen.least == -np.inf:
+            refuse_infinite_labels(data, name)
             finite = finite_masks(table)
-            if self.labels is not None and np.isneginf(self.label_scores).any():
-                row = int(np.isneginf(self.label_scores).argmax())
-                raise InputError(f"{name}: the label of row {row} is a class whose logit is -inf, a masked one")
             is_widened = isinstance(table, np.ndarray) and table.itemsize < 8 == in_memory(finite).itemsize
-            return self._replaced(scan_scores(finite), scores=finite, is_widened=is_widened)
-        return self._with_scan(seen)
+            data = self._replaced(scan_scores(finite), scores=finite, is_widened=is_widened)
+        refuse_masked_labels(data, name)
+        return data
 
     def _replaced(self, seen: Scan, **changes: Any) -> Self:
         return replace(self, **changes)._with_scan(seen)  # noqa: SLF001 - our own

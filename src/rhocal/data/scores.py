@@ -9,7 +9,7 @@ import numpy as np
 from rhocal.data.arrays import on_device, scan_scores
 from rhocal.data.probability_errors import probability_error
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 from rhocal.numerics.special import Floats, scan, widened
 from rhocal.numerics.threads import row_blocks
 
@@ -79,7 +79,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{name} holds values that are not numbers: {error}") from error
+            raise InputError(f"{name} holds values that are not numbers: {_first_no_number(array, error)}") from error
     if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
         hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
         raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
@@ -87,6 +87,19 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     if stored == "float16" and array.dtype.isnative and is_matrix and spec.kind == "logits":
         return array, stored
     return _widen(array, stored, name)
+
+
+def _first_no_number(array: NDArray[Any], error: Exception) -> str:
+    """Where the first of them stands, and what it is."""
+    for place, value in np.ndenumerate(array):
+        try:
+            float(value)
+        except (TypeError, ValueError, OverflowError):
+            row = f"the first is in row {place[0]}" if place else "it is a single value"
+            if type(value).__name__ in {"NAType", "NaTType", "NoneType"}:
+                return f"{row}, a missing value ({value}). Leave those rows out"
+            return f"{row}: {str(value)[:40]!r}"
+    return str(error)
 
 
 def _as_array(values: Any, name: str, kind: Kind) -> NDArray[Any]:
@@ -236,7 +249,8 @@ def _check_finite(table: Scores, *, allow_minus_inf: bool, name: str) -> None:
     if bad_rows:
         value = next(v for v in in_memory(table[bad_rows[0] : bad_rows[0] + 1])[0] if not np.isfinite(v))
         raise InputError(
-            f"{name} must be finite; {n_bad} entries in {len(bad_rows)} rows are NaN or infinite, the first is "
+            f"{name} must be finite; {counted(n_bad, 'entry', 'entries')} in {counted(len(bad_rows), 'row')} "
+            f"{'is' if n_bad == 1 else 'are'} NaN or infinite, the first is "
             f"{value} in row {bad_rows[0]}. Leave those rows out; masked classes are -inf in logits, or a large negative number"
         )
 

@@ -16,7 +16,7 @@ from rhocal.data.logs import EvaluationLog
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK, refuse_for_top_k
-from rhocal.errors import InputError
+from rhocal.errors import InputError, counted
 from rhocal.evaluation.evaluation import Evaluation, Group, MetricValue
 from rhocal.evaluation.samples import Samples, samples_top_k, score
 from rhocal.metrics.inference.calibration_tests import combine, outcomes
@@ -154,7 +154,8 @@ def evaluate(
 def check_tolerance(tolerance: Any, name: str = "tolerance") -> None:
     """Raise an error unless it is a share of samples."""
     if not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < 1:
-        raise InputError(f"{name} must lie between 0 and 1 (0.02 for two points); got {tolerance!r}")
+        got = tolerance if isinstance(tolerance, np.number) else repr(tolerance)
+        raise InputError(f"{name} must lie between 0 and 1 (0.02 for two points); got {got}")
 
 
 def check_whole(value: Any, name: str, at_least: int = 0) -> None:
@@ -320,7 +321,7 @@ def _group_names(scored: Scored, groups: Any) -> NDArray[Any]:
     names = np.asarray(groups)
     if names.shape != (scored.n_samples,):
         raise InputError(
-            f"groups must hold one name for each of the {scored.n_samples} samples; got shape {names.shape}"
+            f"groups must hold one name for each of the {counted(scored.n_samples, 'sample')}; got shape {names.shape}"
         )
     if names.dtype.kind == "O":
         names = names.astype(str)

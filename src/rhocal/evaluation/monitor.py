@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.atomic import writing
-from rhocal.errors import InputError
+from rhocal.errors import InputError, counted
 from rhocal.evaluation.bets import (
     FIRST_CENTER,
     N_BETS,
@@ -198,7 +198,9 @@ class Monitor:
             return np.arange(n)
         names = np.asarray(clusters)
         if names.shape != (n,):
-            raise InputError(f"clusters must hold one name for each of the {n} samples; got shape {names.shape}")
+            raise InputError(
+                f"clusters must hold one name for each of the {counted(n, 'sample')}; got shape {names.shape}"
+            )
         if not n:
             return np.arange(0)
         names = names.astype(str)

@@ -92,6 +92,17 @@ def deepen(logits: Floats, top: Vector, gap: float) -> Vector:
     return deep
 
 
+def beyond(logits: Floats, top: Vector, gap: float) -> tuple[float, float, int]:
+    """The least and the largest of the entries that lie at least ``gap`` below the largest of their row, and their number."""
+    least, most, count = math.inf, -math.inf, 0
+    for rows in row_blocks(*logits.shape):
+        z = _wide(logits[rows])
+        far = z[z / 2 - top[rows, None] / 2 <= -gap / 2]
+        if len(far):
+            least, most, count = min(least, float(far.min())), max(most, float(far.max())), count + len(far)
+    return least, most, count
+
+
 def _wide(block: Floats) -> Vector:
     block = widened(np.ascontiguousarray(block)) if block.dtype == np.float16 else block
     return block.astype(np.float64, copy=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.container import build_verified, class_array, class_list, read_tensors, write_tensors
+from rhocal.data.container import PROFILE, build_verified, class_array, class_list, read_tensors, write_tensors
 from rhocal.data.spec import KINDS
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.masks import MIN_MASK_GAP
@@ -25,7 +25,7 @@ from rhocal.profile.profile import TOP_K, Profile, array_passes
 if TYPE_CHECKING:
     from os import PathLike
 
-FORMAT = "rhocal-profile"
+FORMAT = PROFILE
 SCHEMA = 4
 """The table of 1 had its nodes elsewhere; 2 had no labels; 3 had no checksum and is still read."""
 CHECKSUM_SINCE = 4

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
 from rhocal.calibrators import Calibrator, calibrator
 from rhocal.calibrators.decisions import warn_of_changes, with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
-from rhocal.errors import DecisionWarning, InputError, SuspiciousInputWarning, warn
+from rhocal.errors import DecisionWarning, InputError, SuspiciousInputWarning, counted, warn
 from rhocal.sklearn.features import check_column_order
 from rhocal.sklearn.members import HeldOut, Member, fit_member, hold_out, pool
 
@@ -282,7 +282,9 @@ def group_codes(groups: Any, n_samples: int) -> NDArray[np.intp] | None:
         return None
     codes = np.unique(np.asarray(groups), return_inverse=True)[1]
     if codes.shape != (n_samples,):
-        raise InputError(f"groups has one value for each of the {n_samples:,} samples; got shape {np.shape(groups)}")
+        raise InputError(
+            f"groups has one value for each of the {counted(n_samples, 'sample')}; got shape {np.shape(groups)}"
+        )
     return np.asarray(codes, np.intp)
 
 

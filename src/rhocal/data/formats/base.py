@@ -258,9 +258,18 @@ class StoredFile:
         """The arrays with their shapes, for messages."""
         return [f"{name} {tuple(array.shape)}" for name, array in self.arrays.items()]
 
+    def refuse_profile(self) -> None:
+        """Raise an error if the file, which has no logits of the name that was asked for, is a profile."""
+        if {"label_gap", "top", "weights"} <= set(self.arrays):
+            raise FileError(
+                f"{self.path}: this is a profile, without logits. Fit a calibrator on it (rhocal fit), and use that with a "
+                "file of scores"
+            )
+
     def check(self, names: Names) -> None:
         """Raise an error if the file has no logits of that name."""
         if names.logits not in self.arrays:
+            self.refuse_profile()
             raise MissingArrayError.in_file(self.path, self.describe(), repr(names.logits))
         if not self.arrays[names.logits].shape:
             raise FileError(f"{self.path}: {names.logits} is a single number; need shape (n_samples, n_classes)")

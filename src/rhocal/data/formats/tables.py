@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.data.columns import LABEL_COLUMNS, first_number, is_index, is_other, name_key, shown
 from rhocal.data.formats.base import Arrays, Names, StoredFile
-from rhocal.errors import FileError
+from rhocal.errors import FileError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,7 +201,7 @@ def _check_count(
                 path, kinds, names, f"labels show no 0, and may count from 1: then {n_classes} is one too many"
             )
     if n_classes is not None and len(columns) > max(n_classes, 2):
-        raise _ambiguous(path, kinds, names, f"there are {len(columns)} for {n_classes} classes")
+        raise _ambiguous(path, kinds, names, f"there are {len(columns)} for {counted(n_classes, 'class', 'classes')}")
 
 
 def _named(numeric: Sequence[str], wanted: Sequence[Any]) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.labels import refuse_empty_clusters
-from rhocal.errors import InputError, SuspiciousInputWarning, warn
+from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import bin_totals
 from rhocal.numerics.special import student_quantile
@@ -172,7 +172,9 @@ def cluster_codes(clusters: Any, n_samples: int) -> NDArray[np.intp]:
     """The number of the cluster of each sample."""
     names = np.asarray(clusters)
     if names.shape != (n_samples,):
-        raise InputError(f"clusters must hold one name for each of the {n_samples:,} samples; got shape {names.shape}")
+        raise InputError(
+            f"clusters must hold one name for each of the {counted(n_samples, 'sample')}; got shape {names.shape}"
+        )
     missing = names != names if names.dtype.kind in "fO" else np.zeros(n_samples, bool)  # noqa: PLR0124 - NaN is not itself
     if names.dtype.kind == "O":
         missing = missing | np.array([name is None for name in names])

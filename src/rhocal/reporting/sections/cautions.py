@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rhocal.calibrators.guard import is_doubtful
 from rhocal.errors import RhocalWarning
 from rhocal.evaluation.shift import shift
 from rhocal.metrics.inference.p_values import equals_p
@@ -93,8 +94,15 @@ def _logits(test: Predictions, methods: Sequence[MethodSection]) -> Iterator[Cau
 def _fits(methods: Sequence[MethodSection]) -> Iterator[Caution]:
     for method in methods:
         solution = None if method.calibrator is None else method.calibrator.solution_
-        if solution is not None and not solution.converged:
-            yield Caution("fit", f"{method.name}: the optimizer stopped before it met its tolerance.")
+        held_out = None if solution is None else solution.held_out
+        if solution is not None and not solution.converged and (held_out is None or is_doubtful(held_out)):
+            yield Caution(
+                "fit",
+                f"{method.name}: the optimizer stopped before it met its tolerance, and "
+                f"{'no comparison on held-out samples shows' if held_out is None else 'held-out samples do not show'} that "
+                "the result is as good as no calibration and temperature scaling. Use more calibration samples, or a method "
+                "with fewer parameters, such as temperature.",
+            )
         if solution is not None and solution.at_bound:
             yield Caution("fit", f"{method.name}: {solution.at_bound}")
 
