@@ -112,6 +112,24 @@ def test_many_samples_are_sampled_by_content(cal, monkeypatch):
     assert one.priors[1] == pytest.approx(0.02, abs=0.012)
 
 
+def test_samples_of_tied_scores_have_the_mix_of_all(cal, monkeypatch):
+    """Equal samples had one key: of eight scores those of the smallest keys were used, and all of their samples."""
+    rng = np.random.default_rng(0)
+    levels = np.linspace(-3, 3, 8)
+    k, labeled = rng.integers(8, size=40_000), rng.integers(8, size=40_000)
+    y = np.array(["no", "yes"])[(rng.random(40_000) < 1 / (1 + np.exp(-levels[labeled]))).astype(int)]
+    whole = rhocal.adapt(cal, levels[k], labeled=(levels[labeled], y))
+    monkeypatch.setattr("rhocal.evaluation.adapt.MAX_SAMPLES", 15_000)
+    one = rhocal.adapt(cal, levels[k], labeled=(levels[labeled], y))
+    two = rhocal.adapt(cal, levels[k][::-1], labeled=(levels[labeled][::-1], y[::-1]))
+    assert one.n_samples == one.n_labeled == 15_000
+    assert two.priors == pytest.approx(one.priors, abs=1e-9)
+    assert one.priors == pytest.approx(whole.priors, abs=0.03)
+    alone = rhocal.adapt(cal, levels[k])
+    monkeypatch.undo()
+    assert alone.priors == pytest.approx(rhocal.adapt(cal, levels[k]).priors, abs=0.03)
+
+
 def test_errors(cal, tmp_path):
     with pytest.raises(InputError, match="exactly one of logits, priors, prevalence, sampling_rates; got none"):
         rhocal.adapt(cal)

@@ -24,6 +24,7 @@ from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
+from rhocal.data.sampling import distinct_keys
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.metrics.inference.label_shift import em_shares, shares_with_labels
@@ -322,7 +323,7 @@ class _Sampled:
         return _Sampled(probs, labels, keys).cut()
 
     def cut(self) -> _Sampled:
-        """The same with no more samples than are used. Equal samples have equal keys, so order does not matter."""
+        """The same with no more samples than are used. Keys follow from what a block holds, so order in it does not matter."""
         size = min(MAX_SAMPLES, MAX_ENTRIES // self.probs.shape[1])
         if len(self.keys) <= size:
             return self
@@ -334,7 +335,8 @@ def _sample_block(data: Predictions, calibrator: Calibrator) -> _Sampled:
     if data.weights is not None:
         raise InputError("weights are not used here: shares of classes are estimated from samples as they come")
     probs = np.maximum(calibrator.map_.probs(data).astype(np.float64), SMALLEST_PROB)
-    return _Sampled(probs, data.labels, _content_keys(probs)).cut()
+    keys = distinct_keys(_content_keys(probs), [] if data.labels is None else [data.labels])
+    return _Sampled(probs, data.labels, keys).cut()
 
 
 def _content_keys(probs: Floats) -> NDArray[np.uint64]:
