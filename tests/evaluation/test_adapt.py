@@ -124,16 +124,22 @@ def test_sampling_rates_are_those_of_the_calibration_set(cal, tmp_path):
         assert again.calibrator.label == "temperature:prior-shift"
 
 
-def test_many_tied_samples_are_sampled_one_by_one(cal, monkeypatch):
-    monkeypatch.setattr("rhocal.evaluation.adapt.MAX_SAMPLES", 4000)
-    tied, _ = draw(20_000, 0.1, 5)
-    tied = np.round(tied / 2)  # seven scores
-    whole = rhocal.adapt(cal, tied[:4000])
-    assert whole.n_samples == 4000
-    blocks = rhocal.stream([(part, np.full(len(part), "no")) for part in np.split(tied, 8)])
-    for estimate in (rhocal.adapt(cal, tied), rhocal.adapt(cal, blocks)):
-        assert estimate.n_samples == 4000
-        assert estimate.priors[1] == pytest.approx(whole.priors[1], abs=0.03)
+def test_samples_of_tied_scores_have_the_mix_of_all(cal, monkeypatch):
+    """Equal samples had one key: of eight scores those of the smallest keys were used, and all of their samples."""
+    rng = np.random.default_rng(0)
+    levels = np.linspace(-3, 3, 8)
+    k, labeled = rng.integers(8, size=40_000), rng.integers(8, size=40_000)
+    y = np.array(["no", "yes"])[(rng.random(40_000) < 1 / (1 + np.exp(-levels[labeled]))).astype(int)]
+    whole = rhocal.adapt(cal, levels[k], labeled=(levels[labeled], y))
+    monkeypatch.setattr("rhocal.evaluation.adapt.MAX_SAMPLES", 15_000)
+    one = rhocal.adapt(cal, levels[k], labeled=(levels[labeled], y))
+    two = rhocal.adapt(cal, levels[k][::-1], labeled=(levels[labeled][::-1], y[::-1]))
+    assert one.n_samples == one.n_labeled == 15_000
+    assert two.priors == pytest.approx(one.priors, abs=1e-9)
+    assert one.priors == pytest.approx(whole.priors, abs=0.03)
+    alone = rhocal.adapt(cal, levels[k])
+    monkeypatch.undo()
+    assert alone.priors == pytest.approx(rhocal.adapt(cal, levels[k]).priors, abs=0.03)
 
 
 def test_errors(cal, tmp_path):

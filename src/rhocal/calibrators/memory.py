@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.data.sampling import distinct_keys
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -44,17 +46,17 @@ class Memory:
         return np.asarray(self.base * np.maximum(0.5 ** (self.age / half_life), 1e-12))
 
     def add(self, outputs: Floats, labels: NDArray[np.intp], weights: Vector, half_life: float) -> Memory:
-        """The memory with a batch more. The oldest samples are dropped where there is no room, in a batch those by content."""
+        """The memory with a batch more. Without room for all, it drops the oldest samples, and in a batch those by content."""
         new = weights > 0
         age = np.append(self.age + weights.sum(), np.zeros(int(new.sum())))
         all_outputs = np.concatenate([self.outputs, outputs[new]]) if self.n_samples else np.array(outputs[new])
         all_labels = np.append(self.labels, labels[new]).astype(np.intp)
+        base = np.append(self.base, weights[new])
         kept = np.flatnonzero(age <= MAX_HALF_LIVES * half_life)
         room = max(1, min(MAX_SAMPLES, MAX_ENTRIES // max(outputs.shape[1], 1)))
         if len(kept) > room:
-            order = np.lexsort((_content_keys(all_outputs[kept], all_labels[kept]), age[kept]))
-            kept = np.sort(kept[order[:room]])
-        base = np.append(self.base, weights[new])
+            keys = distinct_keys(_content_keys(all_outputs[kept], all_labels[kept]), [age[kept], base[kept]])
+            kept = np.sort(kept[np.lexsort((keys, age[kept]))[:room]])
         return Memory(all_outputs[kept], all_labels[kept], base[kept], age[kept])
 
 

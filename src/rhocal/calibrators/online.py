@@ -40,6 +40,7 @@ from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spe
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings
 from rhocal.calibrators.memory import Memory
 from rhocal.calibrators.online_evidence import Evidence, Update
+from rhocal.calibrators.repetition import is_copy
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.predictions import Predictions
 from rhocal.data.sources import as_source
@@ -63,7 +64,7 @@ MIN_MEMORY = 100
 MAX_NLL = 30.0
 """Of a sample; a single impossible label decides nothing."""
 MAX_DIGESTS = 1000
-"""Batches whose content is remembered, so that none counts twice."""
+"""Batches whose content is remembered, so that none counts twice (``repetition.py``)."""
 Z95 = 1.96
 
 
@@ -170,7 +171,9 @@ class OnlineCalibration:
         outputs = self.first.map_.logits(data)
         weights = self._counts(data)
         digest = _digest(outputs, data.labels, np.ones(data.n_samples) if data.weights is None else data.weights)
-        if digest in self.digests:
+        if digest in self.digests and is_copy(
+            self.memory, outputs, data.labels, weights, len(self.digests), clustered=data.clusters is not None
+        ):
             return Update(self, "skipped")
         batch = self._samples(outputs, data.labels, weights)
         total, share = float(weights.sum()), weights / weights.sum()

@@ -195,7 +195,7 @@ def held_out(
     data = first.predictions
     assert data.labels is not None
     names = _cluster_names(first, clusters, path, arrays, spec.spec(), execution, "calibration")
-    half = content_half(data.logits, data.labels, names)
+    half = content_half(data.logits, data.labels, names, [data.weights, data.groups])
     if half.all() or not half.any():
         what = "samples" if names is None else "clusters"
         raise InputError(f"{path} has too few different {what} to fit on one half and certify on the other; give -c")

@@ -35,6 +35,9 @@ PILOT_PLACES = 8
 SUBSAMPLE_ENTRIES = 1 << 24
 """Logits that are kept in memory for methods that cannot stream: 64 MB in single precision, and several times that in a fit."""
 
+MIXERS = tuple(np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Of SplitMix64 (Steele et al. 2014): its step, and the factors of its finalizer."""
+
 
 class PilotRows(NamedTuple):
     """Some rows of a block as they were stored."""
@@ -120,13 +123,46 @@ def content_keys(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.uint6
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def content_half(scores: NDArray[Any], labels: NDArray[Any], clusters: NDArray[Any] | None = None) -> NDArray[np.bool_]:
-    """Which samples are in the first of two halves, by what they hold: copies stay together, and order does not matter.
+def distinct_keys(keys: NDArray[np.uint64], further: Sequence[NDArray[Any]] = ()) -> NDArray[np.uint64]:
+    """Keys of which equal rows have different ones, so that a cut by them divides equal rows as chance does.
 
-    Of clusters half are in it, by their names: samples of a cluster stay together.
+    Classifiers that give one answer to many samples (trees, votes, rounded probabilities) make whole groups of equal rows: with
+    one key for all of them a cut would take every right answer at some score and no wrong one. The key of a row is mixed with
+    its number among its equals and with the keys of all rows, so that other samples of the same population draw anew; a row
+    without equals keeps its key. Equal rows are ordered by ``further`` columns, and beyond these they cannot be told apart:
+    the order in which rows come does not matter.
+    """
+    columns = [np.unique(column, return_inverse=True)[1] for column in further]
+    order = np.lexsort([*columns[::-1], keys])
+    ordered, places = keys[order], np.arange(len(keys), dtype=np.uint64)
+    is_first = np.ones(len(keys), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    if is_first.all():
+        return keys
+    numbers = places - np.maximum.accumulate(np.where(is_first, places, np.uint64(0)))
+    salt = (keys * MIXERS[0]).sum(dtype=np.uint64)
+    mixed = (ordered ^ salt) + numbers * MIXERS[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * MIXERS[1]
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * MIXERS[2]
+    found = np.empty_like(keys)
+    is_single = is_first & np.append(is_first[1:], True)
+    found[order] = np.where(is_single, ordered, mixed ^ (mixed >> np.uint64(31)))
+    return found
+
+
+def content_half(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    clusters: NDArray[Any] | None = None,
+    further: Sequence[NDArray[Any] | None] = (),
+) -> NDArray[np.bool_]:
+    """Which samples are in the first of two halves, by what they hold, so that their order does not matter.
+
+    Equal samples are divided as chance does (``distinct_keys``; ``further`` are columns beside scores and labels). Of clusters
+    half are in it, by their names: samples of a cluster stay together.
     """
     if clusters is None:
-        keys = content_keys(scores, labels)
+        keys = distinct_keys(content_keys(scores, labels), [column for column in further if column is not None])
         return np.asarray(keys < _median(keys))
     names, place = np.unique(clusters, return_inverse=True)
     digests = [hashlib.blake2b(b"half " + str(name).encode(), digest_size=8).digest() for name in names]

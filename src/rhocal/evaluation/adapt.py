@@ -24,6 +24,7 @@ from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
+from rhocal.data.sampling import distinct_keys
 from rhocal.data.sources import as_source
 from rhocal.errors import FewSamplesWarning, InputError, warn
 from rhocal.metrics.inference.label_shift import estimated_shares, shares_with_labels
@@ -328,7 +329,7 @@ class _Sampled:
         return _Sampled(probs, labels, keys).cut()
 
     def cut(self) -> _Sampled:
-        """The same with no more samples than are used. Order does not matter: keys follow from what samples hold."""
+        """The same with no more samples than are used. Keys follow from what a block holds, so order in it does not matter."""
         size = min(MAX_SAMPLES, MAX_ENTRIES // self.probs.shape[1])
         if len(self.keys) <= size:
             return self
@@ -340,25 +341,13 @@ def _sample_block(data: Predictions, calibrator: Calibrator) -> _Sampled:
     if data.weights is not None:
         raise InputError("weights are not used here: shares of classes are estimated from samples as they come")
     probs = np.maximum(calibrator.map_.probs(data).astype(np.float64), SMALLEST_PROB)
-    return _Sampled(probs, data.labels, _content_keys(probs, data.block)).cut()
+    keys = distinct_keys(_content_keys(probs), [] if data.labels is None else [data.labels])
+    return _Sampled(probs, data.labels, keys).cut()
 
 
-def _content_keys(probs: Floats, block: int) -> NDArray[np.uint64]:
-    """A number for each row that looks random and follows from its content (multiplicative hashing, then a finalizer).
-
-    Of equal rows each but the first has a number of its own, by its place among them: one number for all tied scores would
-    keep or drop all of them together.
-    """
+def _content_keys(probs: Floats) -> NDArray[np.uint64]:
+    """A number for each row that looks random and follows from its content (multiplicative hashing, then a finalizer)."""
     factors = np.random.default_rng(0).integers(1 << 63, size=probs.shape[1], dtype=np.uint64) | np.uint64(1)
-    keys = _mixed((probs.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64))
-    order = np.argsort(keys, kind="stable")
-    is_first = np.append(True, keys[order][1:] != keys[order][:-1])
-    place = np.arange(len(keys))
-    copy = np.empty(len(keys), np.uint64)
-    copy[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
-    return np.where(copy > 0, _mixed(keys ^ _mixed(copy + np.uint64(block << 40))), keys)
-
-
-def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    keys = (probs.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
     keys = (keys ^ (keys >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     return np.asarray(keys ^ (keys >> np.uint64(29)))
