@@ -1,5 +1,6 @@
 """Intervals of probabilities: every method, any order, weights, and what they cover."""
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError, SuspiciousInputWarning
+from rhocal.errors import FewSamplesWarning, InputError, SuspiciousInputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
 Z, Y = synthetic(250, 3, seed=2)
@@ -307,6 +308,24 @@ def test_few_clusters_have_wide_intervals():
     assert ((angle[3] - angle[2]) / (angle[1] - angle[0])).item() == pytest.approx(
         2.776 / 1.960 * np.sqrt(1.5), rel=1e-3
     )
+
+
+@pytest.mark.parametrize(("sizes", "number"), [((60, 20, 4), "4.72"), ((29,), "29"), ((30,), None), ((50, 0, 0), None)])
+def test_clusters_of_different_sizes(sizes, number, recwarn):
+    """A variance that comes from 4 clusters of 40 has their degrees of freedom: 95 % intervals held 87 %."""
+    of_size = (1, 5, 40) if len(sizes) > 1 else (8,)
+    clusters = np.repeat(np.arange(sum(sizes)), np.repeat(of_size, sizes))
+    z, y = synthetic(len(clusters), 2, seed=3)
+    cal = rhocal.calibrator("platt").fit(z, y, clusters=clusters)
+    warnings.simplefilter("always", FewSamplesWarning)
+    recwarn.clear()
+    fits = rhocal.bootstrap(cal, z, y, n_replicates=20, clusters=clusters)
+    messages = [str(one.message) for one in recwarn if issubclass(one.category, FewSamplesWarning)]
+    assert len(messages) == (number is not None)
+    assert number is None or f"known as from {number} equal clusters" in messages[0]
+    equal = replace(fits, n_variance_units=fits.n_units)
+    ratio = np.ptp(fits.predict_interval(z), axis=0).mean() / np.ptp(equal.predict_interval(z), axis=0).mean()
+    assert ratio > 1.2 if number == "4.72" else ratio == pytest.approx(1, abs=1e-12)
 
 
 def test_weights_and_clusters_on_the_command_line_are_those_of_the_fit(tmp_path):

@@ -43,14 +43,14 @@ from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, nam
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.calibrators.refitted_method import method_of_refits, richest_method
-from rhocal.calibrators.resampling import draw_weights, effective_clusters, sample_weights
+from rhocal.calibrators.resampling import draw_weights, effective_clusters, effective_variance_clusters, sample_weights
 from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.validated_fit import effective_size
 from rhocal.data.arguments import check_level, check_whole
 from rhocal.data.arrays import restore_shape
 from rhocal.data.sources import as_source
-from rhocal.errors import InputError, RhocalWarning, SuspiciousInputWarning, warn
+from rhocal.errors import FewSamplesWarning, InputError, RhocalWarning, SuspiciousInputWarning, warn
 from rhocal.numerics.special import student_quantile
 from rhocal.numerics.threads import row_blocks
 from rhocal.profile.profile import Profile
@@ -70,6 +70,8 @@ MIN_REPLICATES, MAX_REPLICATES = 20, 10_000
 LEVEL = 0.95
 MIN_CLUSTERS = 2
 """Effective number of clusters; fewer have no variance."""
+FEW_CLUSTERS = 30
+"""Effective number of clusters for variances below which there is a warning."""
 MAX_DISTANCE = 1e-3
 """Distance of a probability to that of a fit on the same samples; in memory it is below 1e-12, fits on blocks approximate."""
 REPLICATED_ENTRIES = 1 << 22
@@ -93,6 +95,8 @@ class Replicates:
     """Of isotonic regression, Venn–Abers and Bayesian binning, instead of maps."""
     n_units: float = math.inf
     """The effective number of clusters; infinite where samples are independent."""
+    n_variance_units: float = math.inf
+    """The same for variances, at most ``n_units``: 1 more than their degrees of freedom."""
 
     def predict_interval(
         self,
@@ -122,7 +126,8 @@ class Replicates:
         for rows in row_blocks(data.n_samples, data.n_classes * len(self.maps), REPLICATED_ENTRIES):
             part = data.take(np.arange(rows.start, rows.stop))
             drawn = np.stack([map_.probs(part).astype(np.float64) for map_ in self.maps])
-            low[rows], high[rows] = interval_of(center[rows].astype(np.float64), drawn, level, self.n_units)
+            middle = center[rows].astype(np.float64)
+            low[rows], high[rows] = interval_of(middle, drawn, level, self.n_units, self.n_variance_units)
         return low, high
 
     def _monotone_bounds(
@@ -152,7 +157,9 @@ def _with_odds_ratio(probs: Vector, before: Vector, after: Vector) -> Vector:
     return np.asarray(yes / np.maximum(yes + no, np.finfo(float).tiny))
 
 
-def interval_of(center: Vector, drawn: Vector, level: float, n_units: float = math.inf) -> tuple[Vector, Vector]:
+def interval_of(
+    center: Vector, drawn: Vector, level: float, n_units: float = math.inf, n_variance_units: float = math.inf
+) -> tuple[Vector, Vector]:
     """Bounds of probabilities from those of replicates, which are the first axis: their percentiles.
 
     Percentiles stay right where an estimate is at a bound (a weight that is 0, a method that was not chosen), and replicates
@@ -161,13 +168,14 @@ def interval_of(center: Vector, drawn: Vector, level: float, n_units: float = ma
     2·asin(√p), which is near normal and finite at 0 and 1.
 
     Reweighted means of few units vary less than their means do, by (n − 1)/(n + 1), and their variance has n − 1 degrees of
-    freedom: distances are multiplied by both.
+    freedom, where units differ in size of the number of ``effective_variance_clusters``: distances are multiplied by both.
     """
     n, q = len(drawn), (1 + level) / 2
     inner = min(q, 1 - 1 / (n + 1))
     factor = student_quantile(n - 1, q) / student_quantile(n - 1, inner) if inner < q else 1.0
     if math.isfinite(n_units):
-        factor *= student_quantile(n_units - 1, q) / student_quantile(math.inf, q)
+        freedom = max(min(n_units, n_variance_units), MIN_CLUSTERS) - 1
+        factor *= student_quantile(freedom, q) / student_quantile(math.inf, q)
         factor *= math.sqrt((n_units + 1) / (n_units - 1))
     angles, middle = np.sort(_angle(drawn), axis=0), _angle(center)
     place, share = divmod(max((1 - inner) * (n + 1) - 1, 0.0), 1.0)
@@ -258,6 +266,7 @@ def bootstrap_source(
         raise InputError("a bootstrap fits many times on the same samples, which must be in memory; give arrays")
     data = source.predictions.in_order_of(calibrator.classes_)[0].prepared()
     n_units = _check_clusters(calibrator, data)
+    n_variance_units = math.inf if data.clusters is None else effective_variance_clusters(data)
     data = with_design_effect(data)
     _check_samples(calibrator, data)
     method = richest_method(_before_adaptation(calibrator), data)
@@ -270,7 +279,7 @@ def bootstrap_source(
     for map_ in replicated_maps(calibrator, method, data, n_replicates, seed):
         maps.append(map_)
         report(method.label)
-    return Replicates(calibrator, tuple(maps), n_units=n_units)
+    return Replicates(calibrator, tuple(maps), None, n_units, n_variance_units)
 
 
 def _check_clusters(calibrator: Calibrator, data: Predictions) -> float:
@@ -289,6 +298,13 @@ def _check_clusters(calibrator: Calibrator, data: Predictions) -> float:
         raise InputError(
             f"clusters: the samples are those of {n_units:.2g} clusters, by their weights; how far fits vary from cluster to "
             f"cluster needs {MIN_CLUSTERS} at least"
+        )
+    n_variance_units = effective_variance_clusters(data)
+    if n_variance_units < FEW_CLUSTERS:
+        warn(
+            f"clusters: how far fits vary is known as from {n_variance_units:.3g} equal clusters, (Σw²)²/Σw⁴ of their weights; "
+            f"below {FEW_CLUSTERS} intervals are wide, and their level is approximate",
+            FewSamplesWarning,
         )
     return n_units
 

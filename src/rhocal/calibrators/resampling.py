@@ -57,6 +57,18 @@ def effective_clusters(data: Predictions) -> float:
     return float(1 / (shares @ shares))
 
 
+def effective_variance_clusters(data: Predictions) -> float:
+    """The number of equal clusters from which a variance is known as well: (Σw²)²/Σw⁴ of the weights of clusters.
+
+    Satterthwaite's degrees of freedom of a sum of squares that are proportional to w². Where samples of a cluster depend on
+    each other, variances come from the largest clusters: of sizes 1 (60 clusters), 5 (20) and 40 (4) from 4.7, not from 14.7.
+    """
+    assert data.clusters is not None
+    squares = np.bincount(data.clusters, sample_weights(data)) ** 2
+    shares = squares / squares.sum()
+    return float(1 / (shares @ shares))
+
+
 def _digests(data: Predictions) -> Vector:
     """A number for each sample, equal where scores and label are."""
     assert data.labels is not None

@@ -300,7 +300,7 @@ def _decision(
     candidates, flip = search.candidates, question.risk in AT_LEAST
     risk, bound = search.unscaled(candidates.risk), search.unscaled(search.bounds)
     coverage = candidates.accepted / search.n_samples
-    allowed = (candidates.trials > 0) & (risk <= question.limit + 1e-12)
+    allowed = (candidates.accepted > 0) & (risk <= question.limit + 1e-12)
     better = np.min if question.risk in FROM_BELOW else np.max
     known = float(better(coverage[allowed])) if allowed.any() else None
     order = np.argsort(-candidates.thresholds, kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class ClassThreshold:
     """Above 1: samples of this prediction are never automated."""
     n_automated: int
     observed: float
+    """NaN if none is automated."""
     bound: float
 
 
@@ -250,15 +252,22 @@ class Decision:
             "n_more_samples": self.n_more,
             "verdict": self.verdict,
             "note": self.note,
-            "curve": {name: values.tolist() for name, values in vars(self.curve).items()},
+            "curve": {name: [_finite(x) for x in values.tolist()] for name, values in vars(self.curve).items()},
         }
         if self.positive is not None:
             document["positive"] = plain_name(self.positive)
         if self.segments:
             document["segments"] = [asdict(row) | {"name": plain_name(row.name)} for row in self.segments]
         if self.classes:
-            document["classes"] = [asdict(row) | {"name": plain_name(row.name)} for row in self.classes]
+            document["classes"] = [
+                asdict(row) | {"name": plain_name(row.name), "observed": _finite(row.observed)} for row in self.classes
+            ]
         return document
+
+
+def _finite(value: float) -> float | None:
+    """A number for JSON, which has no NaN: the risk where no sample is accepted."""
+    return value if math.isfinite(value) else None
 
 
 THRESHOLD_HEADER = ("predicted class", "samples", "threshold", "automated", "errors", "bound")

@@ -59,8 +59,8 @@ class Nearest:
         limit = (question.limit - search.low) / (search.high - search.low)
         n_more, best = more_samples(search.candidates, limit, 1 - confidence, n_samples)
         if best is None:
-            observed = np.where(search.candidates.trials > 0, search.candidates.risk, np.nan)
-            values = search.bounds if np.isfinite(search.bounds).any() else observed
+            values = search.bounds if np.isfinite(search.bounds).any() else search.candidates.risk
+            values = np.where(search.candidates.accepted > 0, values, np.nan)
             best = int(np.nanargmin(values)) if np.isfinite(values).any() else None
         if best is None:
             return self

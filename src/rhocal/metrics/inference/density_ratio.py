@@ -29,7 +29,9 @@ MAX_SQUARED = 200
 """Features up to which squares are."""
 MAX_NEWTON_TERMS = 100
 MAX_COPIES_TOGETHER = 8
-"""Equal rows that stay in one fold, so that copies of a sample do not identify themselves."""
+"""Equal rows of one population that stay in one fold, so that copies of a sample do not identify themselves."""
+MIN_SHARED = 0.5
+"""How often rows of different populations are equal, over how often two of one are, above which equal rows are values."""
 MAX_FIT_SAMPLES = 20_000
 """Of each population that a classifier is fitted on."""
 
@@ -57,9 +59,9 @@ class DensityRatio:
 
 def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] | None = None) -> DensityRatio:
     """Estimate the ratio. ``classifiers`` are candidates; the default is ridge logistic regression with quadratic terms."""
-    folds = content_folds(source), content_folds(target, seed=1)
+    folds = density_folds(source, target)
     candidates = classifiers or [_ridge(ridge) for ridge in RIDGES]
-    odds = [_out_of_fold(source, target, folds, candidate) for candidate in candidates]
+    odds = [_out_of_fold(source, target, (folds[0].number, folds[1].number), candidate) for candidate in candidates]
     losses = [(softplus(own), softplus(-other)) for own, other in odds]
     best = int(np.argmin([own.mean() + other.mean() for own, other in losses]))
     auc, p_value = _fold_test(*odds[best], *folds)[0], _fold_test(*odds[0], *folds)[1]  # a choice would raise the level
@@ -78,11 +80,36 @@ def density_ratio(source: Floats, target: Floats, classifiers: list[Classifier] 
     return DensityRatio(weights, outside, auc, p_value, before, after)
 
 
-def content_folds(rows: Floats, seed: int = 0) -> NDArray[np.intp]:
-    """The fold of every row by its content, so that neither the order of rows nor that of columns matters.
+@dataclass(frozen=True, eq=False)
+class SampleFolds:
+    """The fold of every sample of a population."""
 
-    Many equal rows are spread over the folds: a classifier that has seen none of them knows nothing about them.
+    number: NDArray[np.intp]
+    copies: NDArray[np.intp]
+    """How many equal rows stay in one fold with it, itself among them."""
+
+
+def density_folds(source: Floats, target: Floats) -> tuple[SampleFolds, SampleFolds]:
+    """Folds of both populations by content, so that neither the order of rows nor that of columns matters.
+
+    Copies of a sample stay together. Equal rows that are values, which the other population has too, or many, are spread: a
+    classifier that has seen none of them knows nothing about them, and together they would be counted as independent samples.
     """
+    are_values = _share_values(source, target)
+    return _content_folds(source, 0, are_values=are_values), _content_folds(target, 1, are_values=are_values)
+
+
+def _share_values(source: Floats, target: Floats) -> bool:
+    """Whether equal rows are values: two rows of different populations are equal about as often as two of the same."""
+    n, m = len(source), len(target)
+    equal, _, _ = _equal_rows(_rounded(np.concatenate([source, target])))
+    a, b = (np.bincount(part, minlength=int(equal.max()) + 1) for part in (equal[:n], equal[n:]))
+    within = (a @ (a - 1) / (n * max(n - 1, 1)) + b @ (b - 1) / (m * max(m - 1, 1))) / 2
+    return bool(a @ b / (n * m) > MIN_SHARED * within)
+
+
+def _content_folds(rows: Floats, seed: int, *, are_values: bool) -> SampleFolds:
+    """Folds of one population."""
     values = _rounded(rows)
     equal, first, counts = _equal_rows(values)
     keys = _row_keys(values[first])
@@ -91,10 +118,11 @@ def content_folds(rows: Floats, seed: int = 0) -> NDArray[np.intp]:
     places[np.lexsort((counts, keys))] = np.arange(len(keys))
     group = places[equal]
     order = np.argsort(group, kind="stable")
-    ranks = np.empty(len(rows), np.intp)
+    spread = np.empty(len(rows), np.intp)
     # At random: in folds that all have the same share of a value, every fold would confirm what the others show.
-    ranks[order] = np.random.default_rng(seed).integers(N_FOLDS, size=len(rows))
-    return np.where(counts[equal] > MAX_COPIES_TOGETHER, ranks, group % N_FOLDS)
+    spread[order] = np.random.default_rng(seed).integers(N_FOLDS, size=len(rows))
+    is_spread = (counts[equal] > MAX_COPIES_TOGETHER) | (are_values & (counts[equal] > 1))
+    return SampleFolds(np.where(is_spread, spread, group % N_FOLDS), np.where(is_spread, 1, counts[equal]))
 
 
 def _rounded(rows: Floats) -> NDArray[np.float64]:
@@ -199,16 +227,16 @@ def _recalibrated(own: Vector, other: Vector) -> tuple[Vector, Vector]:
     return bias + slope * own, bias + slope * other
 
 
-def _fold_test(
-    own: Vector, other: Vector, folds: NDArray[np.intp], other_folds: NDArray[np.intp]
-) -> tuple[float, float]:
+def _fold_test(own: Vector, other: Vector, folds: SampleFolds, other_folds: SampleFolds) -> tuple[float, float]:
     """Area under the curve, and the p-value of rank tests within folds, where one function scores samples it has not seen.
 
-    The p-values of folds depend on each other; Cauchy's combination allows for that (Liu & Xie 2020).
+    The p-values of folds depend on each other; Cauchy's combination allows for that (Liu & Xie 2020). Copies in one fold are
+    one sample: the variance is that of (Σk)²/Σk² samples for k copies of each (Kish 1965).
     """
     areas, p_values, sizes = [], [], []
     for fold in range(N_FOLDS):
-        a, b = own[folds == fold], other[other_folds == fold]
+        inside, other_inside = folds.number == fold, other_folds.number == fold
+        a, b = own[inside], other[other_inside]
         n, m = len(a), len(b)
         if not (n and m):
             continue
@@ -216,7 +244,8 @@ def _fold_test(
         ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
         area = (ranks[n:].sum() - m * (m + 1) / 2) / (n * m)
         ties = float((counts.astype(float) ** 3 - counts).sum()) / max((n + m) * (n + m - 1.0), 1)
-        variance = ((n + m + 1) - ties) / (12.0 * n * m)
+        effect = (folds.copies[inside].mean() / n + other_folds.copies[other_inside].mean() / m) / (1 / n + 1 / m)
+        variance = effect * ((n + m + 1) - ties) / (12.0 * n * m)
         areas.append(area)
         sizes.append(float(n * m))
         p_values.append(float(normal_cdf(np.array((0.5 - area) / np.sqrt(variance)))) if variance > 0 else 0.5)

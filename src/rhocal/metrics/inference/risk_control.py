@@ -269,11 +269,11 @@ def more_samples(
 ) -> tuple[int | None, int | None]:
     """About how many more samples would certify a threshold if its risk stayed, and which; None if no risk is low enough.
 
-    Rates count half a loss more (Jeffreys): no loss in three samples says nothing.
+    Rates count half a loss more (Jeffreys): no loss in three samples says nothing. A threshold that accepts no sample is none.
     """
     rates = (candidates.losses + JEFFREYS) / (candidates.trials + 2 * JEFFREYS)
     factors: dict[int, float] = {}
-    for k in np.flatnonzero(rates < target).tolist():
+    for k in np.flatnonzero((rates < target) & (candidates.accepted > 0)).tolist():
         low, high = 1.0, 2.0
         while _p_value(candidates, k, rates[k], target, high) > delta and high < MAX_FACTOR:
             low, high = high, 2 * high
