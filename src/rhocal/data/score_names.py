@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import is_tensor
-from rhocal.data.columns import name_key
+from rhocal.data.columns import frame_columns, name_key
 from rhocal.data.labels import positive_column
 from rhocal.errors import InputError
 
@@ -42,6 +42,15 @@ def score_name(scores: Any) -> str | None:
         name = getattr(scores, "name", None)
     is_name = isinstance(name, str | int) and not isinstance(name, bool) and name not in {"", 0}
     return str(name) if is_name else None
+
+
+def column_names(scores: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a data frame, or of its only one; None for arrays, and for names that only count."""
+    columns = frame_columns(scores)
+    if columns is not None:
+        return columns
+    name = score_name(scores)
+    return None if name is None else (name,)
 
 
 def score_class(positive: Any, name: str | None, classes: NDArray[Any]) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from rhocal.data.blocks import Block, missing_labels, read_block
+from rhocal.data.class_order import counted_names
 from rhocal.data.columns import shown
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
@@ -114,16 +115,8 @@ def _copied_labels(labels: Any, spec: InputSpec) -> Any:
 
     They stay numbers where some are no column (an ignored label), or where it is unclear which order of columns they count.
     """
-    if labels is None or spec.classes is None:
-        return labels
-    values, names = np.asarray(labels), [str(name) for name in spec.classes]
-    columns = names if spec.columns is None else list(spec.columns)
-    is_text, is_moved = np.asarray(spec.classes).dtype.kind in "OUS", columns != names
-    if not (is_text or is_moved) or (is_moved and not spec.labels_count_columns):
-        return labels
-    if values.dtype.kind not in "iu" or not ((values >= 0) & (values < len(columns))).all():
-        return labels
-    return np.array(columns)[values]
+    names = None if labels is None else counted_names(np.asarray(labels), spec)
+    return labels if names is None else names
 
 
 def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:
