@@ -196,8 +196,8 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
 def check_classes_named(fitted: str, columns: Sequence[str], classes: NDArray[Any], *, is_frame: bool) -> None:
     """Raise an error for two columns after a fit on a single one, unless their names state that they hold the two classes."""
     keys = {name_key(value) for value in classes.tolist()}
-    named = [{name_key(name) for name in names} for names in (columns, without_prefix(columns))]
-    if len(columns) == 1 or first_number(columns) is not None or keys in named or {"False", "True"} in named:
+    spellings = [{name_key(name) for name in names} for names in (columns, without_prefix(columns))]
+    if len(columns) == 1 or first_number(columns) is not None or keys in spellings or {"False", "True"} in spellings:
         return
     raise InputError(
         f"the calibrator was fitted on the column {fitted!r}, and the names of the columns {shown(columns)} do not state that "

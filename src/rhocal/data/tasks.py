@@ -11,9 +11,10 @@ import numpy as np
 
 from rhocal.data.blocks import Block, missing_labels, read_block
 from rhocal.data.class_order import counted_names
-from rhocal.data.columns import shown
+from rhocal.data.columns import frame_columns, shown
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
+from rhocal.data.scores import suspect_order
 from rhocal.errors import FileError, InputError, RhocalError, SuspiciousInputWarning
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
         block=block.number,
         name=spec.kind,
     )
+    is_unnamed = spec.classes is None and spec.columns is None and frame_columns(block.scores) is None
+    if data.labels is not None and is_unnamed and data.classes.dtype.kind == "U":
+        suspect_order(data.seen.column, data.labels, data.weights, data.n_classes)
     return data if needs_labels else replace(data, stored_labels=_copied_labels(block.labels, spec))
 
 
