@@ -52,6 +52,61 @@ def test_labels_count_the_columns_of_their_file(files):
     }
 
 
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+@pytest.mark.parametrize("prefix", ["", "logit_"])
+def test_labels_count_the_columns_of_their_table(tmp_path, stream, prefix):
+    """Of a table whose columns stand in another order than those of the fit, in memory and block by block."""
+    columns = [prefix + name for name in NAMES]
+    frame = pd.DataFrame(Z, columns=columns)
+    frame.assign(labels=NAMES[Y]).to_csv(tmp_path / "fit.csv", index=False)
+    moved = frame[[columns[k] for k in ORDER]].assign(labels=np.argsort(ORDER)[Y], extra=1.5)
+    moved.drop(columns="extra").to_parquet(tmp_path / "f.parquet")
+    moved.to_parquet(tmp_path / "more.parquet")
+    cal = tmp_path / "cal.safetensors"
+    invoke("fit", tmp_path / "fit.csv", "-m", "svs", "-o", cal)
+    wanted = json.loads(invoke("evaluate", tmp_path / "fit.csv", "-c", cal, "--json"))["values"]
+    for name in ("f.parquet", "more.parquet"):
+        values = json.loads(invoke("evaluate", tmp_path / name, "-c", cal, "--json", *stream))["values"]
+        for model in ("uncalibrated", "svs"):
+            for metric in ("accuracy", "nll"):
+                assert values[model][metric] == pytest.approx(wanted[model][metric], rel=1e-6)
+    invoke("apply", cal, tmp_path / "f.parquet", "-o", tmp_path / "out.csv")
+    assert pd.read_csv(tmp_path / "out.csv")["labels"].tolist() == NAMES[Y].tolist()
+    updates = [
+        invoke(
+            "update",
+            cal,
+            tmp_path / name,
+            "-s",
+            tmp_path / f"{name}.state.safetensors",
+            "-o",
+            tmp_path / f"{name}.safetensors",
+        )
+        for name in ("fit.csv", "f.parquet")
+    ]
+    first, second = (update.split(":", 1)[1].split()[:12] for update in updates)  # lines are wrapped
+    assert first == second
+
+
+def test_numbers_beside_columns_that_moved_from_those_of_a_fit_on_numbers(tmp_path):
+    """Numbers may be the classes of the fit, or count the columns of the table."""
+    frame = pd.DataFrame(Z, columns=NAMES).assign(labels=Y)
+    frame.to_csv(tmp_path / "fit.csv", index=False)
+    frame[[*NAMES[ORDER], "labels"]].to_csv(tmp_path / "f.csv", index=False)
+    cal = tmp_path / "cal.safetensors"
+    invoke("fit", tmp_path / "fit.csv", "-m", "svs", "-o", cal)
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "f.csv"), "-c", str(cal)])
+    assert isinstance(result.exception, InputError)
+    assert "unclear which of them labels count" in str(result.exception)
+    assert "columns=" in str(result.exception)
+    invoke("evaluate", tmp_path / "f.csv", "-c", cal, "--columns", ",".join(NAMES))
+    outputs = []
+    for name in ("fit", "f"):
+        invoke("apply", cal, tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}_out.csv")
+        outputs.append((tmp_path / f"{name}_out.csv").read_text())
+    assert outputs[0] == outputs[1]
+
+
 def test_an_output_has_labels_by_name_where_its_columns_moved(files):
     cal = rhocal.load(files / "cal.safetensors")
     invoke("apply", files / "cal.safetensors", files / "other.npz", "-o", files / "out.csv")
@@ -218,3 +273,39 @@ def test_options_of_a_question_are_recognized(tmp_path):
     run_fit = ("fit", tmp_path / "z.npz", "-o", tmp_path / "cal.safetensors", "-O", "time_budget=0.01")
     assert "Use -O exchangeable=false to try them" in run(*run_fit).stderr
     assert "exchangeable" not in run(*run_fit, "-O", "exchangeable=false").stderr
+
+
+def test_a_fit_on_one_column_takes_no_two_others_as_classes(tmp_path):
+    """Two columns of numbers are two classes only if their names state it."""
+    margin, labels = Z[:, 0] - Z[:, 1], (Y == 0).astype(int)
+    pd.DataFrame({"logit": margin, "labels": labels}).to_csv(tmp_path / "fit.csv", index=False)
+    pd.DataFrame({"Logit": margin, "zscore_amount": Z[:, 2]}).to_csv(tmp_path / "other.csv", index=False)
+    pd.DataFrame({"p_0": -margin / 2, "p_1": margin / 2}).to_csv(tmp_path / "two.csv", index=False)
+    cal = tmp_path / "cal.safetensors"
+    invoke("fit", tmp_path / "fit.csv", "-m", "temperature", "-o", cal)
+    apply = ["apply", str(cal), str(tmp_path / "other.csv"), "-o", str(tmp_path / "out.csv")]
+    result = CliRunner().invoke(app, apply)
+    assert isinstance(result.exception, InputError)
+    assert "the calibrator was fitted on the column 'logit'" in str(result.exception)
+    assert result.exception.argument == "columns"
+    outputs = []
+    for name, options in (("fit", ()), ("other", ("--columns", "Logit")), ("two", ())):
+        invoke("apply", cal, tmp_path / f"{name}.csv", "-o", tmp_path / "out.csv", *options)
+        outputs.append(pd.read_csv(tmp_path / "out.csv")["probs_1"])
+    for probs in outputs[1:]:
+        np.testing.assert_allclose(probs, outputs[0])
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series])
+def test_a_fit_on_one_named_column_of_a_frame(kind):
+    margin, labels = Z[:, 0] - Z[:, 1], (Y == 0).astype(int)
+    frame = pd.DataFrame({"logit": margin})
+    cal = rhocal.TemperatureScaling().fit(frame if kind is pd.DataFrame else frame["logit"], labels)
+    other = pd.DataFrame({"Logit": margin, "zscore_amount": Z[:, 2]})
+    for refused in (lambda: cal.predict_proba(other), lambda: rhocal.decide(cal, other, labels, target=0.3)):
+        with pytest.raises(InputError, match="fitted on the column 'logit'"):
+            refused()
+    wanted = cal.predict_proba(margin)
+    for two in (np.stack([-margin / 2, margin / 2], 1), pd.DataFrame({"p0": -margin / 2, "p1": margin / 2})):
+        np.testing.assert_allclose(cal.predict_proba(two), wanted)
+    np.testing.assert_allclose(cal.predict_proba(frame), wanted)

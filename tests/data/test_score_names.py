@@ -37,6 +37,8 @@ labels = np.where(rng.random(600) < p, "fraud", "legit")
         ("score_1", [0, 1], 1),
         ("-1", [-1, 1], 0),
         ("p_7", [7, 9], 0),
+        ("p7", [7, 9], 0),
+        ("Proba1", [0, 1], 1),
     ],
 )
 def test_a_name_states_a_class(name: str, classes: list[str], expected: int) -> None:
@@ -51,6 +53,9 @@ def test_a_name_states_a_class(name: str, classes: list[str], expected: int) -> 
         ("fraud_watchlist", FRAUD),
         ("score_0", [0, 1]),
         ("score_1", [1, 2]),
+        *((name, [0, 1]) for name in ("p0", "prob0", "proba0", "class0", "score0", "logit0", "P0", "y0", "model_p0")),
+        ("p0", ["0", "1"]),
+        ("p1", [1, 2]),
     ],
 )
 def test_a_name_that_leaves_the_class_open_is_refused(name: str, classes: list[str]) -> None:
@@ -63,7 +68,16 @@ def test_a_name_that_leaves_the_class_open_is_refused(name: str, classes: list[s
 
 
 @pytest.mark.parametrize(
-    ("name", "classes"), [("score", FRAUD), ("0", [0, 1]), ("model_1_score", [0, 1]), ("defraud", FRAUD)]
+    ("name", "classes"),
+    [
+        ("score", FRAUD),
+        ("0", [0, 1]),
+        ("model_1_score", [0, 1]),
+        ("model1_score", [0, 1]),
+        ("area0", [0, 1]),
+        ("p0", FRAUD),
+        ("defraud", FRAUD),
+    ],
 )
 def test_other_names_state_nothing(name: str, classes: list[str]) -> None:
     assert named_class(name, classes) == (None, False)

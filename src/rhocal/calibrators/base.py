@@ -20,8 +20,8 @@ from rhocal.calibrators.policy import PolicyAttribute, policy_of
 from rhocal.calibrators.scoring import apply_map, validated_scores
 from rhocal.calibrators.top_k import fit_top_k
 from rhocal.data.arrays import is_dask, is_tensor
-from rhocal.data.columns import frame_columns
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
+from rhocal.data.score_names import column_names
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
@@ -171,7 +171,7 @@ class Calibrator(ABC):
             return self
         spec = InputSpec(kind, classes, ignore_index, class_axis, positive)
         fit(self, as_source(logits, labels, sample_weight, groups, clusters, spec=spec))
-        self.columns_ = frame_columns(logits) or self.columns_
+        self.columns_ = column_names(logits) or self.columns_
         return self
 
     def transform(self, logits: Any, *, kind: Kind | None = None, class_axis: int = -1, groups: Any = None) -> Floats:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators.base import Calibrator
-from rhocal.data.columns import frame_columns
 from rhocal.data.labels import class_names, positive_column
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK
@@ -24,17 +24,6 @@ def check_calibrator(calibrator: Any, logits: Any, task: str, *, may_be_none: bo
     elif calibrator is not None or not may_be_none:
         other = ", or None for the scores as they are, comes first" if may_be_none else " comes first"
         raise InputError(f"calibrator: a fitted calibrator{other}; got {type(calibrator).__name__}")
-
-
-def in_columns_of_fit(calibrator: Calibrator | None, logits: Any, classes: Any = None) -> Any:
-    """A data frame with the columns of the fit, in their order; anything else, or with stated classes, as it came."""
-    columns = frame_columns(logits)
-    if calibrator is None or columns is None or calibrator.columns_ is None or classes is not None:
-        return logits
-    if columns == calibrator.columns_ or set(columns) != set(calibrator.columns_):
-        return logits
-    names = list(logits.columns)
-    return logits[[names[columns.index(name)] for name in calibrator.columns_]]
 
 
 def spec_of_fit(
@@ -56,8 +45,12 @@ def spec_of_fit(
     column_class = class_of_column(calibrator)
     if classes is not None and column_class not in list(classes):
         column_class = None
-    names = calibrator.classes_ if classes is None else classes
-    return InputSpec(kind or calibrator.kind_, names, ignore_index, class_axis, column_class)
+    spec = InputSpec(kind or calibrator.kind_, classes, ignore_index, class_axis, column_class)
+    if classes is not None:
+        return spec
+    return replace(
+        spec, classes=calibrator.classes_, columns_of_fit=calibrator.columns_, labels_count_columns=True
+    )  # labels that are whole numbers came with the columns
 
 
 def class_of_column(calibrator: Calibrator) -> Any:

@@ -36,7 +36,7 @@ import numpy as np
 
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.cross_validation import paired_over_samples
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings
 from rhocal.calibrators.memory import Memory
 from rhocal.calibrators.online_evidence import Evidence, Update
@@ -158,7 +158,7 @@ class OnlineCalibration:
         """
         check_calibrator(self.first, logits, "update")
         spec = spec_of_fit(self.first, kind=kind, ignore_index=ignore_index, class_axis=class_axis)
-        source = as_source(in_columns_of_fit(self.first, logits), labels, sample_weight, clusters=clusters, spec=spec)
+        source = as_source(logits, labels, sample_weight, clusters=clusters, spec=spec)
         if not source.resident:
             raise InputError("logits: update takes a batch in memory; pass arrays")
         return self.update_data(source.predictions)

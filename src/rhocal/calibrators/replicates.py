@@ -39,7 +39,7 @@ from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.estimator import unfitted
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.calibrators.refitted_method import method_of_refits, richest_method
@@ -247,7 +247,6 @@ def bootstrap(
     spec = spec_of_fit(calibrator, kind=kind, classes=classes, ignore_index=ignore_index, class_axis=class_axis)
     named_positive(positive, calibrator, classes)  # it has to be a class
     calibrator.check_groups(groups)
-    logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups, clusters, spec=spec)
     return bootstrap_source(calibrator, source, n_replicates, seed)
 

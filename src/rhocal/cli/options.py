@@ -155,14 +155,14 @@ class Arrays:
     skip_bad: SkipBad = False
 
     def of_calibrator(self, calibrator: Calibrator | None, path: Path) -> Arrays:
-        """The same for a table whose columns are those that a calibrator was fitted on, in whatever order they stand."""
-        from rhocal.data.formats import has_class_columns
+        """The same for a table whose columns are those that a calibrator was fitted on, in the order in which they stand."""
+        from rhocal.data.formats import find_columns
 
         if calibrator is None or calibrator.columns_ is None or self.columns or self.classes:
             return self
-        if not has_class_columns(path, calibrator.columns_, self.names()):
-            return self  # lists of scores, whose order is stated, or columns that are matched with the classes by name
-        return replace(self, columns=",".join(calibrator.columns_))
+        columns = find_columns(path, calibrator.columns_, self.names())
+        # None: lists of scores, whose order is stated, or columns that are matched with the classes by name
+        return self if columns is None else replace(self, columns=",".join(columns))
 
     def names(self, groups: str | None = None, classes: Any = None) -> Names:
         """The names as readers take them; ``classes`` are those of a calibrator."""
@@ -200,6 +200,11 @@ class Arrays:
                 spec = replace(spec, classes=_as_numbers(names))
         elif columns is not None and spec.classes is not None:
             check_frame(columns, spec.classes, None)
+            is_stated = (
+                self.columns is not None and len(spec.columns_of_fit or ()) == 1
+            )  # two columns after a fit on one
+            of_fit = None if is_stated else spec.columns_of_fit
+            spec = replace(spec, columns_of_fit=of_fit, labels_count_columns=True)
         kind = spec.kind if spec.kind_is_stated or not stored.kind_is_stated else stored.kind
         positive = stored.positive if spec.positive is None else spec.positive
         of_answers = stored.of_answers and str(positive) == str(stored.positive)
@@ -238,6 +243,7 @@ class SpecOptions:
         if known:
             classes, positive = known[0].classes_, known[0].positive_ if positive is None else positive
         spec = input_spec(self.kind, classes, self.ignore_index, self.class_axis, positive)
+        spec = replace(spec, columns_of_fit=known[0].columns_) if known else spec
         return spec if self.kind or not kinds else replace(spec, kind=kinds[0])
 
 

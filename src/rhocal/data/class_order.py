@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.columns import match_columns, shown
+from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, without_prefix
 from rhocal.data.label_columns import label_values
 from rhocal.data.score_names import score_name
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from rhocal.data.arrays import Scores
@@ -39,18 +41,71 @@ def in_class_order(
     if len(columns) != table.shape[1] or not isinstance(table, np.ndarray):
         return table, names, None
     values = label_values(labels, spec.ignore_index)
-    order, names = match_columns(columns, names, values, is_frame=spec.columns is None)
+    order, names = _order(columns, names, values, spec)
     if order is None:
         return table, names, None
     table = np.ascontiguousarray(table[:, order])
-    if names is None or values is None or not _count_columns(values, names):
+    if values is None or values.dtype.kind not in "iu":
         return table, names, None
-    if not spec.labels_count_columns:
-        raise InputError(
-            f"labels are whole numbers, and the columns ({shown(columns)}) stand in another order than the classes "
-            f"({shown(names.tolist())}): unclear which of them labels count; give labels by name"
-        )
-    return table, names, np.argsort(order).astype(np.intp)
+    if names is not None and are_class_names(columns, names):
+        if not _count_columns(values, names):
+            return table, names, None
+        if spec.labels_count_columns:
+            return table, names, np.argsort(order).astype(np.intp)
+        other = f"the classes ({shown(names.tolist())})"
+    elif names is None:
+        return table, names, None
+    else:
+        assert spec.columns_of_fit is not None  # what else is there that moves them
+        other = f"those of the fit ({shown(spec.columns_of_fit)})"
+    raise InputError(
+        f"labels are whole numbers, and the columns ({shown(columns)}) stand in another order than {other}: unclear which of "
+        "them labels count; give labels by name",
+        argument="columns" if spec.columns is not None else None,
+        remedy="name the columns in the order that labels count",
+    )
+
+
+def _order(
+    columns: tuple[str, ...], names: NDArray[Any] | None, values: NDArray[Any] | None, spec: InputSpec
+) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
+    """Where the columns of the classes stand: those of the fit first, whose names need not be those of the classes."""
+    is_frame = spec.columns is None
+    fitted = spec.columns_of_fit
+    if fitted is not None and len(fitted) == 1 and names is not None:
+        check_classes_named(fitted[0], columns, names, is_frame=is_frame)
+    if names is None or fitted is None or fitted == columns or set(fitted) != set(columns):
+        return match_columns(columns, names, values, is_frame=is_frame)
+    order, names = match_columns(fitted, names, values, is_frame=is_frame)
+    places = np.array([columns.index(name) for name in fitted], np.intp)
+    places = places if order is None else places[order]
+    return None if (places == np.arange(len(places))).all() else places, names
+
+
+def are_class_names(columns: Sequence[str], classes: NDArray[Any]) -> bool:
+    """Whether columns are named as the classes, as they are or behind a common prefix."""
+    wanted = {name_key(name) for name in classes.tolist()}
+    return any({name_key(name) for name in names} == wanted for names in (columns, without_prefix(columns)))
+
+
+def counted_names(values: NDArray[Any], spec: InputSpec) -> NDArray[Any] | None:
+    """The classes of labels that count named columns; None for other labels, and where it is unclear what they count."""
+    if spec.classes is None:
+        return None
+    names = (
+        np.asarray(spec.classes).astype(str) if np.asarray(spec.classes).dtype.kind == "O" else np.asarray(spec.classes)
+    )
+    if not _count_columns(values, names) or not ((values >= 0) & (values < len(names))).all():
+        return None
+    if spec.columns is None:
+        return names[values]
+    if len(spec.columns) != len(names):
+        return None
+    order, _ = _order(spec.columns, names, None, spec)
+    if order is None:
+        return names[values]
+    is_clear = spec.labels_count_columns and are_class_names(spec.columns, names)
+    return names[np.argsort(order)][values] if is_clear else None
 
 
 def single_column_name(scores: Any, spec: InputSpec) -> str | None:

@@ -180,6 +180,9 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
     Classes that only count have no names of their own: then the columns of the data frame of the fit are compared.
     """
     counts = [name_key(value) for value in classes.tolist()] == [str(k) for k in range(len(classes))]
+    if fitted is not None and len(fitted) == 1:
+        check_classes_named(fitted[0], columns, classes, is_frame=True)
+        fitted = None
     if len(columns) == 1 or first_number(columns) is not None or (counts and fitted is None):
         return
     known = {name_key(name) for name in (fitted if counts and fitted is not None else classes.tolist())}
@@ -194,6 +197,20 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
             f"logits have columns {shown(columns)}, but the calibrator was fitted with {shown(sorted(known))}; rename the "
             "columns, or pass an array with the columns in the order of the fit"
         )
+
+
+def check_classes_named(fitted: str, columns: Sequence[str], classes: NDArray[Any], *, is_frame: bool) -> None:
+    """Raise an error for two columns after a fit on a single one, unless their names state that they hold the two classes."""
+    keys = {name_key(value) for value in classes.tolist()}
+    spellings = [{name_key(name) for name in names} for names in (columns, without_prefix(columns))]
+    if len(columns) == 1 or first_number(columns) is not None or keys in spellings or {"False", "True"} in spellings:
+        return
+    raise InputError(
+        f"the calibrator was fitted on the column {fitted!r}, and the names of the columns {shown(columns)} do not state that "
+        f"they hold one class each{'; pass the column of scores alone' if is_frame else ''}",
+        argument=None if is_frame else "columns",
+        remedy="name the column of scores",
+    )
 
 
 def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import is_tensor
-from rhocal.data.columns import name_key
+from rhocal.data.columns import frame_columns, name_key
 from rhocal.data.labels import positive_column
 from rhocal.errors import InputError
 
@@ -42,6 +42,15 @@ def score_name(scores: Any) -> str | None:
         name = getattr(scores, "name", None)
     is_name = isinstance(name, str | int) and not isinstance(name, bool) and name not in {"", 0}
     return str(name) if is_name else None
+
+
+def column_names(scores: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a data frame, or of its only one; None for arrays, and for names that only count."""
+    columns = frame_columns(scores)
+    if columns is not None:
+        return columns
+    name = score_name(scores)
+    return None if name is None else (name,)
 
 
 def score_class(positive: Any, name: str | None, classes: NDArray[Any]) -> int | None:
@@ -82,6 +91,8 @@ def named_class(name: str, classes: Sequence[Any]) -> tuple[int | None, bool]:
         if len(exact) == 1:
             return _named_by_number(name, exact[0], texts) if texts[exact[0]] in FIRST_NUMBERS else (exact[0], False)
     parts = _words(name)
+    if any(text.isdecimal() for text in texts):
+        parts = [piece for part in parts for piece in _without_number(part)]
     places = [_places(parts, _words(text)) for text in texts]
     for k in (0, 1):  # "fraud" within "not_fraud", where both are classes, is no mention of its own
         longer, shorter = places[k], places[1 - k]
@@ -111,6 +122,12 @@ def _named_by_number(name: str, column: int, texts: Sequence[str]) -> tuple[int 
 
 def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", text.casefold()) if word]
+
+
+def _without_number(part: str) -> Sequence[str]:
+    """A word of scores and the number that it ends in (``p0``), as ``p_0`` has them."""
+    match = re.fullmatch(r"([^\W\d]+)(\d+)", part)
+    return (match[1], match[2]) if match and match[1] in {*SCORE_WORDS, "class", "label", "y"} else (part,)
 
 
 def _places(parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int]]:

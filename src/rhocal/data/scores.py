@@ -10,6 +10,7 @@ from rhocal.data.arrays import on_device, scan_scores
 from rhocal.data.probability_errors import probability_error
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
+from rhocal.numerics.assignment import best_columns
 from rhocal.numerics.special import Floats, scan, widened
 from rhocal.numerics.threads import row_blocks
 
@@ -38,6 +39,12 @@ the largest logit of a row as any other does: a factor of 16 is left for gaps an
 
 MAX_SHARE_OF_CHANCE = 0.5
 """Of the accuracy by chance: a classifier that is right less often is taken for one whose columns are mixed up."""
+
+MIN_RECALL_GAIN = 0.25
+"""In the mean recall of the columns that move: what another order than that of the sorted labels must gain to be suspected."""
+
+MAX_ORDERED_CLASSES = 1000
+"""Classes among whose orders the best is looked for."""
 
 MIN_RIGHT_BY_CHANCE = 25
 """Samples that chance gets right, below which few right ones are no evidence: five standard deviations above none."""
@@ -208,6 +215,39 @@ def suspect_labels(accuracy: float, total_weight: float, n_classes: int) -> None
             remedy="name the class of a single column (of two columns: classes)"
             if n_classes == 2
             else "name the label of each column, in order",
+        )
+
+
+def suspect_order(
+    predicted: NDArray[np.intp], labels: NDArray[np.intp], weights: NDArray[np.float64] | None, m: int
+) -> None:
+    """Warn if another order of the columns than that of the sorted labels explains the labels far better.
+
+    What counts is the recall of each class: to name a frequent class more often than not is no evidence, as it would be for
+    accuracies. The orders that move k of m columns are at most m^k, so the best of them exceeds k ln m + ln 1e9 (half a
+    squared deviate) less than once in 1e9 data sets, if no order is better than another.
+    """
+    if not 3 <= m <= MAX_ORDERED_CLASSES:
+        return
+    w = np.ones(len(labels)) if weights is None else weights
+    of_label = np.bincount(labels, w, m)
+    sizes = np.maximum(of_label**2 / np.maximum(np.bincount(labels, w * w, m), 1e-300), 1e-300)  # effective ones
+    recall = np.bincount(predicted * m + labels, w, m * m).reshape(m, m) / np.maximum(of_label, 1e-300)
+    if (recall.max(0) <= np.diag(recall)).all():
+        return  # no other order is better
+    best = best_columns(recall.T)  # the column of each label
+    moved = np.flatnonzero((best != np.arange(m)) & (of_label > 0))
+    new, old = recall[best[moved], moved], recall[moved, moved]
+    gain, error = float((new - old).sum()), float(np.sqrt(((new + old) / sizes[moved]).sum()))
+    least = np.sqrt(2 * (len(moved) * np.log(m) + np.log(1e9)))
+    if len(moved) and gain >= MIN_RECALL_GAIN * len(moved) and gain >= least * error:
+        warn(
+            f"labels: the columns have no names and were taken in the order of the sorted labels, but they seem to be in "
+            f"another order, which gives {len(moved)} classes a mean recall of {100 * new.mean():.1f} % instead of "
+            f"{100 * old.mean():.1f} %",
+            SuspiciousInputWarning,
+            argument="classes",
+            remedy="name the label of each column, in order",
         )
 
 

@@ -31,9 +31,11 @@ class InputSpec:
     None: not stated, and a single column belongs to the second class."""
     columns: tuple[str, ...] | None = None
     """The names of the columns in a table, which are matched with the classes; None: their position decides."""
+    columns_of_fit: tuple[str, ...] | None = None
+    """The names of the columns that a calibrator was fitted on: the same names in another order are put in theirs."""
     labels_count_columns: bool = False
-    """Whether labels that are whole numbers count ``columns``, as in a file that names its columns itself; else it is unclear
-    what they count where classes put the columns in another order."""
+    """Whether labels that are whole numbers count ``columns``, as in a file or a frame whose classes are those of a calibrator;
+    of classes that the caller states it is unclear what labels count where columns stand in another order."""
 
     of_answers: bool = False
     """Whether samples are answers that are right or wrong, as a log of them states: the probability of the positive class is

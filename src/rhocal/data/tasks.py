@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from rhocal.data.blocks import Block, missing_labels, read_block
-from rhocal.data.columns import shown
+from rhocal.data.class_order import counted_names
+from rhocal.data.columns import frame_columns, shown
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
+from rhocal.data.scores import suspect_order
 from rhocal.errors import FileError, InputError, RhocalError, SuspiciousInputWarning
 
 if TYPE_CHECKING:
@@ -106,6 +108,9 @@ def validate(block: Block, spec: InputSpec, *, needs_labels: bool) -> Prediction
         block=block.number,
         name=spec.kind,
     )
+    is_unnamed = spec.classes is None and spec.columns is None and frame_columns(block.scores) is None
+    if data.labels is not None and is_unnamed and data.classes.dtype.kind == "U":
+        suspect_order(data.seen.column, data.labels, data.weights, data.n_classes)
     return data if needs_labels else replace(data, stored_labels=_copied_labels(block.labels, spec))
 
 
@@ -114,16 +119,8 @@ def _copied_labels(labels: Any, spec: InputSpec) -> Any:
 
     They stay numbers where some are no column (an ignored label), or where it is unclear which order of columns they count.
     """
-    if labels is None or spec.classes is None:
-        return labels
-    values, names = np.asarray(labels), [str(name) for name in spec.classes]
-    columns = names if spec.columns is None else list(spec.columns)
-    is_text, is_moved = np.asarray(spec.classes).dtype.kind in "OUS", columns != names
-    if not (is_text or is_moved) or (is_moved and not spec.labels_count_columns):
-        return labels
-    if values.dtype.kind not in "iu" or not ((values >= 0) & (values < len(columns))).all():
-        return labels
-    return np.array(columns)[values]
+    names = None if labels is None else counted_names(np.asarray(labels), spec)
+    return labels if names is None else names
 
 
 def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Predictions | None:

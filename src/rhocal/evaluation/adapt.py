@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.compose.chain import Chain
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.labels import positive_column
@@ -179,8 +179,8 @@ def adapt(
     spec = spec_of_fit(calibrator, kind=kind)
     unlabeled = None
     if logits is not None:
-        unlabeled = as_source(in_columns_of_fit(calibrator, logits), spec=spec, needs_labels=False)
-    known = None if labeled is None else as_source(in_columns_of_fit(calibrator, labeled[0]), labeled[1], spec=spec)
+        unlabeled = as_source(logits, spec=spec, needs_labels=False)
+    known = None if labeled is None else as_source(labeled[0], labeled[1], spec=spec)
     if unlabeled is not None:
         return adapt_to_source(calibrator, unlabeled, known)
     return adapt_to_shares(

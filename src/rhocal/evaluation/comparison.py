@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators import calibrator as make_calibrator
 from rhocal.calibrators.estimator import unfitted
+from rhocal.data.columns import frame_columns, without_prefix
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
@@ -211,6 +214,9 @@ def _test_source(test: Sequence[Any], source: Source, logits: Any) -> Source:
         data = source.predictions
         if spec.classes is None and has_names(logits):
             check_unnamed("test", test[0], data.classes)
+        columns = frame_columns(test[0])
+        if spec.classes is None and columns is not None and data.classes.dtype.kind == "U":
+            check_unnamed("logits", logits, np.array(without_prefix(columns)))
         spec = replace(spec, classes=data.classes)
     return as_source(*test, spec=spec)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.policy import Policy
 from rhocal.data.arguments import check_finite, check_whole
 from rhocal.data.sources import as_source
@@ -164,7 +164,6 @@ def minimize_cost(
     check_whole(seed, "seed", 0)
     if calibrator is not None:
         calibrator.check_groups(groups)
-    logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
     return minimize_cost_of_source(calibrator, source, costs, review, otherwise, seed)

@@ -18,7 +18,7 @@ import numpy as np
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.estimator import unfitted
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.fitting import fit
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings, scored_folds
@@ -297,7 +297,7 @@ def reweight(
     if values is None:
         raise InputError("weights: give rhocal.estimate_weights(source, target), or a number for each sample")
     spec = spec_of_fit(calibrator, kind=kind, ignore_index=ignore_index)
-    source = as_source(in_columns_of_fit(calibrator, logits), labels, values, spec=spec)
+    source = as_source(logits, labels, values, spec=spec)
     if not source.resident:
         raise InputError("logits: reweight needs the samples in memory; pass arrays")
     return reweight_data(calibrator, source.predictions, estimated)

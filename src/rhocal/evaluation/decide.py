@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, named_positive, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.policy import NEVER, Certificate, Policy
 from rhocal.data.labels import sample_groups
 from rhocal.data.sources import as_source
@@ -144,12 +144,10 @@ def decide(
         )
     if segments is not None and hasattr(labels, "__len__"):  # the source calls them groups
         segments = sample_groups(segments, math.prod(np.shape(labels)), "logits", "segments")
-    logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
     if reference is not None:
         check_calibrator(calibrator, reference, "decide", may_be_none=True)
-        reference = in_columns_of_fit(calibrator, reference, classes)
     other = None if reference is None else as_source(reference, spec=spec, needs_labels=False)
     whose = named_positive(positive, calibrator, classes)
     table = costs_of_fit(costs, calibrator, classes)

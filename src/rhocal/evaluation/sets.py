@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.fit_spec import check_calibrator, in_columns_of_fit, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.policy import Policy
 from rhocal.calibrators.prediction_sets import (
     ALWAYS,
@@ -137,7 +137,6 @@ def decide_sets(
     if calibrator is not None:
         calibrator.check_groups(groups)
     question = SetQuestion(coverage, score, per_class, penalty, n_free, otherwise)
-    logits = in_columns_of_fit(calibrator, logits, classes)
     source = as_source(logits, labels, sample_weight, groups, spec=spec)
     return decide_sets_of_source(calibrator, one_of_each_cluster(source, clusters, calibrator), question)
 

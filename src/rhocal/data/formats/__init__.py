@@ -163,15 +163,15 @@ def _open(reader: Callable[[Path, Names], StoredFile], path: Path, names: Names)
     return stored
 
 
-def has_class_columns(path: Path, columns: Sequence[str], names: Names) -> bool:
-    """Whether a file is a table that has all of these columns."""
+def find_columns(path: Path, columns: Sequence[str], names: Names) -> tuple[str, ...] | None:
+    """Columns of classes in the order in which they stand in a table; None unless a file is a table that has all of them."""
     if str(path) == STDIN or not path.is_file() or path.suffix not in {".csv", ".tsv", ".jsonl", ".parquet"}:
-        return False
+        return None
     try:
-        stored = open_file(path, replace(names, columns=tuple(columns)))
+        stored = open_file(path, replace(names, columns=tuple(columns), in_table_order=True))
     except RhocalError:
-        return False
-    return stored.columns is not None and set(stored.columns) == set(columns)
+        return None
+    return stored.columns if set(stored.columns or ()) == set(columns) else None
 
 
 def check_writable(path: Path) -> None:

@@ -52,6 +52,8 @@ class Names:
     """The classes where they are known before the file is read, as texts."""
     skip_bad: bool = False
     """Leave out lines of a log that cannot be used, and count them."""
+    in_table_order: bool = False
+    """Take ``columns`` in the order in which they stand in the table."""
 
     def with_suffix(self, suffix: str) -> Names:
         """The names of a split."""

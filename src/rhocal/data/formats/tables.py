@@ -98,7 +98,7 @@ def class_columns(
         missing = [name for name in names.columns if name not in kinds]
         if missing:
             raise FileError(f"{path}: no column {shown(missing)}; the columns are {shown(kinds)}")
-        return names.columns
+        return tuple(name for name in kinds if name in names.columns) if names.in_table_order else names.columns
     numeric = [name for name, kind in kinds.items() if kind in NUMBERS and name not in names.beside]
     numeric = [name for name in numeric if not (is_index(name) and kinds[name] != FRACTIONS)]
     if names.logits in kinds:
