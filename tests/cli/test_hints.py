@@ -61,7 +61,10 @@ def test_a_usual_name_of_labels_is_advised(tmp_path):
     path.write_text("\n".join(["score,y_true", *rows]))
     assert "Use --labels-name y_true to read the labels there" in run("evaluate", path, code=2).stderr
     assert "50 samples" in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs").stdout
-    for damaged, said in (("0.5,", "labels are empty in 1 row, the first is row 2"), (",1", "column 'score' must hold numbers, but line 4 is empty")):
+    for damaged, said in (
+        ("0.5,", "labels are empty in 1 row, the first is row 2"),
+        (",1", "column 'score' must hold numbers, but line 4 is empty"),
+    ):
         path.write_text("\n".join(["score,y_true", *rows[:2], damaged, *rows[2:]]))
         assert said in run("evaluate", path, "--labels-name", "y_true", "--kind", "probs", code=2).stderr
 
