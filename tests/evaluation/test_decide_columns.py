@@ -134,29 +134,40 @@ def test_columns_of_a_frame_in_another_order():
 
 
 def test_numbers_that_may_count_the_columns_of_the_fit_are_refused():
-    """The classes of the fit are numbers: a label may be one of them, or count the columns of the data."""
+    """The classes of the fit are texts that columns are not named after: labels may count either."""
     frame, other = pd.DataFrame(Z, columns=["u", "v", "w"]), ["w", "u", "v"]
-    cal = rhocal.VectorScaling().fit(frame[:2000], Y[:2000])
+    cal = rhocal.VectorScaling().fit(frame[:2000], Y[:2000], classes=["a", "b", "c"])
     moved = frame[other]
     for run in (
         lambda: decide(cal, moved, Y, target=0.15),
         lambda: rhocal.minimize_cost(cal, moved, Y, costs=np.ones((3, 3)) - np.eye(3)),
-        lambda: rhocal.decide_sets(cal, moved, Y, coverage=0.9),
         lambda: rhocal.adapt(cal, moved, labeled=(moved, Y)),
-        lambda: rhocal.bootstrap(cal, moved, Y, n_replicates=20),
         lambda: rhocal.OnlineCalibration.begin(cal).update(moved, Y),
     ):
         with pytest.raises(rhocal.errors.InputError, match="unclear which of them labels count"):
             run()
     np.testing.assert_allclose(cal.predict_proba(moved), cal.predict_proba(frame))
-    shares = [rhocal.adapt(cal, part[2000:], labeled=(frame[:2000], Y[:2000])).priors for part in (frame, moved)]
-    assert shares[0].tolist() == shares[1].tolist()
 
 
-def test_classes_that_are_numbers_are_matched_by_value():
-    held, frame = Y[2000:], pd.DataFrame(Z, columns=["u", "v", "w"])
-    cal = rhocal.VectorScaling().fit(frame[:2000], Y[:2000])
+def test_columns_of_a_frame_and_numbers_in_another_order():
+    """Columns are matched with those of the fit by name, classes that are numbers by value."""
+    cal, held = rhocal.VectorScaling(), Y[2000:]
+    other = ["w", "u", "v"]
+    frame = pd.DataFrame(Z, columns=["u", "v", "w"])
+    cal.fit(frame[:2000], Y[:2000])
     same = decide(cal, frame[2000:], held, target=0.15, reference=frame[:2000])
+    moved = decide(cal, frame[2000:][other], held, target=0.15, reference=frame[:2000][other])
+    assert moved.policy.certificate == same.policy.certificate
+    costs = np.array([[0, 1, 4], [2, 0, 1], [9, 3, 0]])
+    one, two = (rhocal.minimize_cost(cal, part[2000:], held, costs=costs).cost for part in (frame, frame[other]))
+    assert one == two
+    sets = [rhocal.decide_sets(cal, part[2000:], held, coverage=0.9).evidence for part in (frame, frame[other])]
+    assert sets[0] == sets[1]
+    shares = [rhocal.adapt(cal, part[2000:], labeled=(part[:2000], Y[:2000])).priors for part in (frame, frame[other])]
+    assert shares[0].tolist() == shares[1].tolist()
+    bounds = [rhocal.bootstrap(cal, part[:2000], Y[:2000], n_replicates=20).predict_interval(part[:9]) for part in
+              (frame, frame[other])]  # fmt: skip
+    np.testing.assert_allclose(*bounds)
     plain = rhocal.VectorScaling().fit(Z[:2000], Y[:2000])
     named = decide(plain, Z[2000:, [2, 0, 1]], held, target=0.15, classes=[2, 0, 1], reference=Z[:2000, [2, 0, 1]])
     assert named.policy.certificate == same.policy.certificate

@@ -53,8 +53,8 @@ def in_class_order(
         if spec.labels_count_columns:
             return table, names, np.argsort(order).astype(np.intp)
         other = f"the classes ({shown(names.tolist())})"
-    elif names is None:
-        return table, names, None
+    elif names is None or names.dtype.kind in "iu":
+        return table, names, None  # labels are classes that are numbers, whatever columns they came with
     else:
         assert spec.columns_of_fit is not None  # what else is there that moves them
         other = f"those of the fit ({shown(spec.columns_of_fit)})"
