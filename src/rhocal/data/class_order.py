@@ -52,11 +52,10 @@ def in_class_order(
             return table, names, None
         if spec.labels_count_columns:
             return table, names, np.argsort(order).astype(np.intp)
-        other = f"the classes ({shown(names.tolist())})"
     elif names is None or names.dtype.kind in "iu":
         return table, names, None  # labels are classes that are numbers, whatever columns they came with
-    else:
-        assert spec.columns_of_fit is not None  # what else is there that moves them
+    other = f"the classes ({shown(names.tolist())})"
+    if spec.columns_of_fit is not None and not are_class_names(columns, names):
         other = f"those of the fit ({shown(spec.columns_of_fit)})"
     raise InputError(
         f"labels are whole numbers, and the columns ({shown(columns)}) stand in another order than {other}: unclear which of "
