@@ -148,7 +148,16 @@ def test_what_cannot_be_told_is_an_error():
         shares_with_labels(flat, flat, labels, np.array([0.5, 0.5]))
 
 
+def test_many_classes_that_did_not_change_nearly_keep_their_shares():
+    rng, source = np.random.default_rng(9), np.full(20, 0.05)
+    probs, _ = draw(rng, 1000, source)
+    distance, em_distance = (
+        np.abs(shares - source).sum() for shares in (estimated_shares(probs, source, 1000), em_shares(probs, source))
+    )
+    assert distance < 0.7 * em_distance
+
+
 def test_a_small_correction_is_noise():
     noise = np.array([[1.0, -1.0], [-1.0, 1.0]]) * 1e-4
-    assert shrunk(np.array([0.005, -0.005]), noise) == pytest.approx([0, 0])
-    assert shrunk(np.array([0.5, -0.5]), noise) == pytest.approx([0.5, -0.5], rel=1e-2)
+    assert shrunk(np.array([0.005, -0.005]), noise, 1) == pytest.approx([0, 0])
+    assert shrunk(np.array([0.5, -0.5]), noise, 1) == pytest.approx([0.5, -0.5], rel=1e-2)
