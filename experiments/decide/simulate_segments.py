@@ -24,7 +24,7 @@ from rhocal.evaluation.question import Question, SampleScores
 from rhocal.evaluation.rows import write_rows
 
 HERE = Path(__file__).parent
-TRIALS = {200: 2000, 1000: 2000, 10_000: 400}
+TRIALS = {200: 2000, 1000: 2000, 10_000: 2000}
 """Of each number of samples."""
 TARGET, CONFIDENCE = 0.1, 0.95
 SHARES = (0.5, 0.3, 0.2)
