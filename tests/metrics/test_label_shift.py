@@ -157,7 +157,17 @@ def test_many_classes_that_did_not_change_nearly_keep_their_shares():
     assert distance < 0.7 * em_distance
 
 
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_rare_shares_that_are_well_known_stay(n_classes):
+    rng, source = np.random.default_rng(10), np.full(n_classes, 1 / n_classes)
+    shares = np.full(n_classes, 0.002)
+    shares[0] = 1 - shares[1:].sum()
+    probs, labels = draw(rng, 100_000, shares, distance=6)
+    truth = np.bincount(labels, minlength=n_classes) / len(labels)
+    assert estimated_shares(probs, source, 1000) == pytest.approx(truth, abs=2e-4)
+
+
 def test_a_small_correction_is_noise():
     noise = np.array([[1.0, -1.0], [-1.0, 1.0]]) * 1e-4
-    assert shrunk(np.array([0.005, -0.005]), noise, 1) == pytest.approx([0, 0])
-    assert shrunk(np.array([0.5, -0.5]), noise, 1) == pytest.approx([0.5, -0.5], rel=1e-2)
+    assert shrunk(np.array([0.005, -0.005]), noise) == pytest.approx([0, 0])
+    assert shrunk(np.array([0.5, -0.5]), noise) == pytest.approx([0.5, -0.5], rel=1e-2)

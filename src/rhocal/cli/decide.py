@@ -15,8 +15,12 @@ from rhocal.cli.options import Arrays, ClustersOption, Json, KeepDecision, Sourc
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rhocal.calibrators import Calibrator
     from rhocal.data.files import Split
+    from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
     from rhocal.data.spec import InputSpec
     from rhocal.evaluation.costs import CostDecision
@@ -154,13 +158,10 @@ def held_out(
     clusters: str | None = None,
 ) -> tuple[Calibrator, Source, Source | None, str]:
     """A calibrator, samples that did not fit it, others whose scores choose the tested thresholds, and a text about it."""
-    import numpy as np
-
     from rhocal.calibrators import calibrator
     from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fit_spec import class_of_column
     from rhocal.calibrators.fitting import fit
-    from rhocal.data.sampling import content_half
     from rhocal.data.sources import Source
     from rhocal.data.streams import has_splits
     from rhocal.evaluation.clusters import draw_one_of_each
@@ -195,28 +196,46 @@ def held_out(
     data = first.predictions
     assert data.labels is not None
     names = _cluster_names(first, clusters, path, arrays, spec.spec(), execution, "calibration")
-    half = content_half(data.logits, data.labels, names, [data.weights, data.groups])
-    if half.all() or not half.any():
+    first_half, second_half, rows = _halves(data, names)
+    if 0 in {first_half.n_samples, second_half.n_samples}:
         what = "samples" if names is None else "clusters"
         raise InputError(f"{path} has too few different {what} to fit on one half and certify on the other; give -c")
-    fitting, certifying = (
-        Source.from_predictions(part.take(np.flatnonzero(rows)))
-        for part, rows in ((replace(data, groups=None), half), (data, ~half))
-    )
+    fitting = Source.from_predictions(replace(first_half, groups=None))
+    certifying = Source.from_predictions(second_half)
     fit(cal, fitting)
     cal.columns_, cal.positive_ = first.spec.columns, data.positive
     by = "content"
     if names is not None:
         certifying, by = (
-            Source.from_predictions(draw_one_of_each(certifying.predictions, names[~half], cal)),
+            Source.from_predictions(draw_one_of_each(second_half, names[rows], cal)),
             "clusters",
         )
-    n = certifying.predictions.n_samples
+    n_certifying, n_fitting = (_n_counted(part.predictions) for part in (certifying, fitting))
     what = "samples" if names is None else "samples, one of each cluster,"
-    text = (
-        f"{n:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{int(half.sum()):,}"
-    )
+    text = f"{n_certifying:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{n_fitting:,}"
     return cal, certifying, fitting, f"{text} (cut by {by})"
+
+
+def _halves(data: Predictions, clusters: NDArray[Any] | None) -> tuple[Predictions, Predictions, NDArray[np.intp]]:
+    """A half to fit on, one to certify, and the rows of this; a row that stands for several samples may be in both."""
+    import numpy as np
+
+    from rhocal.data.sampling import content_half, counts_in_half
+
+    assert data.labels is not None
+    weights = data.weights
+    if clusters is None and weights is not None and weights.max() > 1 and (weights % 1 == 0).all():
+        first = counts_in_half(data.logits, data.labels, weights, [data.groups])
+        one, two = (replace(data, weights=counts).take(np.flatnonzero(counts)) for counts in (first, weights - first))
+        return one, two, np.flatnonzero(weights - first)
+    half = content_half(data.logits, data.labels, clusters, [weights, data.groups])
+    rows = np.flatnonzero(~half)
+    return data.take(np.flatnonzero(half)), data.take(rows), rows
+
+
+def _n_counted(data: Predictions) -> int:
+    """How many samples there are, those that a row stands for included."""
+    return data.n_samples if data.weights is None else int(data.weights.sum())
 
 
 def _cluster_names(

@@ -170,5 +170,17 @@ def content_half(
     return np.asarray(keys < _median(keys))[place]
 
 
+def counts_in_half(
+    scores: NDArray[Any], labels: NDArray[Any], counts: Vector, further: Sequence[NDArray[Any] | None] = ()
+) -> Vector:
+    """How many of the samples that each row stands for are in the first of two halves: each is with a chance of one half."""
+    keys = distinct_keys(content_keys(scores, labels), [counts, *(column for column in further if column is not None)])
+    order = np.argsort(keys)
+    content = hashlib.blake2b(keys[order].tobytes() + counts[order].tobytes(), digest_size=8).digest()
+    first = np.empty(len(counts))
+    first[order] = np.random.default_rng(int.from_bytes(content)).binomial(counts[order].astype(np.int64), 0.5)
+    return first
+
+
 def _median(keys: NDArray[np.uint64]) -> np.uint64:
     return np.partition(keys, len(keys) // 2)[len(keys) // 2]
