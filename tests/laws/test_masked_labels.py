@@ -30,7 +30,8 @@ def test_a_masked_label_is_an_error_at_any_depth(low, factor):
     logits, labels = with_masked_label(low)
     logits = logits * factor
     message = rf"the label of row 7 is a class whose logit is -.*, a masked one: class {labels[7]}\. Correct"
-    for fit in (rhocal.RhoNormScaling().fit, rhocal.TemperatureScaling().fit, rhocal.measure, rhocal.evaluate):
+    measures = (rhocal.measure, rhocal.evaluate) if low == -np.inf else ()  # other masks are known by comparison alone
+    for fit in (rhocal.RhoNormScaling().fit, rhocal.TemperatureScaling().fit, *measures):
         spec = {"kind": "logits"} if fit is rhocal.evaluate else {}
         for data in ((logits, labels), (in_blocks(logits, labels),)):
             with pytest.raises(InputError, match=message):

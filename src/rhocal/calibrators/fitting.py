@@ -22,7 +22,7 @@ from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.calibrators.validated_fit import fit_validated
 from rhocal.data.labels import positive_column
-from rhocal.data.masked_labels import warn_of_far_labels
+from rhocal.data.masked_labels import refuse_masked_labels, warn_of_far_labels
 from rhocal.data.predictions import SMALLEST_PROB, Predictions
 from rhocal.data.sampling import sampling_threshold
 from rhocal.data.scores import suspect_labels
@@ -119,6 +119,7 @@ class Fits:
 
     def _read(self, *, every_block: bool) -> None:
         if self.source.resident:
+            refuse_masked_labels(self.source.predictions)
             warn_of_far_labels(self.source.predictions)
             rows = with_design_effect(self.source.predictions.prepared())
             self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.data.masked_labels import refuse_masked_labels
 from rhocal.data.sampling import sampling_keys, subsample_size
 from rhocal.errors import RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES
@@ -99,6 +100,7 @@ def summarize_block(data: Predictions, plan: PassPlan) -> BlockSummary:
 
     The names of the classes stay behind: 128,256 of them are more than the rest.
     """
+    refuse_masked_labels(data)
     resolution = data.resolution
     data = data.prepared(plan.mask_gap, plan.smallest_prob)
     n_rows = len(data.scores) + data.n_ignored

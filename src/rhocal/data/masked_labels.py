@@ -28,7 +28,7 @@ MAX_SHARE_FAR = 0.05
 
 
 def refuse_infinite_labels(data: Predictions, name: str) -> None:
-    """Raise an error if the logit of a label is −∞."""
+    """Raise an error if the logit of a label is −∞. Other masks are known by comparison with other rows, which blocks lack."""
     if data.labels is None:
         return
     infinite = np.isneginf(data.label_scores)
@@ -36,12 +36,17 @@ def refuse_infinite_labels(data: Predictions, name: str) -> None:
         raise _refusal(data, name, int(infinite.argmax()), "-inf")
 
 
-def refuse_masked_labels(data: Predictions, name: str) -> None:
-    """Raise an error if the label of a row with a positive weight is certainly a masked class, in finite logits."""
+def refuse_masked_labels(data: Predictions) -> None:
+    """Raise an error before a fit if the label of a row with a weight is certainly a masked class, in finite logits."""
     far = _far_labels(data)
-    if far is None:
-        return
-    rows, gap = far
+    certain = None if far is None else _certain(data, *far)
+    if certain is not None and certain.any():
+        row = int(certain.argmax())
+        raise _refusal(data, "labels", row, f"{data.label_scores[row]:g}")
+
+
+def _certain(data: Predictions, rows: NDArray[np.bool_], gap: float) -> NDArray[np.bool_]:
+    """Which of the far labels are masked classes for certain."""
     logits, label, top = in_memory(data.scores), data.label_scores, data.seen.top
     half_depth = top / 2 - label / 2
     rows = rows & (np.abs(top) < half_depth / MASK_VOID * 2)  # else the logits of the row are as large as the depth
@@ -49,16 +54,14 @@ def refuse_masked_labels(data: Predictions, name: str) -> None:
     if rows.any() and not certain.any():
         least, most, count = beyond(logits, top, gap)
         certain = rows if least == most and count >= MIN_EQUAL_MASKS else certain
-    if certain.any():
-        row = int(certain.argmax())
-        raise _refusal(data, name, row, f"{label[row]:g}")
+    return np.asarray(certain)
 
 
 def warn_of_far_labels(data: Predictions) -> None:
     """Warn if the labels of a few rows lie so far below all other logits that these rows dominate a fit."""
     far = _far_labels(data)
-    if far is None or far[0].mean() > MAX_SHARE_FAR:
-        return
+    if far is None or far[0].mean() > MAX_SHARE_FAR or _certain(data, *far).any():
+        return  # what is certain is refused
     row = int(far[0].argmax())
     depth = data.seen.top[row] - data.label_scores[row]
     others = f" ({int(far[0].sum()):,} such rows)" if far[0].sum() > 1 else ""

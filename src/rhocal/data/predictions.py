@@ -12,7 +12,7 @@ from rhocal.data.class_order import are_column_numbers, in_class_order, single_c
 from rhocal.data.columns import class_order, frame_columns
 from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
-from rhocal.data.masked_labels import refuse_infinite_labels, refuse_masked_labels
+from rhocal.data.masked_labels import refuse_infinite_labels
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.score_names import score_class
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
@@ -186,7 +186,6 @@ class Predictions:
             finite = finite_masks(table)
             is_widened = isinstance(table, np.ndarray) and table.itemsize < 8 == in_memory(finite).itemsize
             data = self._replaced(scan_scores(finite), scores=finite, is_widened=is_widened)
-        refuse_masked_labels(data, name)
         return data
 
     def _replaced(self, seen: Scan, **changes: Any) -> Self:
