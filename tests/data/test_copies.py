@@ -239,3 +239,126 @@ def test_times_and_bytes_of_arrays_are_kept(tmp_path, ending):
         assert set(found["at"]) == {"2026-01-01T00:00:00", "" if ending == ".csv" else None}
         assert found["spent"] == ["PT18000S"] * 3
         assert found["text"] == ["ab"] * 3
+
+
+LISTS = {
+    "emb": pa.array([[1, 2]] * 6, pa.list_(pa.int32())),
+    "fixed": pa.array([[0.5, 1.5, float("nan")]] * 6, pa.list_(pa.float32(), 3)),
+    "words": pa.array([["a", "b"]] * 6),
+    "gaps": pa.array([[1, None]] * 6),
+    "empty": pa.array([[]] * 6, pa.list_(pa.float64())),
+    "nested": pa.array([[[1, 2], [3, 4]]] * 6),
+}
+
+
+@pytest.fixture(params=[2, 3])
+def lists(request, tmp_path):
+    """A Parquet file with two or three named classes, and lists of two and three."""
+    names = ["logit_cat", "logit_dog", "logit_eel"][: request.param]
+    labels = pa.array([name.removeprefix("logit_") for name in names] * (6 // len(names)))
+    table = {name: pa.array(Z[:, k]) for k, name in enumerate(names)} | {"labels": labels} | LISTS
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    return tmp_path, ",".join(names)
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.BoundaryWarning")
+def test_lists_stay_lists_in_parquet(lists):
+    folder, names = lists
+    invoke("split", folder / "a.parquet", "--columns", names, "-o", folder / "o.parquet")
+    found = parquet.read_table(folder / "o_val.parquet")
+    classes = [name.removeprefix("logit_") for name in names.split(",")]
+    assert found.column_names == [*(f"logits_{one}" for one in classes), "labels", *LISTS]
+    for name, column in LISTS.items():
+        assert found[name].type == column.type
+        assert str(found[name].to_pylist()) == str(column.to_pylist()[:3])
+    invoke("split", folder / "a.parquet", "--columns", names, "--cal", "0.7", "-o", folder / "p.parquet")
+    invoke("fit", folder / "p_val.parquet", "-m", "temperature", "-o", folder / "c.safetensors")
+
+
+def test_lists_are_numbered_where_they_must_be_columns(lists):
+    folder, names = lists
+    for ending in (".jsonl", ".csv", ".npz"):
+        invoke("split", folder / "a.parquet", "--columns", names, "-o", folder / f"o{ending}")
+    found = rows_of(folder / "o_val.jsonl")
+    for name, column in LISTS.items():
+        assert str(found[name]) == str(column.to_pylist()[:3]), name
+    found = rows_of(folder / "o_val.csv")
+    assert [name for name in found if name.startswith(("emb", "fixed"))] == [
+        *("emb_0", "emb_1", "fixed_0", "fixed_1", "fixed_2")
+    ]
+    assert found["emb_1"] == ["2"] * 3
+    assert found["gaps"] == ["[1, null]"] * 3
+    assert found["empty"] == ["[]"] * 3
+    assert found["nested"] == ["[[1, 2], [3, 4]]"] * 3
+    with np.load(folder / "o.npz") as arrays:
+        assert arrays["emb_val"].dtype == np.int32
+        assert arrays["fixed_val"].dtype == np.float32
+        assert arrays["fixed_val"].shape == (3, 3)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize("source", ["a.csv", "a.jsonl", "a.npz"])
+def test_lists_of_other_files_are_kept(folder, source, ending):
+    """Lists as long as there are classes, and shorter ones."""
+    values = {"two": [[1, 2]] * 6, "three": [[1, 2.5, 3]] * 6}
+    if source == "a.csv":
+        rows = ["red,green,blue,two,three", *(f'{a},{b},{c},"[1,2]","[1, 2.5,3]"' for a, b, c in Z)]
+        (folder / source).write_text("\n".join(rows) + "\n")
+    elif source == "a.jsonl":
+        rows = [
+            dict(zip(NAMES, row, strict=True)) | {name: lists[0] for name, lists in values.items()}
+            for row in Z.tolist()
+        ]
+        (folder / source).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        np.savez(
+            folder / source, logits=Z, classes=np.array(NAMES), **{name: np.array(v) for name, v in values.items()}
+        )
+    output = folder / f"o{ending}"
+    invoke("apply", folder / "cal.safetensors", folder / source, "-o", output, "--keep-columns", "two,three")
+    if ending == ".npz":
+        found = {name: array.tolist() for name, array in np.load(output).items()}
+    else:
+        found = parquet.read_table(output).to_pydict() if ending == ".parquet" else rows_of(output)
+    if source == "a.csv":
+        assert (found["two"], found["three"]) == (["[1,2]"] * 6, ["[1, 2.5,3]"] * 6)
+    elif ending == ".csv":
+        assert [name for name in found if name.startswith("t")] == ["two_0", "two_1", "three_0", "three_1", "three_2"]
+        assert found["three_1"] == ["2.5"] * 6
+    else:
+        assert {name: found[name] for name in values} == values
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_columns_of_one_name_are_an_error(folder, ending):
+    table = pa.table(
+        {name: Z[:, k] for k, name in enumerate(NAMES)} | {"emb": [[1.5, 2.5]] * 6, "emb_0": ["keep0"] * 6}
+    )
+    parquet.write_table(table.append_column("probs_red", pa.array([1.0] * 6)), folder / "a.parquet")
+
+    def run(kept):
+        arguments = ("apply", folder / "cal.safetensors", folder / "a.parquet", "-o", folder / f"o{ending}")
+        result = CliRunner().invoke(app, [*map(str, arguments), "--keep-columns", kept, "--columns", ",".join(NAMES)])
+        return result.exit_code, " ".join((result.output + str(result.exception)).split())
+
+    code, message = run("emb,emb_0")
+    if ending == ".csv":
+        assert code
+        assert "emb and emb_0 would both be written as column 'emb_0'" in message
+        assert "or write .jsonl or .parquet" in message
+        assert not (folder / "o.csv").exists()
+    else:
+        assert not code, message
+    code, message = run("probs_red")
+    assert code
+    assert "probs and probs_red would both be written as column 'probs_red': rename one of them" in message
+
+
+def test_a_split_refuses_arrays_of_one_name(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=Z, y=Y, labels=Y[::-1])
+    np.savez(tmp_path / "b.npz", logits=Z, labels=Y, x=Y, x_val=np.zeros(2))
+    for name, options, says in (("a", ["--labels-name", "y"], "'labels'"), ("b", [], "'x_val'")):
+        arguments = ["split", str(tmp_path / f"{name}.npz"), *options, "-o", str(tmp_path / "o.npz")]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code
+        assert f"would {'both ' if name == 'a' else ''}be written as {says}" in str(result.exception)

@@ -64,3 +64,16 @@ def test_comparison_refuses_names_on_one_side_only():
     for first, second in ((Z, frame), (frame, Z)):
         with pytest.raises(InputError, match="the columns have no names"):
             rhocal.compare(first, TEXT, test=(second, TEXT), methods=["temperature"])
+
+
+def test_regression_to_the_mean_of_ordinal_classes_is_no_evidence():
+    names = np.array([f"level {k:02d}" for k in range(50)])
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        y = np.r_[np.arange(50), rng.integers(50, size=2950)]
+        rank = 0.4 * (y - 25) + 25 + rng.normal(size=len(y)) * (0.2 + 0.1 * seed)
+        z = -((np.arange(50) - rank[:, None]) ** 2) / 2
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rhocal.TemperatureScaling().fit(z, names[y])
+        assert not [one for one in caught if "another order" in str(one.message)], seed

@@ -84,7 +84,10 @@ def split(
     else:
         parts: dict[str, Any] = {}
         for name, array in values.items():
-            parts |= {f"{name}_{half}": array[rows] for half, rows in halves.items()} if is_cut[name] else {name: array}
+            new = {f"{name}_{half}": array[rows] for half, rows in halves.items()} if is_cut[name] else {name: array}
+            if twice := [one for one in new if one in parts]:
+                raise InputError(f"{source}: two arrays would be written as {twice[0]!r}; rename one of them")
+            parts |= new
         write_arrays(output, parts)
     written = list(dict.fromkeys(str(path) for path in outputs.values()))
     if as_json:
@@ -156,7 +159,13 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
             values[names.logits] = values[names.logits][:, columns]
         if classes is not None:
             values["classes"] = classes
-    return {"logits": values.pop(names.logits), "labels": values.pop(names.labels), **values}
+    used_arrays = {"logits": values.pop(names.logits), "labels": values.pop(names.labels)}
+    for name, stored in (("logits", names.logits), ("labels", names.labels)):
+        if name in values:
+            raise InputError(
+                f"{contents.file.path}: {stored} and {name} would both be written as {name!r}; rename {name}"
+            )
+    return used_arrays | values
 
 
 def _two_classes(name: str, classes: Any, labels: Any) -> NDArray[Any] | None:

@@ -43,6 +43,10 @@ MAX_SHARE_OF_CHANCE = 0.5
 MIN_RECALL_GAIN = 0.25
 """In the mean recall of the columns that move: what another order than that of the sorted labels must gain to be suspected."""
 
+MIN_OTHER_RECALL = 0.4
+"""The mean recall of the moved columns in the other order, below which it is not suspected: columns that are put right name
+their classes, while a model of ordinal classes that regresses to the mean names others, which another order hits in part."""
+
 MAX_ORDERED_CLASSES = 1000
 """Classes among whose orders the best is looked for."""
 
@@ -240,7 +244,8 @@ def suspect_order(
     new, old = recall[best[moved], moved], recall[moved, moved]
     gain, error = float((new - old).sum()), float(np.sqrt(((new + old) / sizes[moved]).sum()))
     least = np.sqrt(2 * (len(moved) * np.log(m) + np.log(1e9)))
-    if len(moved) and gain >= MIN_RECALL_GAIN * len(moved) and gain >= least * error:
+    is_large = gain >= MIN_RECALL_GAIN * len(moved) and new.sum() >= MIN_OTHER_RECALL * len(moved)
+    if len(moved) and is_large and gain >= least * error:
         warn(
             f"labels: the columns have no names and were taken in the order of the sorted labels, but they seem to be in "
             f"another order, which gives {len(moved)} classes a mean recall of {100 * new.mean():.1f} % instead of "

@@ -11,6 +11,7 @@ import numpy as np
 
 from rhocal.data.blocks import Block
 from rhocal.data.checksums import Piece, verify
+from rhocal.data.formats.copies import CopiedArray
 from rhocal.data.label_columns import as_label_array
 from rhocal.data.spec import KINDS
 from rhocal.errors import FileError, MissingArrayError, RhocalError, one_line
@@ -280,7 +281,9 @@ class StoredFile:
 
     def copied(self, name: str) -> Any:
         """An array or column as it is copied to another file: with what was written in this one."""
-        return self.written[name]() if name in self.written else np.asarray(read_all(self.arrays[name], self.path))
+        if name in self.written:
+            return self.written[name]()
+        return np.asarray(read_all(self.arrays[name], self.path)).view(CopiedArray)
 
     @property
     def classes(self) -> Any:

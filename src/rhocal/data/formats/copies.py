@@ -76,9 +76,16 @@ def written_values(values: Sequence[Any]) -> NDArray[Any]:
         array = np.array(values)
         if array.dtype.kind in "biuU" or kinds == {float}:
             return array
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
+    return as_objects(values)
+
+
+def as_objects(values: Sequence[Any]) -> NDArray[Any]:
+    """An array with one object a row, also where all of them are lists of one length."""
+    return np.fromiter(values, object, len(values))
+
+
+class CopiedArray(np.ndarray[Any, Any]):
+    """An array of a file that is copied to another one: the columns of a matrix are no classes, however many they are."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +124,30 @@ class ArrowColumn:
             return np.asarray(column.to_numpy())
         if (types.is_integer(kind) or types.is_boolean(kind)) and not column.null_count:
             return np.asarray(column.to_numpy())
-        out = np.empty(len(column), object)
         try:
-            out[:] = _times(column) if _is_time(kind) else column.to_pylist()
+            return as_objects(_times(column) if _is_time(kind) else column.to_pylist())
         except ValueError as error:
             reason = f"holds {kind}, which has no plain text: {one_line(error)}; write .parquet, or leave it out"
             raise InputError(f"column {self.name!r} {reason}") from error
-        return out
+
+    @property
+    def matrix(self) -> NDArray[Any] | None:
+        """Lists of numbers of one length, of the type that they are stored in; None of other columns."""
+        from pyarrow import types  # noqa: PLC0415
+
+        kind = self.column.type
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            return None
+        of_values = kind.value_type
+        is_number = types.is_integer(of_values) or types.is_floating(of_values) or types.is_boolean(of_values)
+        if not is_number or self.column.null_count:
+            return None
+        lists = self.column.combine_chunks()
+        lengths, flat = lists.value_lengths().unique().to_pylist(), lists.flatten()
+        if len(lengths) != 1 or flat.null_count:
+            return None
+        matrix: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(lists), *lengths)
+        return matrix
 
 
 def _is_time(kind: Any) -> bool:
@@ -218,6 +242,38 @@ def _text(value: Any) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
+def matrix_of(column: Any) -> NDArray[Any] | None:
+    """A copied column of lists of one length as a matrix with the same values; None of other columns.
+
+    >>> matrix_of(as_objects([[1, 2], [3, 4]])).shape, matrix_of(as_objects([[1, 2], [3]])), matrix_of(np.zeros((2, 2)))
+    ((2, 2), None, None)
+    """
+    if isinstance(column, ArrowColumn):
+        return column.matrix
+    if isinstance(column, CopiedArray) and column.ndim == 2:
+        return np.asarray(column)
+    if column.dtype.kind != "O" or column.ndim != 1:
+        return None
+    lists = column.tolist()
+    if not all(isinstance(one, list) for one in lists) or len({len(one) for one in lists}) != 1:
+        return None
+    try:
+        matrix = np.array(lists)
+    except (ValueError, OverflowError):  # lists in lists, of different lengths
+        return None
+    is_plain = matrix.ndim == 2 and matrix.dtype.kind in "biufU"
+    return matrix if is_plain and all(map(_are_same, matrix.tolist(), lists)) else None
+
+
+def _are_same(row: Sequence[Any], entries: Sequence[Any]) -> bool:
+    """Whether values are equal, or not numbers (NaN) in both."""
+    pairs = zip(row, entries, strict=True)
+    return all(
+        (one == other and isinstance(one, bool) == isinstance(other, bool)) or (one != one and other != other)  # noqa: PLR0124
+        for one, other in pairs
+    )
+
+
 def cells(array: Any) -> list[Any]:
     """The values of a column for a table of texts: missing ones are empty, lists and objects are JSON."""
     values = json_values(array)
@@ -234,8 +290,11 @@ def cell(value: Any) -> Any:
 
 
 def storable(array: Any) -> NDArray[Any]:
-    """An array without objects, for files of arrays: values that NumPy has no type for are texts."""
-    values = array.values if isinstance(array, ArrowColumn) else np.asarray(array)
+    """An array without objects, for files of arrays: lists of one length are rows, values without a type are texts."""
+    array = array if isinstance(array, ArrowColumn) else np.asarray(array)
+    if (matrix := matrix_of(array)) is not None:
+        return matrix
+    values = array.values if isinstance(array, ArrowColumn) else array
     if values.dtype.kind != "O":
         return values
     numbers = _as_floats(values.tolist())

@@ -83,7 +83,7 @@ def csv_file(path: Path, content: bytes, names: Names) -> StoredFile:
         )
     file = table_file(path, columns, names, lambda row: f"line {lines[row + 1]}")
     beside = {name: values for name, values in names_of_rows.items() if name in file.arrays}
-    texts = [name for name in file.arrays if name in columns and _is_plain(columns[name])]
+    texts = [name for name in file.arrays if name in columns]
     return replace(file, arrays={**file.arrays, **beside}, written=_written(header, body, texts))
 
 
@@ -112,11 +112,6 @@ def _written(
 
 def _written_column(body: Sequence[Sequence[str]], column: int) -> NDArray[Any]:
     return written_texts(_texts(body, column))
-
-
-def _is_plain(values: NDArray[Any]) -> bool:
-    """Whether a column has a number or a text in each row, and no list."""
-    return values.ndim == 1 and values.dtype.kind != "O"
 
 
 def identifiers(texts: Sequence[str], values: NDArray[Any]) -> NDArray[Any]:
@@ -185,7 +180,7 @@ def write_tsv(path: Path, arrays: Arrays) -> None:
 
 
 def write_csv(path: Path, arrays: Arrays, separator: str = ",") -> None:
-    """Write one column a class and one for each vector."""
+    """Write one column a class, one for each vector, and numbered ones for copied lists of one length."""
     columns = columns_of(arrays)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=separator)

@@ -101,11 +101,7 @@ def lines_file(lines: Lines, names: Names) -> StoredFile:
     values = {name: [row[name] for row in lines.rows] for name in first}
     columns = {name: _values(entries) for name, entries in values.items()}
     table = table_file(lines.path, columns, names, lambda row: f"{lines.unit} {lines.numbers[row]}")
-    written = {
-        name: partial(written_values, values[name])
-        for name in table.arrays
-        if name in columns and columns[name].ndim == 1
-    }
+    written = {name: partial(written_values, values[name]) for name in table.arrays if name in columns}
     return replace(table, bad_lines=tuple(lines.bad), written=written)
 
 
@@ -120,8 +116,8 @@ def _values(values: list[Any]) -> NDArray[Any]:
 
 
 def write_jsonl(path: Path, arrays: Arrays) -> None:
-    """Write one object a sample; a row of a matrix is a list, or one key a class where classes have names."""
-    columns = columns_of(arrays) if "classes" in arrays else arrays
+    """Write one object a sample; rows of a matrix are lists, or one key a class where these have names; copied lists stay."""
+    columns = columns_of(arrays, has_lists=True) if "classes" in arrays else arrays
     with path.open("w", encoding="utf-8") as file:
         for row in zip(*map(json_values, columns.values()), strict=True):
             file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")

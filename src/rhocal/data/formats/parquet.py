@@ -66,16 +66,14 @@ def _kind(dtype: Any) -> str:
 
 
 def write_parquet(path: Path, arrays: Arrays) -> None:
-    """Write a row of a matrix as a list, or as one column a class where classes have names."""
+    """Write a row of a matrix as a list, or as one column a class where classes have names; copied lists stay lists."""
     try:
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", f"writing {path.name}") from error
-    if "classes" in arrays:
-        columns = columns_of(arrays)
-    else:
-        columns = {name: list(array) if array.ndim > 1 else array for name, array in arrays.items()}
+    columns = columns_of(arrays, has_lists=True) if "classes" in arrays else arrays
+    columns = {name: list(array) if array.ndim > 1 else array for name, array in columns.items()}
     table = pa.table({name: _arrow(column) for name, column in columns.items()})
     parquet.write_table(table, path, write_page_checksum=True)
 
@@ -151,16 +149,8 @@ class ParquetStoredFile(StoredFile):
         return None
 
     def copied(self, name: str) -> Any:
-        """A column with the types of the file; lists of numbers of one length as a matrix."""
-        column = read_table(self.path, (name,), n_rows=self.arrays[name].n_rows).column(name)
-        if _kind(column.type) == LISTS and column.type.value_type.num_fields == 0 and not column.null_count:
-            try:
-                matrix = self.arrays[name][:]
-            except FileError:  # of different lengths
-                return ArrowColumn(name, column)
-            if matrix.dtype.kind in "biuf":
-                return matrix
-        return ArrowColumn(name, column)
+        """A column with the types of the file."""
+        return ArrowColumn(name, read_table(self.path, (name,), n_rows=self.arrays[name].n_rows).column(name))
 
     def blocks(self, names: Names, labels: Any = None) -> Sequence[BlockRef]:
         """References to the row groups."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from rhocal.data.columns import LABEL_COLUMNS, first_number, is_index, is_other, name_key, shown
 from rhocal.data.formats.base import Arrays, Names, StoredFile
-from rhocal.errors import FileError, counted
+from rhocal.data.formats.copies import CopiedArray, as_objects, matrix_of
+from rhocal.errors import FileError, InputError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,24 +45,45 @@ def table_file(
     return StoredFile(path, arrays, has_blocks=False, columns=classes, unused=unused)
 
 
-def columns_of(arrays: Arrays) -> Arrays:
+def columns_of(arrays: Arrays, *, has_lists: bool = False) -> Arrays:
     """Arrays as columns of a table: a matrix as one column a class, named by ``classes`` where these are there.
 
-    A single column of logits is that of the second of two classes.
+    A single column of logits is that of the second of two classes. Copied lists stay one column where the table has room for
+    them (``has_lists``); otherwise those of one length are numbered columns.
     """
-    columns: Arrays = {}
+    found: list[tuple[str, str, Any]] = []  # column, the array that it comes from, values
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
     for name, array in arrays.items():
         if name == "classes":
             continue
-        if array.ndim == 2:
+        if isinstance(array, CopiedArray) and array.ndim > 1 and has_lists:
+            found.append((name, name, array))
+        elif (matrix := None if has_lists else matrix_of(array)) is not None and matrix.shape[1]:
+            found += [(f"{name}_{j}", name, matrix[:, j]) for j in range(matrix.shape[1])]
+        elif isinstance(array, CopiedArray) and array.ndim > 1:  # no list of plain values
+            found.append((name, name, as_objects(array.tolist())))
+        elif array.ndim == 2:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
-            columns |= {f"{name}_{label}": array[:, j] for j, label in enumerate(names)}
+            found += [(f"{name}_{label}", name, array[:, j]) for j, label in enumerate(names)]
         elif array.ndim == 1 and len(array) == n_rows:
             of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
-            columns[name + of_class] = array
-    return columns
+            found.append((name + of_class, name, array))
+    _refuse_equal_names(found, has_lists=has_lists)
+    return {column: values for column, _, values in found}
+
+
+def _refuse_equal_names(found: Sequence[tuple[str, str, Any]], *, has_lists: bool) -> None:
+    """Raise an error where one column would replace another."""
+    first: dict[str, str] = {}
+    for column, source, _ in found:
+        if column in first:
+            whole = "" if has_lists else "; or write .jsonl or .parquet, where copied lists stay one column"
+            raise InputError(
+                f"{shown([first[column]])} and {shown([source])} would both be written as column {column!r}: rename one of "
+                f"them, or leave it out{whole}"
+            )
+        first[column] = source
 
 
 def column_kind(values: NDArray[Any]) -> str:
