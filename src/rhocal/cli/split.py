@@ -53,7 +53,8 @@ def split(
     """Cut a file at random into a calibration and a test split, as the other commands take them.
 
     Every array or column with one value a sample is cut; identifiers, dates and other columns stay as they are
-    written. Scores are copied as they are, logits or probabilities.
+    written. Scores are copied as they are, logits or probabilities. In the output they are named logits (or
+    logits_CLASS) and labels, so that --columns and --labels-name are not needed for it.
     """
     import numpy as np
 
