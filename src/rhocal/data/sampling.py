@@ -129,7 +129,7 @@ def distinct_keys(keys: NDArray[np.uint64], further: Sequence[NDArray[Any]] = ()
     Classifiers that give one answer to many samples (trees, votes, rounded probabilities) make whole groups of equal rows: with
     one key for all of them a cut would take every right answer at some score and no wrong one. The key of a row is mixed with
     its number among its equals and with the keys of all rows, so that other samples of the same population draw anew; a row
-    without equals keeps its key. Equal rows are ordered by ``further`` columns, and beyond these they cannot be told apart:
+    without equals keeps its key. Equal rows are ordered by ``further`` columns, and beyond these they do not differ:
     the order in which rows come does not matter.
     """
     columns = [np.unique(column, return_inverse=True)[1] for column in further]

@@ -28,7 +28,7 @@ N_NODES = 513
 """Places in (0, 1), evenly spaced in mass, at which the cumulative sums are looked at: far finer than any knots."""
 
 DECIMALS = 9
-"""Decimals of places that are told apart: lines between nearer ones would be steep."""
+"""Decimals in which places differ: lines between nearer ones would be steep."""
 
 
 @dataclass(frozen=True)

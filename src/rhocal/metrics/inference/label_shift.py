@@ -9,9 +9,7 @@ holds: how far p is from the truth is not seen in unlabeled samples.
 Either estimate is often 0 for a class that is rare. With such a share its samples are impossible, which costs far more than a
 share that is too large, so what is returned is the mean of what the share may be (``expected_shares``). Either estimate also
 moves by noise where nothing has changed: the part that noise explains is left out (``unexplained_part``). Estimates that are
-many standard errors from 0, and differences from the first mix that are as large, stay as they are. With 1,000 samples the
-largest excess NLL of 30 trials goes from 0.023 to 0.007 with shares of 98 and 2 %, and from 2.3 to 0.30 with 20 classes that
-did not change.
+many standard errors from 0, and differences from the first mix that are as large, stay as they are.
 """
 
 from __future__ import annotations
