@@ -19,25 +19,28 @@ def methods_(
     as_json: Json = False,
 ) -> None:
     """List the methods, or the options of one method that `rhocal fit -O` takes."""
-    from rich.table import Table
-
     from rhocal.calibrators.registry import CALIBRATORS, find_method
     from rhocal.reporting import tables
+    from rhocal.reporting.fitted_table import FittedTable
 
     entries = [_describe(line) for line in (CALIBRATORS.values() if method is None else [find_method(method)])]
     if as_json:
         print_json({"methods": entries})
         return
     if method is None:
-        table = Table("method", "what it does", "keeps the decision", "exports", "options")
-        for entry in entries:
-            flags = ("yes" if entry[key] else "no" for key in ("keeps_decision", "exports"))
-            table.add_row(entry["method"], entry["summary"], *flags, ", ".join(entry["options"]))
+        header = ("method", "what it does", "keeps the decision", "exports", "options")
+        rows = [(entry["method"], entry["summary"], *_flags(entry), ", ".join(entry["options"])) for entry in entries]
+        table = FittedTable(header, rows, texts=["what it does", "options"], optional=["options"], left=header)
     else:
-        table = Table("option", "default", "values", title=f"{method}: {entries[0]['summary']}")
-        for name, declared in entries[0]["options"].items():
-            table.add_row(name, declared["default"], declared["values"])
+        options = entries[0]["options"].items()
+        rows = [(name, declared["default"], declared["values"]) for name, declared in options]
+        title = f"{method}: {entries[0]['summary']}"
+        table = FittedTable(("option", "default", "values"), rows, title, texts=["default", "values"])
     tables.console().print(table)
+
+
+def _flags(entry: dict[str, Any]) -> list[str]:
+    return ["yes" if entry[key] else "no" for key in ("keeps_decision", "exports")]
 
 
 def _describe(method: Method) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from rhocal.cli.options import Json, print_json
 
 def metrics_(as_json: Json = False) -> None:
     """List the metrics: which way is better, their range, where they come from, and whether they add up over batches."""
-    from rich.table import Table
-
     from rhocal.metrics import METRICS, OTHERS
     from rhocal.reporting import tables
+    from rhocal.reporting.fitted_table import FittedTable
 
     if as_json:
         listed = [
@@ -30,11 +29,12 @@ def metrics_(as_json: Json = False) -> None:
         ]
         print_json({"metrics": listed, "others": OTHERS})
         return
-    table = Table("metric", "title", "better", "range", "streams", "reference")
+    header = ("metric", "title", "better", "range", "streams", "reference")
+    rows = []
     for name, metric in METRICS.items():
         low, high = (f"{end:g}".replace("inf", "∞") for end in metric.range)
-        table.add_row(name, metric.title, metric.better, f"{low} to {high}", metric.streams, metric.reference)
+        rows.append((name, metric.title, metric.better, f"{low} to {high}", metric.streams, metric.reference))
     screen = tables.console()
-    screen.print(table)
+    screen.print(FittedTable(header, rows, texts=["title", "reference"], optional=["reference"], left=header))
     screen.print("streams: exactly: sums of batches add up; sketch: in fixed memory, with a bound of the error; no")
     screen.print("Python only: " + "; ".join(f"{name} ({what})" for name, what in OTHERS.items()))

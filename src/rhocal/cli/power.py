@@ -78,11 +78,10 @@ def power(
     of `rhocal evaluate`: whether its verdict is decided, and about how many samples would decide it. With --design-effect there
     is no such line. Samples are counted as they come: with --clusters and with weights that correct a selection it takes more.
     """
-    from rich.table import Table
-
     from rhocal.evaluation.evaluate import check_tolerance, infer
     from rhocal.metrics.inference import samples_needed, typical_confidences
     from rhocal.reporting import tables
+    from rhocal.reporting.fitted_table import FittedTable
 
     if (source is None) == (accuracy is None):
         raise InputError("power takes either a file of logits or --accuracy")
@@ -113,11 +112,11 @@ def power(
         document = {"power": chance, "level": level, "needed": [vars(needed) for needed in sizes]}
         print_json(document | ({} if evaluation is None else {"verdict": _verdict(evaluation, _size(samples))}))
         return
-    table = Table("true ECE", "samples needed", "floor at that size", title=what, title_justify="left")
+    rows = []
     for needed in sizes:
         n = f"{needed.n_samples:,}" if needed.n_samples else "more than 100,000,000"
-        table.add_row(f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else "")
-    tables.console().print(table)
+        rows.append((f"{needed.excess:g}", n, f"{needed.floor:.4f}" if needed.n_samples else ""))
+    tables.console().print(FittedTable(("true ECE", "samples needed", "floor at that size"), rows, what))
     typer.echo(
         f"to detect it with {100 * chance:g} % power, with false alarms for {100 * level:g} % of calibrated models"
     )

@@ -243,7 +243,8 @@ class Evaluation:
 
 
 ARROWS = {"lower": "↓", "higher": "↑", "zero": "→ 0", "neither": ""}
-HEADER = ("metric", "value", "95 % interval", "floor", "excess", "p")
+HEADER = ("metric", "value", "true value (95 %)", "if calibrated", "excess", "p")
+"""The value on these samples, the interval of that on endlessly many, and what a perfectly calibrated model scores."""
 MIN_PREVALENCE_OVER_TOLERANCE = 5
 """Times the tolerance that the positive class must be of the samples; the advice is a tenth of its prevalence."""
 MAX_GROUPS_SHOWN = 20

@@ -19,7 +19,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from rhocal.evaluation.best import ORDER, best_method
@@ -37,9 +36,10 @@ from rhocal.evaluation.evaluation import (
 )
 from rhocal.evaluation.set_decision import COVERAGE_HEADER, class_rows, coverage_cells
 from rhocal.metrics import METRICS
+from rhocal.reporting.fitted_table import FittedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.progress import ProgressColumn, TaskID
 
@@ -56,9 +56,7 @@ SECONDS_BETWEEN_LINES = 2.0
 """Seconds between two lines of progress, if stderr is not a terminal."""
 
 PLAIN_WIDTH = 120
-"""Characters per line if the output is not a terminal, so that a file or a log has all of a table."""
-
-"""The direction in which a metric improves."""
+"""Characters per line if the output is not a terminal: all columns of a table fit, unless names are long."""
 
 
 def console() -> Console:
@@ -139,28 +137,30 @@ COMPARED = {
 }
 """The columns of a comparison, with headings that are not those of a metric; rows and JSON have more metrics."""
 
+SECONDS = "fit s"
+LEAST_IMPORTANT = (SECONDS, "adaptive_ece", "ece_floor", "brier", "accuracy")
+"""The columns of a comparison that a narrow terminal leaves out, in this order."""
+
 
 def comparison(
     lines: Sequence[Mapping[str, Any]],
     title: str,
     to_best: Mapping[str, Mapping[str, DifferenceToBest]] | None = None,
-) -> Table:
+) -> FittedTable:
     """Methods as rows, metrics as columns; the best of a column is bold and starred, methods tied with it have a ``=``.
 
     The best ECE is the smallest debiased one. ``to_best`` are the differences to the best method; without them ties are not
     known.
     """
-    table = Table(title=title, title_justify="left")
-    table.add_column("method", no_wrap=True)
-    for name, heading in COMPARED.items():
-        table.add_column(heading or f"{METRICS[name].title} {ARROWS[METRICS[name].better]}", justify="right")
-    table.add_column("fit s", justify="right")
+    headings = {name: heading or _heading(name) for name, heading in COMPARED.items()}
+    headings[SECONDS] = SECONDS
     known = [line for line in lines if not math.isnan(line["nll"])]
     best = {column: best_method(known, metric, column) for metric, column in ORDER.items()} if known else {}
     tied = {
         ORDER[metric]: {method for method, difference in by_method.items() if difference.is_tied}
         for metric, by_method in (to_best or {}).items()
     }
+    rows = []
     for line in lines:
         method, cells = line["method"], []
         for name in COMPARED:
@@ -170,23 +170,24 @@ def comparison(
             text = _number(line[name], 4, f"{spread}{mark}" if name in ORDER.values() else spread)
             cells.append(Text(text, style="bold" if is_best else ""))
         label = f"{method} (subsample)" if line.get("subsampled") else method
-        table.add_row(label, *cells, _number(line["seconds"], 2))
-    return table
+        rows.append((label, *cells, _number(line["seconds"], 2)))
+    optional = [headings[name] for name in LEAST_IMPORTANT]
+    return FittedTable(("method", *headings.values()), rows, title, optional=optional)
 
 
-def models(comparison: ModelComparison) -> Table:
+def _heading(name: str) -> str:
+    """The title of a metric, and which way is better."""
+    metric = METRICS[name]
+    return f"{metric.title} {ARROWS[metric.better]}".rstrip()
+
+
+def models(comparison: ModelComparison) -> FittedTable:
     """Models as rows, metrics as columns."""
-    title = f"models on the same {comparison.n_samples:,} samples, uncalibrated"
-    table = Table(title=title, title_justify="left")
-    table.add_column("model", no_wrap=True)
     names = list(next(iter(comparison.values.values())))
-    for name in names:
-        metric = METRICS.get(name)
-        heading = f"{SELECTED} ↑" if metric is None else f"{metric.title} {ARROWS[metric.better]}"
-        table.add_column(heading, justify="right")
-    for model, values in comparison.values.items():
-        table.add_row(model, *(_number(values[name], 4) for name in names))
-    return table
+    headings = [_heading(name) if name in METRICS else f"{SELECTED} ↑" for name in names]
+    rows = [(model, *(_number(values[name], 4) for name in names)) for model, values in comparison.values.items()]
+    title = f"models on the same {comparison.n_samples:,} samples, uncalibrated"
+    return FittedTable(("model", *headings), rows, title)
 
 
 def model_differences(comparison: ModelComparison) -> list[str]:
@@ -209,88 +210,69 @@ def _number(value: float, digits: int, after: str = "") -> str:
     return "—" if math.isnan(value) else f"{value:.{digits}f}{after}"
 
 
-def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
+def metric_values(columns: Mapping[str, Mapping[str, float]], title: str) -> FittedTable:
     """Metrics as rows, one column for each set of values."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("metric")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for name in next(iter(columns.values())):
-        metric = METRICS[name]
-        table.add_row(
-            f"{metric.title} {ARROWS[metric.better]}", *(f"{values[name]:.4f}" for values in columns.values())
-        )
-    return table
+    names = next(iter(columns.values()))
+    rows = [(_heading(name), *(f"{values[name]:.4f}" for values in columns.values())) for name in names]
+    return FittedTable(("metric", *columns), rows, title)
 
 
-def evaluation(result: Evaluation, title: str) -> Table:
-    """Metrics as rows: value, interval, floor, excess, p-value."""
-    return _text_table(HEADER, (cells(value) for value in result.values), title, no_wrap=True)
+def evaluation(result: Evaluation, title: str) -> FittedTable:
+    """Metrics as rows: value, interval, value if calibrated, excess, p-value."""
+    return FittedTable(HEADER, [cells(value) for value in result.values], title, optional=["excess"])
 
 
-def classes(result: Evaluation, title: str) -> Table:
+def classes(result: Evaluation, title: str) -> FittedTable:
     """The classes that differ most in mean probability and prevalence."""
-    return _text_table(CLASS_HEADER, (class_cells(figures) for figures in result.classes[:MAX_CLASSES_SHOWN]), title)
+    cells = [class_cells(figures) for figures in result.classes[:MAX_CLASSES_SHOWN]]
+    return FittedTable(CLASS_HEADER, cells, title, optional=["labels"])
 
 
-def groups(results: Sequence[Group], title: str) -> Table:
+def groups(results: Sequence[Group], title: str) -> FittedTable:
     """Slices as rows, as many as fit a screen."""
     more = (
         f" (the first {MAX_GROUPS_SHOWN} of {len(results)}; --json has all)" if len(results) > MAX_GROUPS_SHOWN else ""
     )
-    return _text_table(GROUP_HEADER, (group_cells(group) for group in results[:MAX_GROUPS_SHOWN]), title + more)
+    cells = [group_cells(group) for group in results[:MAX_GROUPS_SHOWN]]
+    return FittedTable(GROUP_HEADER, cells, title + more, optional=["excess", "floor"])
 
 
-def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> Table:
+def class_thresholds(rows: Sequence[ClassThreshold], title: str) -> FittedTable:
     """The thresholds of predicted classes, as many as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
-    return _text_table(THRESHOLD_HEADER, (threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
+    return FittedTable(THRESHOLD_HEADER, [threshold_cells(row) for row in rows[:MAX_GROUPS_SHOWN]], title + more)
 
 
-def segment_risks(rows: Sequence[SegmentRisk], risk: str, title: str) -> Table:
+def segment_risks(rows: Sequence[SegmentRisk], risk: str, title: str) -> FittedTable:
     """The risk of every segment at the common threshold, as many as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
-    return _text_table(SEGMENT_HEADER, (segment_cells(row, risk) for row in rows[:MAX_GROUPS_SHOWN]), title + more)
+    return FittedTable(SEGMENT_HEADER, [segment_cells(row, risk) for row in rows[:MAX_GROUPS_SHOWN]], title + more)
 
 
-def class_coverages(rows: Sequence[ClassCoverage], score: str, title: str) -> Table:
+def class_coverages(rows: Sequence[ClassCoverage], score: str, title: str) -> FittedTable:
     """The coverage of classes, the least covered first, as many as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
-    cells = (coverage_cells(row, score) for row in class_rows(rows)[:MAX_GROUPS_SHOWN])
-    return _text_table(COVERAGE_HEADER, cells, title + more)
+    cells = [coverage_cells(row, score) for row in class_rows(rows)[:MAX_GROUPS_SHOWN]]
+    return FittedTable(COVERAGE_HEADER, cells, title + more)
 
 
-def class_shares(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+def class_shares(rows: Sequence[Mapping[str, Any]], title: str) -> FittedTable:
     """The share of each class before and now, as many classes as fit a screen."""
     more = f" (the first {MAX_GROUPS_SHOWN} of {len(rows)}; --json has all)" if len(rows) > MAX_GROUPS_SHOWN else ""
     header = ("class", "calibration set", "share now", "95 % interval")
-    cells = (
+    cells = [
         (
-            row["class"],
+            str(row["class"]),
             f"{100 * row['calibration']:.2f} %",
             f"{100 * row['share']:.2f} %",
             f"{100 * row['low']:.2f} – {100 * row['high']:.2f} %" if "low" in row else "–",
         )
         for row in rows[:MAX_GROUPS_SHOWN]
-    )
-    return _text_table(header, cells, title + more)
+    ]
+    return FittedTable(header, cells, title + more)
 
 
-def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str, *, no_wrap: bool = False) -> Table:
-    """The first column to the left, the others to the right."""
-    table = Table(title=title, title_justify="left")
-    for k, name in enumerate(header):
-        table.add_column(name, justify="right" if k else "left", no_wrap=no_wrap)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
-
-
-def pairs(rows: Mapping[str, Any], title: str) -> Table:
+def pairs(rows: Mapping[str, Any], title: str) -> FittedTable:
     """Names and values."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column()
-    for name, value in rows.items():
-        table.add_row(name, Text(f"{value:.6g}" if isinstance(value, float) else str(value)))
-    return table
+    texts = [(name, f"{value:.6g}" if isinstance(value, float) else str(value)) for name, value in rows.items()]
+    return FittedTable(("name", "value"), texts, title, texts=["value"], show_header=False)
