@@ -82,7 +82,8 @@ def test_infeasible_is_exit_code_1_and_writes_nothing(folder):
     ("arguments", "message"),
     [
         (["--max-error", "2"], "--max-error must lie between 0 and 1 (0.02 for 2 %); got 2.0"),
-        ([], "--risk error needs --max-error; it is missing"),
+        ([], "state what to certify: --max-error 0.02, --coverage 0.9"),
+        (["--risk", "fnr"], "--risk fnr needs --max-error; it is missing"),
         (["--risk", "recall", "--max-error", ".1"], "--risk recall needs --at-least; --max-error was given"),
         (["--risk", "recall", "--at-least", ".9"], "there are 3 classes. Use risk error"),
         (["--risk", "guess", "--max-error", ".1"], "--risk is one of error, fpr, fnr, precision, recall; got 'guess'"),

@@ -1,6 +1,7 @@
 """What a newcomer tries first: names from other libraries, other file endings, and output that fits a screen."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -42,21 +43,53 @@ def test_hints_are_methods():
     assert not set(KNOWN_AS) & set(CALIBRATORS)
 
 
-def test_a_fit_prints_many_arrays_in_one_line(tmp_path):
+@pytest.mark.parametrize("command", ["fit", "profile"])
+def test_what_rhocal_reads_again_is_saved_with_its_ending(tmp_path, command):
     logits, labels = synthetic(200, 4)
     np.savez(tmp_path / "a.npz", logits=logits, labels=labels)
-    assert "saved to a .safetensors file" in str(
-        CliRunner().invoke(app, ["fit", str(tmp_path / "a.npz"), "-o", str(tmp_path / "x.json")]).exception
-    )
+    done = CliRunner().invoke(app, [command, str(tmp_path / "a.npz"), "-o", str(tmp_path / "x.json")])
+    assert "x.json must end in .safetensors" in str(done.exception)
     assert not (tmp_path / "x.json").exists()
-    text = invoke("fit", tmp_path / "a.npz", "-m", "average", "-o", tmp_path / "c.safetensors").stdout
-    assert "array of shape" not in text
-    assert "arrays with" in text
-    card = model_card(rhocal.load(tmp_path / "c.safetensors"), {})
-    assert "array of shape" not in card
-    assert "arrays with" in card
-    few = model_card(rhocal.calibrator("vector").fit(logits, labels), {})
+
+
+def test_scores_in_the_place_of_a_calibrator_are_named(tmp_path):
+    logits, labels = synthetic(200, 4)
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels)
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path / "a.npz"), "-c", str(tmp_path / "a.npz")])
+    assert "A calibrator is a .safetensors file that rhocal wrote" in str(done.exception)
+
+
+def shown_of_fit(folder, method):
+    """What the screen and the card show of a fit."""
+    logits, labels = synthetic(200, 4)
+    np.savez(folder / "a.npz", logits=logits, labels=labels)
+    screen = invoke("fit", folder / "a.npz", "-m", method, "-o", folder / "c.safetensors").stdout
+    return screen, model_card(rhocal.load(folder / "c.safetensors"), {})
+
+
+def test_a_fit_prints_many_arrays_in_one_line(tmp_path):
+    for text in shown_of_fit(tmp_path, "quadratic"):
+        assert "array of shape" not in text
+        assert "arrays with" in text
+        assert re.search(r"scope\W+one-vs-rest", text)
+    few = model_card(rhocal.calibrator("vector").fit(*synthetic(200, 4)), {})
     assert "array of shape (4,)" in few
+
+
+@pytest.mark.parametrize(
+    ("method", "component"),
+    [
+        ("average", r"members\W+field \(\d+ numbers\), svs \(\d+ numbers\)"),
+        ("cross-fitted", r"members\W+5 times sms \(\d+ numbers\)"),
+        ("svs:temperature", r"first\W+svs \(\d+ numbers\)"),
+        ("svs:temperature", r"second\W+temperature \(temperature = [\d.]+\)"),
+        ("auto", r"chosen\W+[\w:-]+ \("),
+    ],
+)
+def test_components_are_named_by_their_method(tmp_path, method, component):
+    for text in shown_of_fit(tmp_path, method):
+        assert re.search(component, text)
+        assert not re.search(r"(chosen|first|second)\.", text)
 
 
 def test_split_says_that_it_keeps_the_kind():

@@ -39,7 +39,7 @@ def test_batches_in_one_run_and_one_by_one(folder, tmp_path):
     cal, batches = folder / "cal.safetensors", [folder / f"{k}.npz" for k in range(1, 6)]
     one, two = ((tmp_path / f"{name}.safetensors", tmp_path / f"{name}-state.safetensors") for name in ("one", "two"))
     text = invoke("update", cal, *batches, "-o", one[0], "-s", one[1])
-    assert "1.npz: kept: 600 samples are the first in memory" in text
+    assert "1.npz: began: 600 samples are the first in memory" in text
     assert "3.npz: updated: the correction is used from now on; NLL on 600 samples" in text
     assert f"saved {one[0]} (temperature:temperature)" in text.replace("- ", "-")
     begin = cal

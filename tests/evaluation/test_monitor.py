@@ -22,6 +22,13 @@ def test_false_alarms_are_rare_over_the_whole_stream():
     assert np.mean(np.exp(-np.array(max_log_wealth)) <= 0.5) <= 0.55  # p-values are valid all along, not only at 5 %
 
 
+def test_a_monitor_prints_a_sentence():
+    monitor = Monitor()
+    assert repr(monitor) == "Monitor: 0 samples, no alarm; p at most 1"
+    monitor.add(np.full(400, 0.9), np.r_[np.ones(200), np.zeros(200)])
+    assert re.fullmatch(r"Monitor: 400 samples, alarm at sample \d+: .*; p at most [\d.e-]+", repr(monitor))
+
+
 def test_a_tilt_without_a_mean_gap_is_seen():
     """Over-confident by .05 above the middle, under-confident below: the mean gap is 0."""
     rng = np.random.default_rng(0)

@@ -92,7 +92,7 @@ class Update:
             return "skipped: this batch was counted before"
         n = f"{self.n_samples:,} samples"
         if self.difference is None and self.action != "rolled back":
-            return f"kept: {n} are the first in memory, NLL {self.nll:.4f}; later batches are compared"
+            return f"{self.action}: {n} are the first in memory, NLL {self.nll:.4f}; later batches are compared"
         figures = f"NLL on {n} {self.nll:.4f} in use, "
         if self.difference is not None:
             value, low, high = self.difference

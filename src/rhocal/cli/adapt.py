@@ -102,7 +102,7 @@ def adapt(
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.arguments import check_level
-    from rhocal.data.atomic import check_output
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.evaluation.adapt import adapt_to_shares, adapt_to_source
 
     if features is not None or target_features is not None or (arrays.weights is not None and labeled is not None):
@@ -120,9 +120,7 @@ def adapt(
         check_level(prevalence, "--prevalence", "0.02 for 2 %")
     if labeled is not None and path is None:
         raise InputError("--labeled belongs to a file of unlabeled samples")
-    if output.suffix != ".safetensors":
-        raise InputError(f"-o: {output} must end in .safetensors")
-    check_output(output, [one for one in (artifact, path, labeled) if one is not None])
+    check_artifact_output("-o", output, [one for one in (artifact, path, labeled) if one is not None])
     cal = load(artifact)
     stated = spec.spec([cal])
     if path is None:

@@ -44,15 +44,13 @@ def reweight_file(
 ) -> None:
     """Fit the method of an artifact again with importance weights, print what they are worth, and save it."""
     from rhocal.calibrators.artifact import load
-    from rhocal.data.atomic import check_output
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.evaluation.covariate_shift import reweight_data
 
     target = covariates.target or new
     _check(labeled, new, covariates, arrays)
     assert labeled is not None
-    if output.suffix != ".safetensors":
-        raise InputError(f"-o: {output} must end in .safetensors")
-    check_output(output, [one for one in (artifact, labeled, target) if one is not None])
+    check_artifact_output("-o", output, [one for one in (artifact, labeled, target) if one is not None])
     cal = load(artifact)
     execution.refuse({"--labeled": execution.streams(labeled, skip_bad=arrays.skip_bad)})
     weights = None

@@ -71,16 +71,14 @@ def decide(
     With `--coverage 0.9` prediction sets are found: the classes that a sample may have, so that 90 % of sets hold the class
     of their sample. A set of a single class is automated.
     """
-    from rhocal.data.atomic import check_output
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.evaluation.decide import decide_source
 
     set_question = sets.question(promise.otherwise)
     _refuse_both(promise, costs, set_question)
     question = None if costs.are_given or set_question is not None else promise.question(spec.positive)
     if output is not None:
-        if output.suffix != ".safetensors":
-            raise InputError(f"-o: {output} must end in .safetensors")
-        check_output(output, [path] if artifact is None else [path, artifact])
+        check_artifact_output("-o", output, [path] if artifact is None else [path, artifact])
         refuse_saving(artifact)
     cal, certifying, reference, origin = held_out(
         path,

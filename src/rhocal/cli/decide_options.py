@@ -94,8 +94,14 @@ class PromiseOptions:
         option, other = ("--at-least", "--max-error") if self.risk in AT_LEAST else ("--max-error", "--at-least")
         target, unused = (self.at_least, self.max_error) if self.risk in AT_LEAST else (self.max_error, self.at_least)
         if target is None or unused is not None:
-            given = f"{other} was given" if unused is not None else "it is missing"
-            raise InputError(f"--risk {self.risk} needs {option}; {given}")
+            if unused is not None:
+                raise InputError(f"--risk {self.risk} needs {option}; {other} was given")
+            if self.risk != "error":
+                raise InputError(f"--risk {self.risk} needs {option}; it is missing")
+            raise InputError(
+                "state what to certify: --max-error 0.02, --coverage 0.9 for prediction sets, or costs (--cost-fp and "
+                "--cost-fn, or --costs)"
+            )
         check_level(target, option, "0.02 for 2 %" if option == "--max-error" else "0.9 for 90 %")
         options = (cast("Any", self.score), None, self.otherwise, positive, self.segments is not None)
         return Question(cast("Risk", self.risk), target, self.confidence, *options)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from rhocal.data.sources import Source
 
 
-ARRAY = "array of shape "
 TOP_K_METHOD = "temperature"
 """The default for the k best classes: others read norms, which the k best do not determine."""
 
@@ -80,13 +79,14 @@ def fit(
     from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fitting import fit as fit_source
     from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.data.container import format_of
     from rhocal.data.streams import source_files
     from rhocal.evaluation.evaluate import UNCALIBRATED
     from rhocal.evaluation.measure import Measurement, measure_source
     from rhocal.profile.saved import FORMAT
 
-    _check_output(output, path)
+    check_artifact_output("-o", output, [path])
     if answers.are_stated:
         _refuse_for_answers(method, option, report, groups, keep_decision=keep_decision)
         fit_answers(path, output, answers, arrays, spec.spec(), execution, clusters, as_json=as_json)
@@ -133,14 +133,6 @@ def fit(
 def _check_groups(groups: str | None, cal: Calibrator, method: str) -> None:
     if groups is not None and not cal.takes_groups:
         raise InputError(f"--groups: {method} does not use groups; leave --groups out, or use -m multi-domain")
-
-
-def _check_output(output: Path, path: Path) -> None:
-    from rhocal.data.atomic import check_output
-
-    check_output(output, [path])
-    if output.suffix != ".safetensors":
-        raise InputError(f"-o: a calibrator is saved to a .safetensors file; got {output}")
 
 
 def _refuse_for_answers(
@@ -251,6 +243,7 @@ def _show(
 ) -> None:
     """Print the fit, and the metrics of the calibration set where it is in memory."""
     from rhocal.reporting import tables
+    from rhocal.reporting.model_card import shown_parameters
 
     if as_json:
         measured = {"calibration_set": values} if values else {}
@@ -264,7 +257,7 @@ def _show(
     if hasattr(cal, "chosen_"):
         screen.print(f"{method} compares methods by their NLL on held-out samples, not by ECE")
     positive = {} if cal.positive_ is None else {"positive class": cal.positive_}
-    summary = {"method": method, **positive, **_shown_parameters(cal), "objective": cal.solution_.objective}
+    summary = {"method": method, **positive, **shown_parameters(cal), "objective": cal.solution_.objective}
     screen.print(tables.pairs(summary, "fitted"))
     if values:
         title = f"on the {counted(counts['n_samples'], 'sample')} of the calibration set itself"
@@ -365,18 +358,6 @@ def _options(texts: list[str]) -> dict[str, Any]:
     return options
 
 
-def _shown_parameters(cal: Calibrator) -> dict[str, Any]:
-    """The fitted parameters for the screen: many arrays in one line."""
-    from rhocal.reporting.model_card import MAX_SHAPES, arrays_of, arrays_text
-
-    parameters = _parameters(cal)
-    arrays = arrays_of(cal)
-    if len(arrays) <= MAX_SHAPES:
-        return parameters
-    numbers = {name: value for name, value in parameters.items() if not str(value).startswith(ARRAY)}
-    return numbers | {"parameters": arrays_text(arrays)}
-
-
 def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
     """The fitted parameters; of arrays, their shape. Those of its member calibrators are named ``child.parameter``."""
     import numpy as np
@@ -384,7 +365,7 @@ def _parameters(cal: Calibrator, prefix: str = "") -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for name in cal.parameters:
         value = getattr(cal, name)
-        text = f"{ARRAY}{value.shape}" if isinstance(value, np.ndarray) else value
+        text = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else value
         parameters[prefix + name.rstrip("_")] = text
     for name in cal.children:
         child = getattr(cal, name)

@@ -27,10 +27,10 @@ def profile(
     split is used if the file has two splits.
     """
     from rhocal.calibrators.fitting import profile_source
-    from rhocal.data.atomic import check_output
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.profile.saved import save_profile
 
-    check_output(output, [path])
+    check_artifact_output("-o", output, [path])
     source = execution.open(path, arrays, spec.spec(), "calibration")
     with execution.cluster(), execution.progress("profiling", source) as blocks:
         numbers = profile_source(blocks)

@@ -72,16 +72,13 @@ def update(
 
     from rhocal.calibrators.artifact import load
     from rhocal.calibrators.online import OnlineCalibration
-    from rhocal.data.atomic import check_output
+    from rhocal.data.atomic import check_artifact_output
     from rhocal.data.streams import has_splits
 
-    for option, path in (("-s", state), ("-o", output)):
-        if path.suffix != ".safetensors":
-            raise InputError(f"{option}: {path} must end in .safetensors")
     if state.resolve() == output.resolve():
         raise InputError("-s and -o are the same file; the state and the calibrator are two")
-    check_output(output, [artifact, *paths])
-    check_output(state, [artifact, *paths])
+    for option, path in (("-s", state), ("-o", output)):
+        check_artifact_output(option, path, [artifact, *paths])
     cal = load(artifact)
     given = {name: value for name, value in (("half_life", half_life), ("alpha", alpha)) if value is not None}
     if state.exists():

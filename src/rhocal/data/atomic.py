@@ -14,6 +14,9 @@ from rhocal.errors import FileError, InputError, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+ARTIFACT_ENDING = ".safetensors"
+"""Of calibrators, policies, states and profiles."""
+
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -100,6 +103,13 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise FileError(f"{output}: this is the input; write to another file")
+
+
+def check_artifact_output(option: str, output: Path, inputs: Iterable[Path]) -> None:
+    """The same for a .safetensors file, whose ending commands know it by; ``option`` names the output in the message."""
+    if output.suffix != ARTIFACT_ENDING:
+        raise InputError(f"{option}: {output} must end in {ARTIFACT_ENDING}")
+    check_output(output, inputs)
 
 
 def _umask() -> int:

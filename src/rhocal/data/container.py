@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rhocal import __version__
-from rhocal.data.atomic import writing
+from rhocal.data.atomic import ARTIFACT_ENDING, writing
 from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def _read(path: Path, what: str) -> tuple[dict[str, Any], Tensors]:
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {one_line(error)}") from error
     except Exception as error:
-        raise FileError(f"{path}: not a safetensors file, or damaged: {one_line(error)}") from error
+        hint = "" if path.suffix == ARTIFACT_ENDING else f". A {what} is a {ARTIFACT_ENDING} file that rhocal wrote"
+        raise FileError(f"{path}: not a safetensors file, or damaged: {one_line(error)}{hint}") from error
     if "rhocal" not in metadata:
         raise FileError(f"{path}: a safetensors file, but not a rhocal {what} (it holds {', '.join(tensors)})")
     try:

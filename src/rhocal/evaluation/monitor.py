@@ -286,6 +286,12 @@ class Monitor:
             **({} if self.promise is None else {"promise": self.promise.values()}),
         }
 
+    def __repr__(self) -> str:
+        """What is known so far, in a sentence; ``values()`` has the numbers."""
+        alarm = f"alarm at sample {self.alarm_at:,}: {self.alarm_reason}" if self.alarm_at is not None else "no alarm"
+        promise = "" if self.promise is None or not self.promise.alarm else f"; {self.promise.alarm_reason}"
+        return f"{type(self).__name__}: {self.n:,} samples, {alarm}{promise}; p at most {self.p_value:.3g}"
+
     @property
     def alarms(self) -> dict[str, Monitor | RiskMonitor]:
         """The alarms that are raised, by what they are about: ``calibration``, or the ``promise`` of a policy."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.binary.one_vs_rest import SCOPES
 from rhocal.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -57,31 +59,54 @@ def decisions(cal: Calibrator) -> str:
 
 
 def parameters(cal: Calibrator) -> str:
-    """The fitted parameters, the shapes of arrays, and the parameters of components. Of many arrays their size alone."""
-    parts, arrays = [], arrays_of(cal)
-    for name in cal.parameters:
-        value = getattr(cal, name)
-        if np.ndim(value) == 0:
-            parts.append(f"{name.rstrip('_')} = {value:.6g}")
+    """The fitted parameters in a line."""
+    return "; ".join(
+        f"{name}: {value}" if isinstance(value, str) else f"{name} = {value:.6g}"
+        for name, value in shown_parameters(cal).items()
+    )
+
+
+def shown_parameters(cal: Calibrator) -> dict[str, Any]:
+    """The fitted parameters for people: numbers, the shapes of arrays (of many their size alone), and components in words."""
+    shown: dict[str, Any] = {}
+    arrays = {name: value for name, value in _own_parameters(cal).items() if np.ndim(value) > 0}
+    for name, value in _own_parameters(cal).items():
+        if name not in arrays:
+            shown[name] = value
         elif len(arrays) <= MAX_SHAPES:
-            parts.append(f"{name.rstrip('_')} = array of shape {np.shape(value)}")
+            shown[name] = f"array of shape {np.shape(value)}"
     if len(arrays) > MAX_SHAPES:
-        return "; ".join([*parts, arrays_text(arrays)])
+        shown["parameters"] = arrays_text(list(arrays.values()))
     for name in cal.children:
         children = getattr(cal, name)
         members = children if isinstance(children, list) else [children]
-        parts += [f"{name.rstrip('_')}: {child.label} ({parameters(child)})" for child in members]
-    return "; ".join(parts)
+        counts = Counter(map(component_text, members))
+        shown[name.rstrip("_")] = ", ".join(text if n == 1 else f"{n} times {text}" for text, n in counts.items())
+    return shown
 
 
-def arrays_of(cal: Calibrator) -> list[Any]:
-    """The arrays among the fitted parameters, those of components included."""
-    arrays = [value for value in (getattr(cal, name) for name in cal.parameters) if np.ndim(value) > 0]
-    for name in cal.children:
-        children = getattr(cal, name)
-        for child in children if isinstance(children, list) else [children]:
-            arrays += arrays_of(child)
-    return arrays
+def component_text(cal: Calibrator) -> str:
+    """A component by the name of its method, with its numbers, or their count where arrays are among them."""
+    own = _own_parameters(cal)
+    if cal.children or any(np.ndim(value) for value in own.values()):
+        return f"{cal.label} ({_n_numbers(cal):,} numbers)"
+    if not own:
+        return cal.label
+    texts = (f"{name} {value}" if isinstance(value, str) else f"{name} = {value:.6g}" for name, value in own.items())
+    return f"{cal.label} ({', '.join(texts)})"
+
+
+def _own_parameters(cal: Calibrator) -> dict[str, Any]:
+    """Those of the calibrator without its components; a scope, which is fitted as a number, is its word."""
+    own = {name.rstrip("_"): getattr(cal, name) for name in cal.parameters}
+    return {name: SCOPES[value] if name == "scope" else value for name, value in own.items()}
+
+
+def _n_numbers(cal: Calibrator) -> int:
+    """How many numbers were fitted, those of components included."""
+    n_own = sum(int(np.size(value)) for value in _own_parameters(cal).values())
+    children = (getattr(cal, name) for name in cal.children)
+    return n_own + sum(_n_numbers(one) for part in children for one in (part if isinstance(part, list) else [part]))
 
 
 def arrays_text(arrays: Sequence[Any]) -> str:
