@@ -1,4 +1,4 @@
-"""Every fit is compared with no calibration and with one temperature; guarded methods fall back, others warn."""
+"""Fits are compared with no calibration and with one temperature; guarded methods fall back, others warn."""
 
 import warnings
 from functools import cache
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import fit_map, synthetic
+from helpers import fit_map, quick, synthetic
 from rhocal import metrics
+from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import is_doubtful
 from rhocal.calibrators.validated_fit import fit_validated
@@ -18,6 +19,23 @@ from rhocal.optimize import HeldOutScores
 from rhocal.profile.profile import Profile
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+
+
+IN_SAMPLE = {"rho-norm", "rho-norm-paper", "temperature-avuc"}
+"""Named in the README and the FAQ as compared with temperature scaling alone, on the samples of the fit."""
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_which_fits_are_compared_on_held_out_samples(name):
+    logits, labels = synthetic(400, 3)
+    groups = {"groups": np.arange(400) % 2} if name == "multi-domain" else {}
+    scores = quick(name).fit(logits, labels, **groups).solution_.held_out
+    if name in {"identity", "temperature"}:
+        assert scores is None
+    else:
+        assert scores.in_sample == (name in IN_SAMPLE)
+        references = set(scores.nll) - {scores.method}
+        assert references == ({"temperature"} if name in IN_SAMPLE else {"identity", "temperature"})
 
 
 def softmax(z):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import rhocal
@@ -13,6 +14,7 @@ from helpers import ROOT
 from rhocal.calibrators import CALIBRATORS
 from rhocal.cli import app
 from rhocal.data.demo import demo_file
+from rhocal.data.formats import READERS
 from rhocal.objectives import OBJECTIVES
 
 DOCS = ROOT / "docs"
@@ -125,6 +127,67 @@ def test_a_page_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys, pag
             n_texts += 1
     assert n_texts == n_shown
     assert (tmp_path / "decided.npz").is_file() == (page == "decisions.md")
+
+
+COMMANDS = set(typer.main.get_command(app).commands)
+
+
+def test_a_page_runs_its_list_of_commands(tmp_path, monkeypatch):
+    """The commands of the README, in order, on what the demo writes; the last ones on a model and a folder of the user."""
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    write_demo(Path("demo"))
+    Path("demo/table.npz").write_bytes(demo_file("table").read_bytes())
+    rhocal.calibrator("vector").fit(*rhocal.demo_logits("cal", "table")).save("demo/table.safetensors")
+    scores = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 10]) for name in ("scores", "logits")
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["scores"], ["logits"])], "model", scores[:1], scores[1:]
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), "model.onnx")
+    Path("folder").mkdir()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = page.partition("## Commands")[2].partition("A table of probabilities")[0]
+    commands = [shlex.split(line, comments=True)[1:] for line in section.splitlines() if line.startswith("rhocal ")]
+    assert {command[0] for command in commands} == COMMANDS - {"demo"}
+    for arguments in commands:
+        if arguments[0] == "monitor":
+            CliRunner().invoke(
+                app, shlex.split("apply cal.safetensors demo/images.npz --write logits -o folder/today.parquet")
+            )
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, f"{arguments}: {done.output} {done.exception}"
+
+
+def test_the_index_links_every_page():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(DOCS)) for folder in (DOCS, DOCS / "tutorials") for path in folder.glob("*.md")}
+    assert pages - {"index.md"} <= set(re.findall(r"\]\(([^)#]+)", text))
+
+
+NEEDED = {
+    "plots": r"\bplot\b", "report": r"\breport\b", "pandas": r"to_frame\(|pandas", "sklearn": "sklearn", "onnx": r"to_onnx\(",
+    "torch": r"to_torch\(",
+}  # fmt: skip
+"""Extra → what uses it in a snippet."""
+TUTORIALS = [f"tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", ["ten_minutes.md", "howto.md", *TUTORIALS])
+def test_a_page_names_the_extras_of_its_snippets(page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    code = "".join(re.findall(r"^```(?:python|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    needed = {extra for extra, use in NEEDED.items() if re.search(use, code)}
+    named = {extra for listed in re.findall(r"pip install '\.\[([\w,]+)\]'", text) for extra in listed.split(",")}
+    assert needed == named
+
+
+@pytest.mark.parametrize(
+    "text", [app.info.help, (ROOT / "README.md").read_text(encoding="utf-8")], ids=["help", "README"]
+)
+def test_all_kinds_of_files_are_listed(text):
+    assert all(re.search(rf"{re.escape(ending)}\b", text) for ending in READERS)
 
 
 def test_the_recipe_for_other_engines_runs():

@@ -40,8 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Calibrate classifiers after training: from a file of logits to calibrated probabilities.\n\n"
-    "Files: .npz, .npy, .csv, .tsv, .jsonl, .parquet, .safetensors, .pt, - (stdin). Arrays: `logits` and `labels`, or "
-    "`logits_val`, `labels_val`, `logits_test`, `labels_test`.",
+    "Files: .npz, .npy, .csv, .tsv, .jsonl, .ndjson, .json, .eval, .parquet, .safetensors, .pt, .zarr, - (stdin). Arrays: "
+    "`logits` and `labels`, or `logits_cal`, `labels_cal`, `logits_test`, `labels_test`.",
 )
 
 

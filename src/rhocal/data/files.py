@@ -75,7 +75,7 @@ class Contents:
 def read(path: Path, names: Names | None = None, labels: Path | None = None) -> Contents:
     """Open a file of logits and labels; its arrays are read when a split is.
 
-    Understands the arrays ``logits``/``labels`` (or ``names``), ``logits_val``/``labels_val`` (or ``_cal``) with
+    Understands the arrays ``logits``/``labels`` (or ``names``), ``logits_cal``/``labels_cal`` (or ``_val``) with
     ``logits_test``/``labels_test``, and ``classes``. ``labels`` names a second file with nothing but the labels.
     """
     names = names or Names()

@@ -23,7 +23,11 @@ VectorFunction = Callable[[Vector], tuple[float, Vector]]
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """NLL and Brier score of a fit, of the identity and of temperature scaling, on samples they were not fitted on."""
+    """NLL and Brier score of a fit and of references.
+
+    These are the identity and temperature scaling on held-out samples, or temperature scaling alone on the samples of the fit
+    (``in_sample``).
+    """
 
     nll: Mapping[str, float]
     brier: Mapping[str, float]
@@ -34,8 +38,8 @@ class HeldOutScores:
     n_samples: int
     """Samples that were scored."""
     in_sample: bool = False
-    """Whether the samples are those of the fit. So it is for families of at most three numbers, whose NLL in sample is too low
-    by some 3/n at most; the Brier score is that of the top label then."""
+    """Whether the samples are those of the fit. So it is for ``rho-norm``, ``rho-norm-paper`` and ``temperature-avuc``, of at
+    most three numbers, whose NLL in sample is too low by some 3/n at most; the Brier score is that of the top label then."""
     fell_back_to: str = ""
     """What a guarded method uses instead of its own fit."""
     above_of_choice: Mapping[str, float] | None = None
