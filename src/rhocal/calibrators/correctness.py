@@ -104,7 +104,7 @@ class CorrectnessModel:
         data = with_design_effect(_answers(score, kind, correct, sample_weight, clusters).prepared())
         odds, labels = _log_odds(data), np.asarray(data.labels, np.float64)
         n = len(odds)
-        weight = np.ones(n) if data.weights is None else data.weights
+        weight = data.counts
         names = list(features or {})
         values = _matrix(features, names, n)
         groups = np.zeros(n, np.int64) if subjects is None else sample_groups(subjects, n, "score")

@@ -287,6 +287,11 @@ class Predictions:
         return float(self.n_samples if self.weights is None else self.weights.sum())
 
     @property
+    def counts(self) -> Vector:
+        """How many samples each counts as: its weight, 1 where none was stated."""
+        return np.ones(self.n_samples) if self.weights is None else self.weights
+
+    @property
     def n_classes(self) -> int:
         """Number of columns."""
         return self.scores.shape[1]
@@ -366,9 +371,7 @@ class Predictions:
         first = parts[0]
         weights = None
         if any(part.weights is not None for part in parts):
-            weights = np.concatenate(
-                [np.ones(part.n_samples) if part.weights is None else part.weights for part in parts]
-            )
+            weights = np.concatenate([part.counts for part in parts])
         return replace(
             first,
             scores=np.concatenate([in_memory(part.scores) for part in parts]),

@@ -57,8 +57,7 @@ class Lazy(Generic[T]):
 
 
 def _weights(scored: Scored) -> Vector:
-    weights = scored.source.weights if scored.has_probs else None
-    return np.ones(scored.n_samples) if weights is None else weights
+    return scored.source.counts if scored.has_probs else np.ones(scored.n_samples)
 
 
 def _confidence(scored: Scored) -> Vector:

@@ -42,7 +42,7 @@ def look_exchangeable(data: Predictions) -> bool:
     """Whether scores and labels pass the test; False where there are too few samples, or not as many columns as options."""
     if not MIN_COLUMNS <= data.n_classes <= MAX_COLUMNS or data.total_weight < MIN_SAMPLES or data.has_masks:
         return False
-    counts = np.ones(data.n_samples) if data.weights is None else data.weights
+    counts = data.counts
     rows = np.flatnonzero(counts > 0)
     return all(is_even(features, counts[rows]) for features in column_features(data.take(rows)))
 

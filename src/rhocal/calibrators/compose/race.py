@@ -153,7 +153,7 @@ class Race:
                 race.seen = list(race.folds)
         mine, others = (np.concatenate([fold.outside for fold in race.seen]) for race in (self, other))
         rows = np.intersect1d(mine, others)
-        counts = _counts(self.data)[rows]
+        counts = self.data.counts[rows]
         total = float(counts.sum())
         clusters = None if self.data.clusters is None else self.data.clusters[rows]
         first, second = (race.nll[race.best][rows] for race in (other, self))
@@ -223,7 +223,7 @@ class Race:
 
     def _drop_behind(self, running: list[str], rows: NDArray[np.intp]) -> list[str]:
         """The methods not clearly behind on the samples seen so far; the preferred one and first stages of chains stay."""
-        counts = _counts(self.data)[rows]
+        counts = self.data.counts[rows]
         weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
         clusters = None if self.data.clusters is None else self.data.clusters[rows]
         nll = {name: self.nll[name][rows] for name in (*running, *self.known)}
@@ -258,7 +258,7 @@ class MethodScore:
     def from_logits(cls, method: str, logits: Floats, data: Predictions, optimism: float = 0.0) -> MethodScore:
         """Measure calibrated logits; ``optimism`` is added to their NLL."""
         assert data.labels is not None
-        counts = _counts(data)
+        counts = data.counts
         total = float(counts.sum())
         confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
         correct = (row_argmax(logits) == data.labels).astype(np.float64)
@@ -380,10 +380,6 @@ def _choose(
 def required_labels(data: Predictions) -> NDArray[np.intp]:
     """The labels of data that has some."""
     return cast("NDArray[np.intp]", data.labels)
-
-
-def _counts(data: Predictions) -> Vector:
-    return np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, dtype=np.float64)
 
 
 def _nll(logits: Floats, labels: NDArray[np.intp]) -> Vector:
