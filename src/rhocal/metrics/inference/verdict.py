@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 from rhocal.metrics.inference.calibration_tests import TITLES
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, Z
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.floor import Floor
 from rhocal.metrics.inference.joint_null import positive_column
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.joint_null import JointNull
 
-Z = NormalDist().inv_cdf(TAILS[1])
 State = Literal["within", "beyond", "undecided"]
 
 TOLERANCE = 0.02

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.scored import Scored
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 N_THRESHOLDS = 99
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,6 @@ def net_benefit(
     benefit = true - odds * false
     # A sample adds 1, −odds or 0, so that the variance follows from the two shares.
     spread = np.sqrt(np.maximum(true + odds**2 * false - benefit**2, 0) / total)
-    reach = float(normal_quantile(np.array((1 + LEVEL) / 2))) * spread
+    reach = float(normal_quantile(np.array((1 + CONFIDENCE_LEVEL) / 2))) * spread
     prevalence = float(w @ view.correct) / total
     return NetBenefit(threshold, benefit, benefit - reach, benefit + reach, prevalence - odds * (1 - prevalence))
