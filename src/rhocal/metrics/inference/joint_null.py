@@ -102,7 +102,7 @@ def joint_null(
     top = CumulativeDifferences.from_scored(scored)
     data = rows if rows is not None else scored.source if scored.has_probs else None
     if data is None or data.of_answers:
-        paths = np.concatenate([top.observed[None], *top.simulate(n_draws, seed)])
+        paths = top.with_simulated(n_draws, seed)
         return (
             JointNull(top, paths) if data is None else JointNull(top, paths, top, paths, n_class_samples=len(top.units))
         )
