@@ -106,8 +106,7 @@ class Scored:
         samples = cls(data=data, draw_scale=draw_scale)
         if not data.of_answers:
             return samples
-        column = int(np.flatnonzero(data.classes == data.positive)[0])
-        right = samples.one_class(column)
+        right = samples.one_class(data.positive_column)
         return cls(confidence=right.confidence, correct=right.correct, data=data, draw_scale=draw_scale)
 
     @classmethod

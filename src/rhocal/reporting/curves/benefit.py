@@ -14,7 +14,6 @@ import numpy as np
 from rhocal.errors import InputError
 from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.design import SamplingDesign
-from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import normal_quantile
 
@@ -50,7 +49,7 @@ def net_benefit(
     if scored.source.n_classes != 2:
         raise InputError(f"a decision curve is about the positive class of two; there are {scored.source.n_classes}")
     scored = SamplingDesign(weight_kind, clusters).apply(scored)
-    view = scored.one_class(positive_column(scored.source))
+    view = scored.one_class(scored.source.positive_column)
     threshold = np.arange(1, n_thresholds + 1) / (n_thresholds + 1)
     odds = threshold / (1 - threshold)
     w, total = view.weights, float(view.weights.sum())
