@@ -12,7 +12,7 @@ from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.folds import Folds, effective_weight
 from rhocal.calibrators.guard import (
     IDENTITY,
-    MIN_SAMPLES,
+    MIN_COMPARED_SAMPLES,
     TEMPERATURE,
     SampleScores,
     fit_without_warnings,
@@ -162,7 +162,7 @@ def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOu
     except InputError:
         return simple, None
     used = first if is_lower(first, second, data) else second
-    if total < MIN_SAMPLES:
+    if total < MIN_COMPARED_SAMPLES:
         return used.calibrator, None
     identity = SampleScores.from_logits(data.logits, data.labels)
     scores = {name: used.scores, IDENTITY: identity, TEMPERATURE: third.scores}
