@@ -17,7 +17,7 @@ from rhocal.evaluation.evaluate import DEFAULT_METRICS, infer
 from rhocal.evaluation.samples import Samples
 from rhocal.metrics.inference.floor import floors
 from rhocal.metrics.inference.intervals import intervals
-from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
+from rhocal.metrics.inference.null import CumulativeDifferences, path_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def earlier(data: Predictions) -> None:
     """Metrics with floors and intervals, and the tests of the top label."""
     samples = Samples.from_predictions(data)
     path = CumulativeDifferences.from_scored(samples.scored)
-    nulls = simulate_nulls(path, ["ece", "ks", "skce", "adaptive_ece"], N_DRAWS, 0)
+    nulls = path_nulls(path, path.with_simulated(N_DRAWS, 0), ["ece", "ks", "skce", "adaptive_ece"])
     floors(samples.scored, DEFAULT_METRICS, nulls=nulls)
     intervals(samples.scored, DEFAULT_METRICS)
 

@@ -19,7 +19,7 @@ from models import HELD_BACK, MODELS, OTHERS, Model
 from rhocal.evaluation.rows import write_rows
 from rhocal.metrics.inference.bootstrap import bootstrap
 from rhocal.metrics.inference.calibration_tests import TITLES, outcomes
-from rhocal.metrics.inference.ece_interval import bin_moments, ece_interval, tail_probabilities
+from rhocal.metrics.inference.ece_interval import BinMoments, ece_interval, tail_probabilities
 from rhocal.metrics.inference.intervals import wilson
 from rhocal.metrics.inference.joint_null import joint_null
 from rhocal.metrics.inference.statistics import statistics
@@ -49,7 +49,7 @@ def binned_coverage(model: Model, truth: dict[str, float], n: int, trials: int) 
         for name, misses in tally.items():
             bins = (equal_width if name == "ece" else equal_mass)(sample.confidence, N_BINS)
             chance, upper, lower = tail_probabilities(
-                *bin_moments(sample, bins, N_BINS), np.array([truth[name]]), LEVEL
+                *BinMoments.of(sample, bins, N_BINS).normal_sums, np.array([truth[name]]), LEVEL
             )
             misses.append((bool(chance[0] > 1 - upper[0]), bool(chance[0] < lower[0])))
             if k < WHOLE:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import as_parquet, run, synthetic
+from helpers import as_parquet, card_of, run, synthetic
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.artifact import card_of
 
 
 @pytest.fixture(scope="module")

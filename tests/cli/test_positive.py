@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import rhocal
-from helpers import fit_map, quick, run
+from helpers import card_of, fit_map, quick, run
 from rhocal import metrics
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.artifact import card_of
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError

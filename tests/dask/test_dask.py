@@ -199,7 +199,7 @@ def test_what_travels_does_not_grow_with_the_classes():
 def test_sums_are_merged_by_the_workers(folder, monkeypatch):
     """What arrives is one sum, however many blocks there are."""
     source = rhocal.stream(sorted(folder.iterdir()) * 12)  # more than one group of groups
-    monkeypatch.setattr(many, "FAN", 4)
+    monkeypatch.setattr(many, "BLOCKS_PER_MERGE", 4)
     arrived = []
     compute = many.engine.compute
 
@@ -222,7 +222,7 @@ def number(block):
 @on_a_cluster
 def test_results_are_merged_in_the_order_of_the_blocks(monkeypatch):
     """Sums hide it but for their last digits; the columns and classes that a message compares are those of the first block."""
-    monkeypatch.setattr(many, "FAN", 4)
+    monkeypatch.setattr(many, "BLOCKS_PER_MERGE", 4)
     blocks = [NumberedBlock(k, Block(np.zeros((1, 2)), None, "")) for k in range(70)]  # three levels of groups
     assert many.DaskExecutor().reduce(number, operator.add, blocks) == tuple(range(70))
     assert list(many.DaskExecutor().map(number, blocks[:6])) == [(k,) for k in range(6)]

@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import rhocal
-from helpers import quick, synthetic
-from rhocal.calibrators import CALIBRATORS, artifact
+from helpers import card_of, quick, synthetic
+from rhocal.calibrators import CALIBRATORS
 from rhocal.data import files
 from rhocal.data.atomic import writing
 from rhocal.data.formats import write_arrays
@@ -197,7 +197,7 @@ def test_round_trip_is_bit_exact(tmp_path, name):
         np.testing.assert_array_equal(getattr(again, parameter), getattr(cal, parameter))
         assert type(getattr(again, parameter)) is type(getattr(cal, parameter))
         assert np.shape(getattr(again, parameter)) == np.shape(getattr(cal, parameter))
-    assert json.dumps(artifact.card_of(path)["evidence"]["trials"]) == json.dumps(list(cal.solution_.trials))
+    assert json.dumps(card_of(path)["evidence"]["trials"]) == json.dumps(list(cal.solution_.trials))
     assert str(again.solution_) == str(cal.solution_)
 
 
@@ -231,7 +231,7 @@ def test_foreign_newer_and_damaged_artifacts(tmp_path):
     with pytest.raises(FileError, match="not a rhocal calibrator \\(it holds weight\\)"):
         rhocal.load(path)
     rhocal.TemperatureScaling().fit(Z, Y).save(path)
-    card, tensors = artifact.card_of(path), load_file(path)
+    card, tensors = card_of(path), load_file(path)
     for change, message in (
         ({"schema": 99, "version": "9.0"}, "written by rhocal 9.0 with schema 99.*Upgrade"),
         ({"method": "magic"}, "does not know the method 'magic'"),

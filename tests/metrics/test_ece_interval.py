@@ -9,7 +9,7 @@ import scipy.stats
 
 from rhocal.metrics.inference import absolute_mean
 from rhocal.metrics.inference.ece_interval import (
-    bin_moments,
+    BinMoments,
     ece_interval,
     invert,
     statistic,
@@ -184,7 +184,7 @@ def test_coverage_in_small(accuracy, truth):
     held = 0
     for _ in range(400):
         sample = draw(2000, rng, accuracy)
-        moments = bin_moments(sample, equal_width(sample.confidence, 10), 10)
+        moments = BinMoments.of(sample, equal_width(sample.confidence, 10), 10).normal_sums
         chance, upper, lower = tail_probabilities(*moments, np.array([truth]), 0.95)
         held += int(lower[0] <= chance[0] <= 1 - upper[0])
     assert 0.92 < held / 400 < 0.977

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from helpers import synthetic
+from helpers import TOP_TESTS, synthetic
 from rhocal import metrics
 from rhocal.data.predictions import Predictions
 from rhocal.errors import InputError
@@ -17,8 +17,8 @@ from rhocal.metrics.inference.calibration_tests import outcomes
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.floor import Moments, _floors_from_drawn_labels
 from rhocal.metrics.inference.joint_null import joint_null
-from rhocal.metrics.inference.null import CumulativeDifferences, simulate_nulls
-from rhocal.metrics.inference.statistics import TOP_TESTS, statistics
+from rhocal.metrics.inference.null import CumulativeDifferences, path_nulls
+from rhocal.metrics.inference.statistics import statistics
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width, perfect_error
 from rhocal.numerics.special import softmax
@@ -31,6 +31,11 @@ def draw(n, seed, *, over=0.0):
     correct = (rng.random(n) < c - over).astype(float)
     log_label = np.log(np.where(correct > 0, c, (1 - c) / 9))
     return Scored(c, correct, log_label, c**2 + (1 - c) ** 2 / 9, np.ones(n))
+
+
+def nulls(path, names, n_draws, seed):
+    """The null distributions of statistics of a path."""
+    return path_nulls(path, path.with_simulated(n_draws, seed), names)
 
 
 # Floors ---------------------------------------------------------------------------------------------------------------
@@ -63,7 +68,7 @@ def test_the_floor_of_means_by_hand():
 def test_the_walk_sees_what_the_metric_sees(name):
     scored = draw(777, 0, over=0.03)
     scored = replace(scored, weights=np.random.default_rng(0).integers(0, 4, 777).astype(float))
-    null = simulate_nulls(CumulativeDifferences.from_scored(scored), [name], 400, 0)[name]
+    null = nulls(CumulativeDifferences.from_scored(scored), [name], 400, 0)[name]
     assert np.isclose(null.observed, METRICS[name].value(scored), rtol=1e-12)
     rng = np.random.default_rng(1)
     repeated = scored.take(np.repeat(np.arange(777), scored.weights.astype(int)))
@@ -79,7 +84,7 @@ def test_the_walk_sees_what_the_metric_sees(name):
 def test_kernel_and_ks_by_brute_force():
     scored = draw(150, 3, over=0.1)  # fewer than KERNEL_CELLS, so that no confidences are joined
     walk = CumulativeDifferences.from_scored(scored)
-    found = simulate_nulls(walk, ["ks", "skce"], 10, 0)
+    found = nulls(walk, ["ks", "skce"], 10, 0)
     order = np.argsort(scored.confidence)
     c, d = scored.confidence[order], (scored.correct - scored.confidence)[order] / 150
     assert np.isclose(found["ks"].observed, np.abs(np.cumsum(d)).max())
@@ -100,7 +105,7 @@ def test_drawing_labels_agrees_with_the_fast_ways():
 def test_closed_form_of_the_ece_floor():
     """``rhocal.numerics.bins.perfect_error`` takes bins as normal; with thousands of samples the drawn mean is the same."""
     scored = draw(5000, 0)
-    drawn = simulate_nulls(CumulativeDifferences.from_scored(scored), ["ece"], 1000, 0)["ece"].drawn
+    drawn = nulls(CumulativeDifferences.from_scored(scored), ["ece"], 1000, 0)["ece"].drawn
     assert np.isclose(drawn.mean(), perfect_error(scored.confidence, scored.weights, 10), rtol=0.03)
 
 
@@ -111,7 +116,7 @@ def test_neither_order_nor_writing_out_weights_matters():
     repeated = scored.take(np.random.default_rng(1).permutation(np.repeat(np.arange(300), times)))
     names = ["ece", "adaptive_ece", "nll", "brier", "accuracy"]
     a, b = (
-        simulate_nulls(CumulativeDifferences.from_scored(view), ["ece", "ks", "skce", "mce"], 100, 0)
+        nulls(CumulativeDifferences.from_scored(view), ["ece", "ks", "skce", "mce"], 100, 0)
         for view in (weighted, repeated)
     )
     for name in a:
@@ -129,9 +134,7 @@ def test_weights_that_are_not_whole_count_as_that_many_samples():
     scored = draw(2000, 0)
     halves = scored.take(np.repeat(np.arange(2000), 2))
     halves = replace(halves, weights=np.full(4000, 0.5))
-    one, two = (
-        simulate_nulls(CumulativeDifferences.from_scored(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves)
-    )
+    one, two = (nulls(CumulativeDifferences.from_scored(view), ["ece"], 2000, 0)["ece"] for view in (scored, halves))
     assert np.isclose(one.observed, two.observed)
     assert np.isclose(one.drawn.mean(), two.drawn.mean(), rtol=0.05)
     assert np.isclose(one.drawn.std(), two.drawn.std(), rtol=0.1)
@@ -143,7 +146,7 @@ def test_many_samples_are_drawn_as_sums_of_neighbours():
     scored = draw(60_000, 0)
     walk = CumulativeDifferences.from_scored(scored)
     assert len(walk.ends) < 1300
-    drawn = simulate_nulls(walk, ["ece"], 500, 0)["ece"].drawn
+    drawn = nulls(walk, ["ece"], 500, 0)["ece"].drawn
     assert np.isclose(drawn.mean(), perfect_error(scored.confidence, scored.weights, 10), rtol=0.03)
 
 
@@ -348,9 +351,7 @@ def test_samples_needed_are_neither_too_few_nor_too_many():
     found = []
     for seed in range(200):
         sample = draw(needed.n_samples, seed, over=0.05)
-        found.append(
-            simulate_nulls(CumulativeDifferences.from_scored(sample), ["ece"], 199, seed)["ece"].p_value <= 0.05
-        )
+        found.append(nulls(CumulativeDifferences.from_scored(sample), ["ece"], 199, seed)["ece"].p_value <= 0.05)
     assert 0.7 < np.mean(found) < 0.9
     assert np.isclose(
         needed.floor, perfect_error(confidence, np.full(20_000, needed.n_samples / 20_000), 10), rtol=0.05

@@ -17,6 +17,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from rhocal.calibrators import artifact
+
 EXPLORE = int(os.environ.get("EXPLORE", "0"))
 
 PATIENCE = 300
@@ -54,6 +56,15 @@ def uneven(n, m, dtype):
     logits, labels = synthetic(n, m, dtype=np.float32)
     size = np.exp(0.3 * np.random.default_rng(1).normal(size=(n, 1)))
     return (logits * size).astype(dtype), labels
+
+
+TOP_TESTS = ("gap", "ece", "smooth", "spiegelhalter", "chi2")
+"""Tests of the calibration of the top label."""
+
+
+def card_of(path):
+    """The description in an artifact."""
+    return artifact._read(Path(path))[0]
 
 
 QUICK = {"rho-norm-paper": {"n_steps": 200}, "auto": {"n_folds": 2}, "cascade": {"min_samples": 100}}

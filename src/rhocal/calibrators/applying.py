@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rhocal.data.sources import Source
 
 WRITE = ("probs", "logits")
+OUTPUT_METHODS = {"probs": "predict_proba", "logits": "transform", "predicted": "predict"}
+"""What is computed → the method of a calibrator that computes it."""
 
 
 def apply(

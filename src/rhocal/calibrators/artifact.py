@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from rhocal.optimize import DecisionChange, HeldOutScores, Solution
 
 if TYPE_CHECKING:
     from os import PathLike
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -318,11 +318,6 @@ def _family(name: str) -> type[Calibrator]:
         if method.family.name == name:
             return method.family
     raise FileError(f"this version ({__version__}) does not know the method {name!r}")
-
-
-def card_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """The description in an artifact."""
-    return _read(Path(path))[0]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Tensors]:

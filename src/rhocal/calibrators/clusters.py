@@ -24,7 +24,7 @@ def with_design_effect(data: Predictions) -> Predictions:
     effect = design_effect(Profile.from_predictions(data))
     if effect <= 1:
         return data
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    weights = data.counts
     return data.with_weights(weights / effect)
 
 

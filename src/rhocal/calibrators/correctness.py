@@ -18,7 +18,7 @@ from rhocal import optimize
 from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
 from rhocal.calibrators.folds import Folds
-from rhocal.calibrators.guard import MIN_SAMPLES
+from rhocal.calibrators.guard import MIN_COMPARED_SAMPLES
 from rhocal.data.columns import shown
 from rhocal.data.labels import per_sample, sample_groups, sample_weights
 from rhocal.data.predictions import Predictions
@@ -104,7 +104,7 @@ class CorrectnessModel:
         data = with_design_effect(_answers(score, kind, correct, sample_weight, clusters).prepared())
         odds, labels = _log_odds(data), np.asarray(data.labels, np.float64)
         n = len(odds)
-        weight = np.ones(n) if data.weights is None else data.weights
+        weight = data.counts
         names = list(features or {})
         values = _matrix(features, names, n)
         groups = np.zeros(n, np.int64) if subjects is None else sample_groups(subjects, n, "score")
@@ -232,7 +232,7 @@ def _compare(answers: Answers, data: Predictions, ridge: float, *, has_subjects:
     """NLL on answers that are held out, questions as a whole, beside that of the score alone; a warning if it is higher."""
     profile = Profile.from_predictions(data)
     folds = Folds.from_profile(profile, N_FOLDS, by_label=False)
-    if profile.total_weight < MIN_SAMPLES or not folds:
+    if profile.total_weight < MIN_COMPARED_SAMPLES or not folds:
         return None
     losses = np.zeros((2, len(answers.odds)))
     for fold in folds:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 FORMAT = MODEL_OF_ANSWERS
-NUMBERS = ("intercept", "slope", "subject_deviation", "mask_gap")
+SINGLE_NUMBERS = ("intercept", "slope", "subject_deviation", "mask_gap")
 BY_FEATURE = ("weights", "feature_mean", "feature_deviation")
 
 
@@ -64,7 +64,9 @@ def load(path: str | PathLike[str]) -> CorrectnessModel:
 
 def _model(card: dict[str, Any], tensors: Tensors) -> CorrectnessModel:
     features, subjects = (different_names(card[what], what) for what in ("features", "subjects"))
-    sizes = dict.fromkeys(NUMBERS, ()) | dict.fromkeys(BY_FEATURE, (len(features),)) | {"offsets": (len(subjects),)}
+    sizes = (
+        dict.fromkeys(SINGLE_NUMBERS, ()) | dict.fromkeys(BY_FEATURE, (len(features),)) | {"offsets": (len(subjects),)}
+    )
     if tensors.keys() != sizes.keys():
         raise FileError(f"damaged, its tensors are {', '.join(sorted(tensors))}")
     for name, shape in sizes.items():

@@ -59,7 +59,7 @@ def warn_of_changes(calibrator: Calibrator, sentence: str, *, gains: bool = Fals
 def count_changes(calibrator: Calibrator, data: Predictions) -> DecisionChange:
     """The predictions before and after, on the calibration set or on some of its samples."""
     assert data.labels is not None
-    counts = np.ones(data.n_samples) if data.weights is None else data.weights
+    counts = data.counts
     rows = np.flatnonzero(counts > 0)
     if calibrator.map_.keeps_decision:
         return DecisionChange(len(rows), 0)

@@ -67,18 +67,18 @@ def pure_function(calibrator: Calibrator, output: Output, xp: Any) -> tuple[Appl
         )
 
     def apply(parameters: Parameters, logits: Any) -> Any:
-        came = xp.asarray(logits)
-        if came.ndim == 0 or came.shape[-1] != map_.n_classes:
+        z = xp.asarray(logits)
+        if z.ndim == 0 or z.shape[-1] != map_.n_classes:
             raise InputError(
-                f"logits of shape {tuple(came.shape)} have the classes on the last axis, and the calibrator was fitted "
+                f"logits of shape {tuple(z.shape)} have the classes on the last axis, and the calibrator was fitted "
                 f"with {map_.n_classes} of them"
             )
-        double = map_.is_wide or "float32" not in str(came.dtype)
+        double = map_.is_wide or "float32" not in str(z.dtype)
         ops = ArrayOps(xp, np.float64 if double else np.float32)
         held = {**map_.parameters, **{name: ops.constant(value) for name, value in parameters.items()}}
         with np.errstate(over="ignore"):  # a norm may be infinite in single precision: its scale is 0
-            is_rounded = "float64" not in str(came.dtype)
-            out = calibrate(ops, map_, held, ops.constant(came), probs=probs, is_rounded=is_rounded)
-        return xp.asarray(out, dtype=came.dtype)
+            is_rounded = "float64" not in str(z.dtype)
+            out = calibrate(ops, map_, held, ops.constant(z), probs=probs, is_rounded=is_rounded)
+        return xp.asarray(out, dtype=z.dtype)
 
     return apply, map_.arrays

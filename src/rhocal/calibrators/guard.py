@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.numerics.special import Floats, Vector
 
-MIN_SAMPLES = 100
+MIN_COMPARED_SAMPLES = 100
 """With fewer samples a comparison is noise, and there is none."""
 
 MIN_HELD_OUT_SAMPLES = 2_000
@@ -221,7 +221,7 @@ def score_in_sample(name: str, search: ScaleSearch, scale: Vector, confidence: V
     the lowest NLL.
     """
     profile = search.profile
-    if profile.total_weight < MIN_SAMPLES:
+    if profile.total_weight < MIN_COMPARED_SAMPLES:
         return None
     minimum = optimize.newton(nll_by_scale(profile, search.fast), search.rough_log_scale, *search.bounds, LAST_STEP)
     single = np.full_like(scale, np.exp(minimum.x[0]))
@@ -286,7 +286,7 @@ def _scores(calibrator: Calibrator, data: Predictions | Profile) -> HeldOutScore
             "no calibration is not known. Use samples of several clusters",
             FewSamplesWarning,
         )
-    if not folds or profile.total_weight < MIN_SAMPLES:
+    if not folds or profile.total_weight < MIN_COMPARED_SAMPLES:
         return None
     scored = scored_folds(folds, profile.clusters)
     try:

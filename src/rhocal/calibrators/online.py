@@ -170,7 +170,7 @@ class OnlineCalibration:
         assert data.labels is not None
         outputs = self.first.map_.logits(data)
         weights = self._counts(data)
-        digest = _digest(outputs, data.labels, np.ones(data.n_samples) if data.weights is None else data.weights)
+        digest = _digest(outputs, data.labels, data.counts)
         if digest in self.digests and is_copy(
             self.memory, outputs, data.labels, weights, len(self.digests), clustered=data.clusters is not None
         ):
@@ -217,7 +217,7 @@ class OnlineCalibration:
 
     def _counts(self, data: Predictions) -> Vector:
         """How many independent samples each stands for: its weight, or its share of a cluster."""
-        weights = np.ones(data.n_samples) if data.weights is None else data.weights
+        weights = data.counts
         if data.clusters is not None:
             of_cluster = np.bincount(data.clusters, weights)[data.clusters]
             return np.divide(weights, of_cluster, out=np.zeros(data.n_samples), where=of_cluster > 0)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rhocal.calibrators.base import Calibrator
 
 FORMAT, SCHEMA = "rhocal-online", 1
-NUMBERS = ("half_life", "alpha", "n_batches", "n_updates", "loss")
+STATE_NUMBERS = ("half_life", "alpha", "n_batches", "n_updates", "loss")
 MEMORY = ("outputs", "labels", "base", "age")
 
 
 def save_online(online: OnlineCalibration, path: str | PathLike[str]) -> None:
     """Write a state."""
     tensors: Tensors = {f"memory/{name}": np.asarray(getattr(online.memory, name)) for name in MEMORY}
-    card: dict[str, Any] = {name: getattr(online, name) for name in NUMBERS}
+    card: dict[str, Any] = {name: getattr(online, name) for name in STATE_NUMBERS}
     card["evidence"] = asdict(online.evidence)
     card["digests"] = list(online.digests)
     for name in ("first", "correction"):
@@ -61,7 +61,7 @@ def _online(card: dict[str, Any], tensors: Tensors) -> OnlineCalibration:
     ):
         raise FileError("damaged, its memory does not fit its classes")
     evidence = Evidence(**{**card["evidence"], "log_wealth": tuple(card["evidence"]["log_wealth"])})
-    numbers = {name: card[name] for name in NUMBERS}
+    numbers = {name: card[name] for name in STATE_NUMBERS}
     values = (*numbers.values(), *evidence.log_wealth, evidence.n_compared, evidence.excess)
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
         raise FileError("damaged, its numbers are not finite")

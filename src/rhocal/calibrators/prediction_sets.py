@@ -22,6 +22,7 @@ import numpy as np
 
 from rhocal.calibrators.fitted_values import Values
 from rhocal.data.arguments import show_level
+from rhocal.data.resolution import SMALLEST_PROB
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.numpy_ops import NUMPY
 from rhocal.numerics.threads import row_blocks
@@ -43,8 +44,6 @@ N_FREE = 5
 MAX_PENALTY = 1e3
 ROUNDING = 1e-6
 """What rounding in single precision does to a score; more of it to the probability of a class, relatively."""
-SMALLEST_PROB = 1e-30
-"""A smaller probability is 0 in some backends."""
 TENSOR = "policy.set_limits"
 
 

@@ -25,7 +25,6 @@ from rhocal.calibrators.cross_validation import MAX_ERRORS_BEHIND, N_FOLDS, pair
 from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings
-from rhocal.calibrators.resampling import sample_weights
 from rhocal.calibrators.scale.field import RIDGES, FieldScaling
 from rhocal.errors import InputError
 from rhocal.profile.profile import Profile
@@ -119,7 +118,7 @@ class _LossesOfFit:
 
 def _is_excluded(scores: SampleScores, used: SampleScores, data: Predictions) -> bool:
     """Whether NLL and Brier score, each over its mean, are above those of another method by more than chance; so is NaN."""
-    weights = sample_weights(data)
+    weights = data.counts
     total = float(weights.sum())
     share = weights / total
     above, error = paired_over_samples(

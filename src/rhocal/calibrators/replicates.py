@@ -43,7 +43,7 @@ from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_o
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.calibrators.refitted_method import method_of_refits, richest_method
-from rhocal.calibrators.resampling import draw_weights, effective_clusters, effective_variance_clusters, sample_weights
+from rhocal.calibrators.resampling import draw_weights, effective_clusters, effective_variance_clusters
 from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.validated_fit import effective_size
@@ -316,7 +316,7 @@ def _check_samples(calibrator: Calibrator, data: Predictions) -> None:
         reason = f"the calibrator was fitted on {n_fitted:,} samples, and these are {n:,}"
     else:
         fitted = _before_adaptation(calibrator)
-        weights = sample_weights(data)
+        weights = data.counts
         (again,) = _refits(method_of_refits(fitted), data, [weights / weights.sum()], start=fitted.map_)
         distance = float(np.abs(again.probs(data) - fitted.map_.probs(data)).max())
         if distance <= MAX_DISTANCE:

@@ -21,7 +21,7 @@ def draw_weights(data: Predictions, n_replicates: int, seed: int) -> Iterator[Ve
     sample is drawn from a gamma distribution whose shape is its weight, so that a weight of 2 is two copies. All samples of a
     cluster are multiplied by one draw: copies that are clusters have the draws of single samples.
     """
-    weights = sample_weights(data)
+    weights = data.counts
     digests = _digests(data)
     if data.clusters is None:
         order = np.lexsort([weights, digests])
@@ -44,15 +44,10 @@ def draw_weights(data: Predictions, n_replicates: int, seed: int) -> Iterator[Ve
         yield drawn / drawn.sum()
 
 
-def sample_weights(data: Predictions) -> Vector:
-    """The weight of each sample, 1 where none was stated."""
-    return np.ones(data.n_samples) if data.weights is None else data.weights
-
-
 def effective_clusters(data: Predictions) -> float:
     """The number of equal clusters whose means vary as much: (Σw)²/Σw² of the weights of clusters."""
     assert data.clusters is not None
-    of_clusters = np.bincount(data.clusters, sample_weights(data))
+    of_clusters = np.bincount(data.clusters, data.counts)
     shares = of_clusters / of_clusters.sum()
     return float(1 / (shares @ shares))
 
@@ -64,7 +59,7 @@ def effective_variance_clusters(data: Predictions) -> float:
     each other, variances come from the largest clusters: of sizes 1 (60 clusters), 5 (20) and 40 (4) from 4.7, not from 14.7.
     """
     assert data.clusters is not None
-    squares = np.bincount(data.clusters, sample_weights(data)) ** 2
+    squares = np.bincount(data.clusters, data.counts) ** 2
     shares = squares / squares.sum()
     return float(1 / (shares @ shares))
 

@@ -208,7 +208,7 @@ def held_out(
             Source.from_predictions(draw_one_of_each(second_half, names[rows], cal)),
             "clusters",
         )
-    n_certifying, n_fitting = (_n_counted(part.predictions) for part in (certifying, fitting))
+    n_certifying, n_fitting = (int(part.predictions.total_weight) for part in (certifying, fitting))
     what = "samples" if names is None else "samples, one of each cluster,"
     text = f"{n_certifying:,} {what} of {path}; {cal.label} was fitted on {'the other ' if names is None else ''}{n_fitting:,}"
     return cal, certifying, fitting, f"{text} (cut by {by})"
@@ -229,11 +229,6 @@ def _halves(data: Predictions, clusters: NDArray[Any] | None) -> tuple[Predictio
     half = content_half(data.logits, data.labels, clusters, [weights, data.groups])
     rows = np.flatnonzero(~half)
     return data.take(np.flatnonzero(half)), data.take(rows), rows
-
-
-def _n_counted(data: Predictions) -> int:
-    """How many samples there are, those that a row stands for included."""
-    return data.n_samples if data.weights is None else int(data.weights.sum())
 
 
 def _cluster_names(

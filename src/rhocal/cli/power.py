@@ -159,7 +159,7 @@ def _confidences(data: Predictions, design: SamplingDesign) -> tuple[Vector, Vec
     from rhocal.metrics import Scored
     from rhocal.numerics.special import softmax
 
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    weights = data.counts
     if data.labels is not None:
         samples = Samples.from_predictions(data).with_design(design)
         effective = samples.scored

@@ -17,7 +17,7 @@ import numpy as np
 from rhocal.dask.frames import as_array, column_array, is_frame
 from rhocal.data.blocks import Block, NumberedBlock
 from rhocal.data.columns import frame_columns
-from rhocal.data.executors import merge_results, raise_error, return_error
+from rhocal.data.executors import BLOCKS_PER_MERGE, merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, MissingExtraError, RhocalError
@@ -36,9 +36,6 @@ R = TypeVar("R")
 
 LOOPBACK = "127.0.0.1"
 """Where a cluster of this machine listens."""
-
-FAN = 32
-"""Blocks whose sums one task merges."""
 
 engine: Any = _dask  # it comes with half of its types
 delayed = engine.delayed
@@ -144,7 +141,7 @@ class DaskExecutor:
     ) -> R:
         """Merged by the workers, so that what arrives here does not grow with the number of blocks.
 
-        Groups of ``FAN`` blocks, then groups of groups: always the same ones, whoever is quick.
+        Groups of ``BLOCKS_PER_MERGE`` blocks, then groups of groups: always the same ones, whoever is quick.
         """
         level = _merge_groups(merge, _tasks(work, blocks))
         client = _client()
@@ -187,7 +184,9 @@ def _run(work: Callable[[BlockRef], R], number: int, ref: BlockRef | Unread) -> 
 
 def _merge_groups(merge: Callable[[R, R], R], level: Sequence[Any]) -> list[Any]:
     shared = delayed(merge, traverse=False)
-    return [delayed(merge_results)(shared, level[k : k + FAN]) for k in range(0, len(level), FAN)]
+    return [
+        delayed(merge_results)(shared, level[k : k + BLOCKS_PER_MERGE]) for k in range(0, len(level), BLOCKS_PER_MERGE)
+    ]
 
 
 def dask_source(scores: Any, labels: Any, weights: Any) -> Source:

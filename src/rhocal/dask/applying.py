@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rhocal.calibrators.applying import OUTPUT_METHODS
 from rhocal.dask.frames import check_lists, is_frame, of_partitions
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-
-METHODS = {"probs": "predict_proba", "logits": "transform", "predicted": "predict"}
 
 
 def apply_lazily(
@@ -33,7 +32,7 @@ def apply_lazily(
         raise InputError(
             f"a Dask array of logits has shape (n_samples, {m}) here, with class_axis=-1; got {scores.shape}"
         )
-    apply = getattr(calibrator, METHODS[output])
+    apply = getattr(calibrator, OUTPUT_METHODS[output])
     is_single = not is_frame(scores) and scores.dtype.itemsize <= 4 and scores.dtype.kind == "f"
     dtype = calibrator.classes_.dtype if output == "predicted" else np.dtype(np.float32 if is_single else np.float64)
     empty = np.empty((0,) if output == "predicted" else (0, m), dtype)

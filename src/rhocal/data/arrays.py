@@ -174,9 +174,9 @@ def is_dask(logits: Any) -> bool:
     return type(logits).__module__.split(".")[0] == "dask"
 
 
-def restore_shape(out: Floats, came: Any, class_axis: int) -> Floats:
+def restore_shape(out: Floats, scores: Any, class_axis: int) -> Floats:
     """Rows of results in the shape in which the logits came."""
-    shape = np.shape(came)
+    shape = np.shape(scores)
     if len(shape) <= 2 and class_axis % max(len(shape), 1) == len(shape) - 1:
         return out
     axis = class_axis % len(shape)

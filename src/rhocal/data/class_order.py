@@ -8,7 +8,7 @@ import numpy as np
 
 from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, without_prefix
 from rhocal.data.label_columns import label_values
-from rhocal.data.score_names import score_name
+from rhocal.data.score_names import score_class, score_name
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,6 +105,34 @@ def counted_names(values: NDArray[Any], spec: InputSpec) -> NDArray[Any] | None:
         return names[values]
     is_clear = spec.labels_count_columns and are_class_names(spec.columns, names)
     return names[np.argsort(order)][values] if is_clear else None
+
+
+def positive_class(
+    stated: Any,
+    score_column: str | None,
+    labels: Any,
+    names: NDArray[Any] | None,
+    n_classes: int,
+    *,
+    is_single: bool,
+) -> tuple[Any, bool]:
+    """The name of the positive class, if it is known, and whether a single column of scores is that of the first class.
+
+    ``stated`` is what the caller states; else the name of the column of scores may.
+    """
+    if stated is None and score_column is None:
+        return None, False
+    classes = np.arange(n_classes) if names is None else names
+    column = score_class(stated, score_column, classes)
+    if column is None:
+        return None, False
+    positive, is_reversed = classes[column].item(), column == 0 and is_single
+    if is_reversed and names is not None and labels is not None and are_column_numbers(labels, names):
+        raise InputError(
+            f"positive={positive!r} is the first of the named classes and labels are column numbers; name "
+            "the positive class second, or give labels by name"
+        )
+    return positive, is_reversed
 
 
 def single_column_name(scores: Any, spec: InputSpec) -> str | None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+BLOCKS_PER_MERGE = 32
+"""Blocks whose sums one task of a cluster merges; another number would round sums otherwise."""
+
 
 class Executor(Protocol):
     """Runs a function on every block; results come in the order of the blocks."""

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, check_containers, scan_scores
-from rhocal.data.class_order import are_column_numbers, in_class_order, single_column_name
+from rhocal.data.class_order import in_class_order, positive_class, single_column_name
 from rhocal.data.columns import class_order, frame_columns
 from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
 from rhocal.data.masked_labels import refuse_infinite_labels
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
-from rhocal.data.score_names import score_class
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind
 from rhocal.errors import InputError
@@ -43,6 +42,16 @@ _SMALLEST = {"probs": SMALLEST_PROB, "log_probs": np.log(SMALLEST_PROB)}
 def _count_up(classes: NDArray[Any]) -> bool:
     """Whether classes are the numbers of their columns."""
     return classes.dtype.kind in "iu" and bool((classes == np.arange(len(classes))).all())
+
+
+def _part(values: NDArray[Any] | None, rows: NDArray[np.intp] | slice) -> NDArray[Any] | None:
+    """The values of some rows, if there are values."""
+    return None if values is None else values[rows]
+
+
+def _concat(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """The values of several blocks, if the first has values."""
+    return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,8 @@ class Predictions:
             How messages call ``scores``.
         """
         spec = spec or InputSpec()
-        came = scores, labels, weights, groups
-        is_plain = _PLAIN.issuperset(map(type, came))
-        scores, labels, weights, groups = came if is_plain else check_containers(*came, name)
+        if not _PLAIN.issuperset(map(type, (scores, labels, weights, groups))):
+            scores, labels, weights, groups = check_containers(scores, labels, weights, groups, name)
         column_names = spec.columns or (None if isinstance(scores, np.ndarray) else frame_columns(scores))
         table, stored, is_single = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
@@ -142,23 +150,15 @@ class Predictions:
             columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
             columns = columns if place is None else place[columns]
         score_column = single_column_name(scores, spec) if is_single else None
-        positive = None
-        if spec.positive is not None or score_column is not None:
-            known = np.arange(table.shape[1]) if names is None else names
-            column = score_class(spec.positive, score_column, known)
-            positive = None if column is None else known[column].item()
-            if column == 0 and is_single:  # the score is that of the second column
-                if names is not None and columns is not None and are_column_numbers(labels, names):
-                    raise InputError(
-                        f"positive={positive!r} is the first of the named classes and labels are column numbers; name "
-                        "the positive class second, or give labels by name"
-                    )
-                names, columns = known[::-1], None if columns is None else 1 - columns
+        positive, is_reversed = positive_class(
+            spec.positive, score_column, labels, names, table.shape[1], is_single=is_single
+        )
+        if is_reversed:
+            names = (np.arange(2) if names is None else names)[::-1]
+            columns = None if columns is None else 1 - columns
         if rows is not None:
             n_ignored = len(table) - len(rows)
-            table = table[rows]
-            sample_weight = None if sample_weight is None else sample_weight[rows]
-            domains = None if domains is None else domains[rows]
+            table, sample_weight, domains = table[rows], _part(sample_weight, rows), _part(domains, rows)
             numbers = None if numbers is None else cluster_numbers(numbers[rows], len(rows), name)
         if sample_weight is not None and not sample_weight.any():
             raise InputError("sample_weight is zero for every sample; at least one must be positive")
@@ -287,9 +287,19 @@ class Predictions:
         return float(self.n_samples if self.weights is None else self.weights.sum())
 
     @property
+    def counts(self) -> Vector:
+        """How many samples each counts as: its weight, 1 where none was stated."""
+        return np.ones(self.n_samples) if self.weights is None else self.weights
+
+    @property
     def n_classes(self) -> int:
         """Number of columns."""
         return self.scores.shape[1]
+
+    @property
+    def positive_column(self) -> int:
+        """The column of the positive class of two: the one stated, else the second."""
+        return 1 if self.positive is None else int(np.flatnonzero(self.classes == self.positive)[0])
 
     @cached_property
     def logits(self) -> Floats:
@@ -332,10 +342,10 @@ class Predictions:
         part = replace(
             self,
             scores=self.scores[rows],
-            labels=None if self.labels is None else self.labels[rows],
-            weights=None if self.weights is None else self.weights[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            clusters=None if self.clusters is None else self.clusters[rows],
+            labels=_part(self.labels, rows),
+            weights=_part(self.weights, rows),
+            groups=_part(self.groups, rows),
+            clusters=_part(self.clusters, rows),
             rows=np.arange(self.n_samples)[rows] if self.rows is None else self.rows[rows],
         )
         if "span" in self.__dict__:
@@ -345,9 +355,8 @@ class Predictions:
     def with_weights(self, weights: NDArray[np.float64]) -> Self:
         """The same samples with other weights."""
         other = replace(self, weights=weights)
-        if "span" in self.__dict__:
-            other.__dict__["span"] = self.span
-        return other._with_scan(self.seen) if "seen" in self.__dict__ else other  # noqa: SLF001 - our own
+        other.__dict__.update({name: self.__dict__[name] for name in ("span", "seen") if name in self.__dict__})
+        return other
 
     def in_order_of(self, classes: NDArray[Any]) -> tuple[Self, NDArray[np.intp] | None]:
         """The same with its columns in the order of these classes, and that order; None where they stand in it already."""
@@ -363,22 +372,14 @@ class Predictions:
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
         """The samples of several, one after the other."""
-        first = parts[0]
-        weights = None
-        if any(part.weights is not None for part in parts):
-            weights = np.concatenate(
-                [np.ones(part.n_samples) if part.weights is None else part.weights for part in parts]
-            )
+        is_weighted = any(part.weights is not None for part in parts)
+        weights = np.concatenate([part.counts for part in parts]) if is_weighted else None
         return replace(
-            first,
+            parts[0],
             scores=np.concatenate([in_memory(part.scores) for part in parts]),
-            labels=None
-            if first.labels is None
-            else np.concatenate([part.labels for part in parts if part.labels is not None]),
+            labels=_concat([part.labels for part in parts]),
             weights=None if weights is None or (weights == 1).all() else weights,
-            groups=None
-            if first.groups is None
-            else np.concatenate([part.groups for part in parts if part.groups is not None]),
+            groups=_concat([part.groups for part in parts]),
             clusters=None,
             n_ignored=sum(part.n_ignored for part in parts),
             rows=None,

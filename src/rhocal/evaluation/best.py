@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 20_000
 """Test samples of a split whose numbers are kept for differences between methods: a random subsample of more."""
-NUMBERS = {
+SAMPLE_TYPES = {
     "confidence": np.float64,
     "correct": np.bool_,
     "log_label": np.float32,
@@ -64,11 +64,11 @@ class SampleNumbers:
         block = samples.source.block if samples.has_probs else 0
         keys = sampling_keys(block, int(rows.max()) + 1)[rows]
         return _with_smallest_keys(
-            keys, {name: getattr(samples, name).astype(dtype) for name, dtype in NUMBERS.items()}
+            keys, {name: getattr(samples, name).astype(dtype) for name, dtype in SAMPLE_TYPES.items()}
         )
 
     def __add__(self, other: SampleNumbers) -> SampleNumbers:
-        numbers = {name: np.concatenate([self.numbers[name], other.numbers[name]]) for name in NUMBERS}
+        numbers = {name: np.concatenate([self.numbers[name], other.numbers[name]]) for name in SAMPLE_TYPES}
         return _with_smallest_keys(np.concatenate([self.keys, other.keys]), numbers)
 
     @property
@@ -187,7 +187,7 @@ def _mean_difference(
 
 def _difference(metric: str, a: Scored, b: Scored) -> tuple[float, float]:
     """Metric of A minus metric of B, and its standard deviation."""
-    if all(np.array_equal(getattr(a, name), getattr(b, name)) for name in NUMBERS):
+    if all(np.array_equal(getattr(a, name), getattr(b, name)) for name in SAMPLE_TYPES):
         return 0.0, 0.0
     if metric != "accuracy":
         difference = differences(a, b, [metric], bounded=False)[metric]

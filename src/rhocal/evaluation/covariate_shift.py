@@ -233,13 +233,13 @@ def _classifier(estimator: Any) -> Classifier:
         raise InputError(f"classifier has fit and predict_proba; got {type(estimator).__name__}")
 
     def fitted(x: Floats, is_target: Vector, _weight: Vector) -> Callable[[Floats], Vector]:
-        one = deepcopy(estimator)
-        one.fit(x, is_target.astype(int))
-        column = list(getattr(one, "classes_", [0, 1])).index(1)
+        model = deepcopy(estimator)
+        model.fit(x, is_target.astype(int))
+        column = list(getattr(model, "classes_", [0, 1])).index(1)
         prior = np.log(is_target.sum() / (len(is_target) - is_target.sum()))
 
         def odds(other: Floats) -> Vector:
-            p = np.clip(np.asarray(one.predict_proba(other), np.float64)[:, column], SMALLEST_ODDS, 1 - SMALLEST_ODDS)
+            p = np.clip(np.asarray(model.predict_proba(other), np.float64)[:, column], SMALLEST_ODDS, 1 - SMALLEST_ODDS)
             return np.asarray(np.log(p / (1 - p)) - prior)
 
         return odds

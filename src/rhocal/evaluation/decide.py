@@ -35,6 +35,7 @@ from rhocal.evaluation.question import (
     score_block,
 )
 from rhocal.evaluation.threshold_search import Nearest, ThresholdSearch, search_thresholds, segment_rows
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.risk_control import (
     AT_LEAST,
     FROM_BELOW,
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source
     from rhocal.data.spec import Kind
-
-INTERVAL = 0.95
 
 
 def decide(
@@ -270,8 +269,8 @@ def _per_class(samples: SampleScores, question: Question, reference: SampleScore
 
 def _certificate(question: Question, n: float, accepted: float, observed: float, bound: float) -> Certificate:
     flip = question.risk in AT_LEAST
-    low = 1 - float(binomial_upper(np.array(n - accepted), np.array(n), (1 + INTERVAL) / 2))
-    high = float(binomial_upper(np.array(accepted), np.array(n), (1 + INTERVAL) / 2))
+    low = 1 - float(binomial_upper(np.array(n - accepted), np.array(n), (1 + CONFIDENCE_LEVEL) / 2))
+    high = float(binomial_upper(np.array(accepted), np.array(n), (1 + CONFIDENCE_LEVEL) / 2))
     return Certificate(
         question.risk,
         float(question.target),

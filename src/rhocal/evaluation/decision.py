@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rhocal.data.arguments import show_level
+from rhocal.metrics.inference.risk_control import AT_LEAST
 
 if TYPE_CHECKING:
     from rhocal.calibrators.policy import Policy
@@ -20,7 +21,6 @@ TITLES = {
     "recall": "recall",
     "cost": "mean cost",
 }
-AT_LEAST = ("precision", "recall")
 MAX_NAMED = 5
 """Segments that a sentence names."""
 

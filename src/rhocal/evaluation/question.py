@@ -138,7 +138,7 @@ def in_order(data: Predictions, calibrator: Calibrator | None) -> Predictions:
 
 def counts_of(data: Predictions) -> Vector:
     """How many samples each stands for; an error if weights are no counts."""
-    weights = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, np.float64)
+    weights = data.counts
     if not (weights == np.round(weights)).all():
         raise InputError(
             "sample_weight: a guarantee counts samples, so weights must be whole numbers; leave weights out, or draw samples "

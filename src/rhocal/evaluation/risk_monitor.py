@@ -16,6 +16,7 @@ import numpy as np
 
 from rhocal.errors import InputError
 from rhocal.evaluation.bets import STAKES, UNITS_AT_ONCE, advance
+from rhocal.metrics.inference.risk_control import AT_LEAST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,8 +32,6 @@ TITLES = {
     "recall": "the share of missed positives",
     "coverage": "the share of prediction sets without the class",
 }
-AT_LEAST = ("precision", "recall")
-"""Risks whose promise is a minimum; their losses are what is missing."""
 
 
 @dataclass

@@ -29,7 +29,7 @@ FAILED = "no result: "
 MORE = ("kl_to_base", "kl_from_base")
 """Values that some rows have besides: how far calibrated distributions are from the original ones."""
 
-NUMBERS = ("ece_floor", "ece_debiased", "seconds", "cpu_seconds", *MORE)
+NUMBER_COLUMNS = ("ece_floor", "ece_debiased", "seconds", "cpu_seconds", *MORE)
 """Columns of rows that are numbers, besides the metrics."""
 
 OLD_NAMES = {"n_tune": "n_calibration"}
@@ -148,7 +148,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         return [
             {
-                OLD_NAMES.get(name, name): float(value) if name in METRICS or name in NUMBERS else cell_text(value)
+                OLD_NAMES.get(name, name): float(value)
+                if name in METRICS or name in NUMBER_COLUMNS
+                else cell_text(value)
                 for name, value in row.items()
                 if value or name == "note"
             }

@@ -11,6 +11,7 @@ from rhocal.calibrators.prediction_sets import ALWAYS, SetRule
 from rhocal.data.arguments import show_level
 from rhocal.evaluation.decision import plain_name, show_percent
 from rhocal.metrics.inference.conformal import conformal_rank
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.numerics.special import binomial_upper
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 MIN_TIED_SHARE = 0.001
 """Share of samples that are tied at a limit before it is mentioned."""
-LEVEL = 0.95
-"""Confidence that a class which is named has a coverage below the promised one."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class SetDecision:
         """Classes whose coverage is shown to be below the promised one, which is about all classes together; lowest first."""
         if self.rule.per_class:
             return ()
-        level = 1 - (1 - LEVEL) / len(self.classes)
+        level = 1 - (1 - CONFIDENCE_LEVEL) / len(self.classes)
         rows = [row for row in self.classes if row.coverage is not None and _upper(row, level) < self.rule.coverage]
         return tuple(sorted(rows, key=lambda row: row.coverage or 0.0))
 

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-OUTPUTS = {"probs": "predict_proba", "logits": "transform", "predicted": "predict"}
-"""What is written → the method of a calibrator that computes it."""
-
 
 @dataclass(frozen=True)
 class TableColumns:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal import __version__
+from rhocal.calibrators.applying import OUTPUT_METHODS
 from rhocal.calibrators.artifact import load
 from rhocal.errors import InputError, MissingExtraError
 from rhocal.evaluation.evaluate import evaluate
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-
-OUTPUTS = {"probs": "predict_proba", "logits": "transform", "predicted": "predict"}
-"""What a model gives → the method of the calibrator that computes it."""
 
 ARTIFACT = "calibrator.safetensors"
 
@@ -89,8 +87,8 @@ def _pyfunc(calibrator: Calibrator, folder: Path, output: str, arguments: dict[s
 
 
 def _check_output(output: str) -> str:
-    if output not in OUTPUTS:
-        raise InputError(f"output={output!r}: there are {', '.join(OUTPUTS)}")
+    if output not in OUTPUT_METHODS:
+        raise InputError(f"output={output!r}: there are {', '.join(OUTPUT_METHODS)}")
     return output
 
 
@@ -103,7 +101,7 @@ class CalibratorModel:
 
     def predict(self, model_input: Any) -> NDArray[Any]:
         """Probabilities of every sample, or what ``output`` asks for."""
-        result: NDArray[Any] = getattr(self.calibrator_of_rhocal, OUTPUTS[self.output])(_scores(model_input))
+        result: NDArray[Any] = getattr(self.calibrator_of_rhocal, OUTPUT_METHODS[self.output])(_scores(model_input))
         return result
 
     def predict_proba(self, model_input: Any) -> NDArray[Any]:

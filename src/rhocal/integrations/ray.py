@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rhocal.calibrators.applying import OUTPUT_METHODS
 from rhocal.data.blocks import Block, NumberedBlock
-from rhocal.data.executors import merge_results, raise_error, return_error
+from rhocal.data.executors import BLOCKS_PER_MERGE, merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, MissingExtraError, RhocalError
-from rhocal.integrations.columns import OUTPUTS, TableColumns, matrix
+from rhocal.integrations.columns import TableColumns, matrix
 
 try:
     import ray as _ray
@@ -33,12 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.data.blocks import BlockRef
+from rhocal.data.blocks import BlockRef
 
 R = TypeVar("R")
-
-FAN = 32
-"""Blocks whose sums one task merges."""
 
 engine: Any = _ray  # it comes with half of its types
 
@@ -84,7 +82,7 @@ class RayExecutor:
         blocks: Iterable[BlockRef],
         progress: Callable[[R], None] | None = None,
     ) -> R:
-        """Merged by the workers in groups of ``FAN`` blocks, then groups of groups, always the same ones."""
+        """Merged by the workers in groups of ``BLOCKS_PER_MERGE`` blocks, then groups of groups, always the same ones."""
         level = _merge_groups(merge, _tasks(work, blocks))
         if not level:
             raise InputError("the source is empty: there are no blocks")
@@ -121,7 +119,7 @@ def _run(work: Callable[[BlockRef], R], block: BlockRef, value: Any) -> R | Rhoc
 
 def _merge_groups(merge: Callable[[R, R], R], level: Sequence[Any]) -> list[Any]:
     run, shared = engine.remote(_merge), engine.put(merge)
-    return [run.remote(shared, *level[k : k + FAN]) for k in range(0, len(level), FAN)]
+    return [run.remote(shared, *level[k : k + BLOCKS_PER_MERGE]) for k in range(0, len(level), BLOCKS_PER_MERGE)]
 
 
 def _merge(merge: Callable[[R, R], R], *results: R | RhocalError) -> R | RhocalError:
@@ -170,8 +168,8 @@ def apply(
 
     ``spec`` is ``kind``, as ``predict_proba`` takes it.
     """
-    if write not in OUTPUTS:
-        raise InputError(f"write={write!r}: there are {', '.join(OUTPUTS)}")
+    if write not in OUTPUT_METHODS:
+        raise InputError(f"write={write!r}: there are {', '.join(OUTPUT_METHODS)}")
     if isinstance(logits, str):
         return dataset.map_batches(partial(_add_output, calibrator, logits, write, spec), batch_format="numpy")
     frame = partial(_add_frame_output, calibrator, list(logits), write, spec)
@@ -181,9 +179,9 @@ def apply(
 def _add_output(
     calibrator: Calibrator, logits: str, write: str, spec: dict[str, Any], batch: dict[str, Any]
 ) -> dict[str, Any]:
-    return batch | {write: getattr(calibrator, OUTPUTS[write])(matrix(batch[logits], logits), **spec)}
+    return batch | {write: getattr(calibrator, OUTPUT_METHODS[write])(matrix(batch[logits], logits), **spec)}
 
 
 def _add_frame_output(calibrator: Calibrator, logits: list[str], write: str, spec: dict[str, Any], batch: Any) -> Any:
     """With one column for each class, which the calibrator matches by name."""
-    return batch.assign(**{write: list(getattr(calibrator, OUTPUTS[write])(batch[logits], **spec))})
+    return batch.assign(**{write: list(getattr(calibrator, OUTPUT_METHODS[write])(batch[logits], **spec))})

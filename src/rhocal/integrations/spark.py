@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rhocal.calibrators.applying import OUTPUT_METHODS
 from rhocal.data.blocks import NumberedBlock
 from rhocal.data.executors import merge_results, raise_error, return_error
 from rhocal.data.sources import Source
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, MissingExtraError, RhocalError
-from rhocal.integrations.columns import OUTPUTS, TableColumns
+from rhocal.integrations.columns import TableColumns
 
 try:
     import pyspark as _pyspark  # noqa: F401 - everything else is a method of the frames that came
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.data.blocks import Block, BlockRef
+from rhocal.data.blocks import Block, BlockRef
 
 R = TypeVar("R")
 
@@ -232,11 +233,11 @@ def apply(
     """
     from pyspark.sql.functions import PandasUDFType, pandas_udf, struct  # noqa: PLC0415 - needs pandas
 
-    if write not in OUTPUTS:
-        raise InputError(f"write={write!r}: there are {', '.join(OUTPUTS)}")
+    if write not in OUTPUT_METHODS:
+        raise InputError(f"write={write!r}: there are {', '.join(OUTPUT_METHODS)}")
     is_text = calibrator.classes_.dtype.kind not in "iu"
     kind = "array<double>" if write != "predicted" else "string" if is_text else "long"
-    method = getattr(calibrator, OUTPUTS[write])
+    method = getattr(calibrator, OUTPUT_METHODS[write])
 
     def calibrate(scores: Any) -> Any:
         series = scores if scores.ndim == 1 else scores.iloc[:, 0]

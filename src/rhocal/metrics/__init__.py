@@ -25,8 +25,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError
@@ -239,7 +237,7 @@ def kl_to_uncalibrated(
 
 
 def _mean(values: Vector, data: Predictions) -> float:
-    return WeightedMean.of(values, np.ones(len(values)) if data.weights is None else data.weights).value
+    return WeightedMean.of(values, data.counts).value
 
 
 OTHERS: dict[str, str] = {

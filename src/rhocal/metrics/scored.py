@@ -57,8 +57,7 @@ class Lazy(Generic[T]):
 
 
 def _weights(scored: Scored) -> Vector:
-    weights = scored.source.weights if scored.has_probs else None
-    return np.ones(scored.n_samples) if weights is None else weights
+    return scored.source.counts if scored.has_probs else np.ones(scored.n_samples)
 
 
 def _confidence(scored: Scored) -> Vector:
@@ -107,8 +106,7 @@ class Scored:
         samples = cls(data=data, draw_scale=draw_scale)
         if not data.of_answers:
             return samples
-        column = int(np.flatnonzero(data.classes == data.positive)[0])
-        right = samples.one_class(column)
+        right = samples.one_class(data.positive_column)
         return cls(confidence=right.confidence, correct=right.correct, data=data, draw_scale=draw_scale)
 
     @classmethod

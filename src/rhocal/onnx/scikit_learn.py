@@ -57,7 +57,7 @@ def save_classifier(model: Any, path: str | PathLike[str], X: Any = None, *, ops
     register(type(model))
     given = {"initial_types": [("X", FloatTensorType([None, model.n_features_in_]))]} if X is None else {"X": X[:1]}
     try:
-        made = skl2onnx.to_onnx(
+        exported = skl2onnx.to_onnx(
             model,
             **given,
             options={id(model): {"zipmap": False}},
@@ -67,8 +67,8 @@ def save_classifier(model: Any, path: str | PathLike[str], X: Any = None, *, ops
         raise
     except Exception as error:  # converters raise errors of many types
         raise InputError(f"skl2onnx cannot convert this classifier: {one_line(error)}") from error
-    worst = _prove(model, made, X)
-    write_model(made, path)
+    worst = _prove(model, exported, X)
+    write_model(exported, path)
     return worst
 
 
@@ -122,9 +122,9 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         logits = _logits(builder, scores, len(model.classes_), None if is_raw else member.smallest)
         target = f"{prefix}member_{k}"
         spec = GraphSpec("probs", TensorProto.DOUBLE, builder.opset)
-        made = emit(exported_map(member.calibrator), logits.name, target, spec, f"{prefix}{k}_")
-        builder.nodes += made.nodes
-        builder.initializers += made.initializers
+        exported = emit(exported_map(member.calibrator), logits.name, target, spec, f"{prefix}{k}_")
+        builder.nodes += exported.nodes
+        builder.initializers += exported.initializers
         probs.append(Node(builder, target, "f"))
     mean = probs[0]
     for other in probs[1:]:
@@ -181,22 +181,23 @@ def _label(builder: Builder, probs: Node, target: str, classes: Any) -> None:
     builder.nodes.append(helper.make_node("Gather", [name, index.name], [target], f"{builder.prefix}label_node"))
 
 
-def _prove(model: Any, made: Any, X: Any) -> float:  # noqa: N803
+def _prove(model: Any, exported: Any, X: Any) -> float:  # noqa: N803
     """Compare the model in onnxruntime with Python; an error unless all but a few rows agree."""
     if X is None:
         rows = np.random.default_rng(0).normal(size=(N_PROOF_ROWS, model.n_features_in_)).astype(np.float32)
-        feed: dict[str, Any] = {made.graph.input[0].name: rows}
+        feed: dict[str, Any] = {exported.graph.input[0].name: rows}
     else:
         rows = X[:N_PROOF_ROWS]
-        names = [value.name for value in made.graph.input]
+        names = [value.name for value in exported.graph.input]
         kinds = {
-            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in made.graph.input
+            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            for value in exported.graph.input
         }
         columns = {name: rows if len(names) == 1 else rows[name] for name in names}
         feed = {name: np.asarray(part).astype(kinds[name]) for name, part in columns.items()}
         feed = {name: part[:, None] if part.ndim == 1 else part for name, part in feed.items()}
-    got = session(made).run(None, feed)[1]
-    away = np.abs(got - model.predict_proba(rows)).max(axis=1)
+    probs_of_onnx = session(exported).run(None, feed)[1]
+    away = np.abs(probs_of_onnx - model.predict_proba(rows)).max(axis=1)
     agree = away <= TOLERANCE
     if agree.mean() < MIN_SHARE:
         raise ParityError(

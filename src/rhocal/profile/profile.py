@@ -120,7 +120,7 @@ class Profile:
         else:
             passes, label_logit = logits.passes(), logits.gather(data.labels)
         predicted, top, sums, _ = seen
-        weights = np.ones(len(data.labels)) if data.weights is None else data.weights
+        weights = data.counts
         total = float(weights.sum())
         profile = cls(
             passes=passes,

@@ -38,8 +38,8 @@ class Calibrated(nn.Module):
     """
 
     def __new__(cls, model: nn.Module | None = None, *_: Any, **__: Any) -> Self:
-        made = pretrained_class(cls, type(model)) if model is not None and is_pretrained(model) else cls
-        return super().__new__(made)
+        wrapper_class = pretrained_class(cls, type(model)) if model is not None and is_pretrained(model) else cls
+        return super().__new__(wrapper_class)
 
     def __init__(
         self,

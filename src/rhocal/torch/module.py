@@ -130,10 +130,10 @@ def _in(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value.to(dtype) if value.is_floating_point() else value
 
 
-def _back(out: Tensor, came: torch.dtype, *, probs: bool) -> Tensor:
-    if not came.is_floating_point:
+def _back(out: Tensor, stored: torch.dtype, *, probs: bool) -> Tensor:
+    if not stored.is_floating_point:
         return out
-    dtype = torch.promote_types(came, torch.float32) if probs else came
+    dtype = torch.promote_types(stored, torch.float32) if probs else stored
     return out.clamp(min=torch.finfo(dtype).min).to(dtype) if dtype == torch.float16 else out.to(dtype)
 
 

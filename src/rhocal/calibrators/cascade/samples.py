@@ -83,7 +83,7 @@ class Samples:
 
     def __init__(self, data: Predictions, search: ScaleSearch, n_folds: int) -> None:
         assert data.labels is not None
-        counts = np.ones(data.n_samples) if data.weights is None else data.weights
+        counts = data.counts
         codes = confidence_codes(search, n_folds)
         order = np.lexsort([*sort_keys(search)[::-1], codes])
         self.order = order[counts[order] > 0]

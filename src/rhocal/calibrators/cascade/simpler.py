@@ -12,7 +12,7 @@ from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.folds import Folds, effective_weight
 from rhocal.calibrators.guard import (
     IDENTITY,
-    MIN_SAMPLES,
+    MIN_COMPARED_SAMPLES,
     TEMPERATURE,
     SampleScores,
     fit_without_warnings,
@@ -64,7 +64,7 @@ class SimplerMethod:
         """Fit the method of a fitted calibrator without each fold."""
         logits = held_out_logits(calibrator, data, folds)
         own, confidence, correct = merge([measure(logits[rows], data.take(rows)) for rows in row_blocks(*logits.shape)])
-        return cls(calibrator, own, is_calibrated(confidence, correct, weights_of(data)))
+        return cls(calibrator, own, is_calibrated(confidence, correct, data.counts))
 
     @classmethod
     def in_sample(cls, calibrator: Calibrator, data: Predictions, n_numbers: int = 0) -> SimplerMethod:
@@ -73,8 +73,8 @@ class SimplerMethod:
             measure(calibrator.map_.logits(data.take(rows)), data.take(rows)) for rows in row_blocks(*data.logits.shape)
         ]
         own, confidence, correct = merge(parts)
-        nll = own.nll + n_numbers / float(weights_of(data).sum())
-        return cls(calibrator, SampleScores(nll, own.brier), is_calibrated(confidence, correct, weights_of(data)))
+        nll = own.nll + n_numbers / float(data.counts.sum())
+        return cls(calibrator, SampleScores(nll, own.brier), is_calibrated(confidence, correct, data.counts))
 
 
 def with_effective_weight(data: Predictions) -> Predictions:
@@ -94,7 +94,7 @@ def simpler_method(fit: CascadeFit, data: Predictions, *, exchangeable: bool) ->
     It is temperature scaling, or ``svs`` if that has a lower held-out NLL by more than one standard error. It is used where its
     NLL is lower than that of the cascade, and where it is calibrated and the cascade gains less than ``MIN_SHARE_GAINED``.
     """
-    counts = weights_of(data)
+    counts = data.counts
     share = counts / counts.sum()
     nll = np.zeros(data.n_samples)
     nll[fit.folds.order] = fit.held_out_losses().nll
@@ -119,7 +119,7 @@ def temperature_scaling(fit: CascadeFit, data: Predictions) -> SimplerMethod:
 
 def is_lower(first: SimplerMethod, second: SimplerMethod, data: Predictions) -> bool:
     """Whether the first has a lower NLL by more than one standard error."""
-    counts = weights_of(data)
+    counts = data.counts
     total = float(counts.sum())
     above, error = paired_over_samples(first.scores.nll, second.scores.nll, counts / total, total, data.clusters)
     return above < -error
@@ -129,7 +129,7 @@ def cross_fit_on(fit: CascadeFit, calibrator: Calibrator, data: Predictions) -> 
     """A method on the folds of a cascade; None if it cannot be fitted on them."""
     codes = np.zeros(data.n_samples, np.intp)
     codes[fit.folds.order] = fit.folds.folds
-    counts = weights_of(data)
+    counts = data.counts
     try:
         return SimplerMethod.cross_fit(
             calibrator, data, Folds.from_codes(codes, counts / counts.sum(), np.arange(data.n_samples))
@@ -153,7 +153,7 @@ def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOu
     folds = Folds.from_profile(Profile.from_predictions(data), N_FOLDS, by_label=False)
     if not folds:
         return simple, None
-    counts = weights_of(data)
+    counts = data.counts
     share, total = counts / counts.sum(), float(counts.sum())
     rich = fit_without_warnings(chain_for_few_samples(data.n_classes), data, is_compared=False)
     single = fit_without_warnings(TEMPERATURE, data)
@@ -162,7 +162,7 @@ def few_samples_method(name: str, data: Predictions) -> tuple[Calibrator, HeldOu
     except InputError:
         return simple, None
     used = first if is_lower(first, second, data) else second
-    if total < MIN_SAMPLES:
+    if total < MIN_COMPARED_SAMPLES:
         return used.calibrator, None
     identity = SampleScores.from_logits(data.logits, data.labels)
     scores = {name: used.scores, IDENTITY: identity, TEMPERATURE: third.scores}
@@ -191,8 +191,3 @@ def is_calibrated(confidence: Vector, correct: Vector, counts: Vector) -> bool:
     """Whether ECE is not above that of a perfectly calibrated model on as many samples."""
     ece = BinSums.of(confidence, correct, n_bins=N_BINS, weights=counts / counts.sum()).error(1)
     return bool(ece <= perfect_error(confidence, counts, N_BINS))
-
-
-def weights_of(data: Predictions) -> Vector:
-    """The weights of the samples; 1 where there are none."""
-    return np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, dtype=np.float64)

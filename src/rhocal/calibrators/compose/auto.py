@@ -46,7 +46,7 @@ EXCHANGEABLE = ("temperature", "rho-norm", "field", "ets", "polynomial", "iop", 
 """What is tried where classes are options without a meaning of their own: no map of a single class."""
 
 
-MIN_SAMPLES = 50
+MIN_FIT_SAMPLES = 50
 """Samples below which even one parameter is mostly noise."""
 
 NO_ERRORS = (
@@ -121,10 +121,10 @@ class AutoCalibrator(Calibrator):
     chosen_ = Fitted[Calibrator]("calibrator")
 
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
-        if data.total_weight < MIN_SAMPLES:
+        if data.total_weight < MIN_FIT_SAMPLES:
             warn(
-                f"auto is fitted on {data.total_weight:,.6g} samples; below {MIN_SAMPLES} even a single temperature is mostly "
-                "noise. Use more samples",
+                f"auto is fitted on {data.total_weight:,.6g} samples; below {MIN_FIT_SAMPLES} even a single temperature is "
+                "mostly noise. Use more samples",
                 FewSamplesWarning,
             )
         deadline = time.monotonic() + self.time_budget

@@ -25,7 +25,7 @@ MIN_COLUMNS, MAX_COLUMNS = 3, 10
 """Columns for which the test is made. With two, classes may be symmetric (a number above or below its median), and maps for
 single classes help all the same."""
 
-MIN_SAMPLES = 1_000
+MIN_TEST_SAMPLES = 1_000
 """With fewer the test may not see that classes differ."""
 
 NORMAL_QUANTILE = 2.326
@@ -40,9 +40,9 @@ MIN_RELATIVE_VARIANCE = 1e-9
 
 def look_exchangeable(data: Predictions) -> bool:
     """Whether scores and labels pass the test; False where there are too few samples, or not as many columns as options."""
-    if not MIN_COLUMNS <= data.n_classes <= MAX_COLUMNS or data.total_weight < MIN_SAMPLES or data.has_masks:
+    if not MIN_COLUMNS <= data.n_classes <= MAX_COLUMNS or data.total_weight < MIN_TEST_SAMPLES or data.has_masks:
         return False
-    counts = np.ones(data.n_samples) if data.weights is None else data.weights
+    counts = data.counts
     rows = np.flatnonzero(counts > 0)
     return all(is_even(features, counts[rows]) for features in column_features(data.take(rows)))
 

@@ -75,7 +75,7 @@ def scaled_probs(data: Predictions) -> tuple[Vector, NDArray[np.bool_]]:
 def position_test(probs: Vector, present: NDArray[np.bool_], data: Predictions) -> float:
     """The p-value of equal positions, χ² of the sums of label − probability; clusters are units."""
     assert data.labels is not None
-    weights = np.ones(len(probs)) if data.weights is None else data.weights
+    weights = data.counts
     residual = (data.labels[:, None] == np.arange(probs.shape[1])) - np.where(present, probs, 0.0)
     rows = weights[:, None] * residual
     if data.clusters is not None:
@@ -104,8 +104,8 @@ def fit_offsets(data: Predictions) -> Vector:
     logits = logits - logits.max(axis=1, keepdims=True)
     if masked is not None:
         logits = np.where(masked, 0.0, logits)
-    n, m = logits.shape
-    weights = np.ones(n) if data.weights is None else data.weights
+    m = data.n_classes
+    weights = data.counts
     scale = 1 / float(fit_without_warnings(TEMPERATURE, data).temperature_)  # type: ignore[attr-defined]
     is_label = data.labels[:, None] == np.arange(m)
     x = np.r_[0.0, np.zeros(m)]

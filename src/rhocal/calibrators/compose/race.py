@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED
+from rhocal.calibrators.cascade.simpler import MIN_SHARE_GAINED, measure
 from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.compose.cross_fit import fit_inside
 from rhocal.calibrators.cross_validation import (
@@ -24,7 +24,6 @@ from rhocal.calibrators.guard import SampleScores, score_rows
 from rhocal.errors import InputError
 from rhocal.numerics.bins import N_BINS, BinSums, perfect_error
 from rhocal.numerics.caching import cached_property
-from rhocal.numerics.special import Floats, Vector, log_softmax, row_argmax
 from rhocal.profile.profile import Profile
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators.base import Calibrator
     from rhocal.data.predictions import Predictions
+    from rhocal.numerics.special import Floats, Vector
     from rhocal.optimize import HeldOutScores
+
 OUT_OF_TIME = "out of time"
 NEGLIGIBLE_SHARE = 1e-6
 """Of the lowest score. Methods that are closer are tied whatever the standard error: `ets` that ends at temperature scaling
@@ -83,7 +84,8 @@ class Race:
         self.outputs: dict[str, Floats] = {name: outputs.logits for name, outputs in known.items()}
         """Calibrated logits by each method of samples that it was not fitted on."""
         self.nll: dict[str, Vector] = {
-            name: _nll(outputs.logits, required_labels(data)) + outputs.optimism for name, outputs in known.items()
+            name: SampleScores.from_logits(outputs.logits, required_labels(data)).nll + outputs.optimism
+            for name, outputs in known.items()
         }
         """NLL of these samples."""
         self.seen: list[Fold] = []
@@ -153,7 +155,7 @@ class Race:
                 race.seen = list(race.folds)
         mine, others = (np.concatenate([fold.outside for fold in race.seen]) for race in (self, other))
         rows = np.intersect1d(mine, others)
-        counts = _counts(self.data)[rows]
+        counts = self.data.counts[rows]
         total = float(counts.sum())
         clusters = None if self.data.clusters is None else self.data.clusters[rows]
         first, second = (race.nll[race.best][rows] for race in (other, self))
@@ -196,7 +198,7 @@ class Race:
         def score(name: str, model: Calibrator, fold: Fold) -> HeldOut:
             outside = fold.outside
             logits = model.map_.logits(data.take(outside))
-            nll = _nll(logits, labels[outside])
+            nll = SampleScores.from_logits(logits, labels[outside]).nll
             self.outputs.setdefault(name, np.zeros_like(data.logits))[outside] = logits
             self.nll.setdefault(name, np.zeros(data.n_samples))[outside] = nll
             return HeldOut(float(fold.held_out_weights[outside] @ nll) / fold.share)
@@ -223,7 +225,7 @@ class Race:
 
     def _drop_behind(self, running: list[str], rows: NDArray[np.intp]) -> list[str]:
         """The methods not clearly behind on the samples seen so far; the preferred one and first stages of chains stay."""
-        counts = _counts(self.data)[rows]
+        counts = self.data.counts[rows]
         weights, total = counts / max(counts.sum(), 1e-300), float(counts.sum())
         clusters = None if self.data.clusters is None else self.data.clusters[rows]
         nll = {name: self.nll[name][rows] for name in (*running, *self.known)}
@@ -257,12 +259,9 @@ class MethodScore:
     @classmethod
     def from_logits(cls, method: str, logits: Floats, data: Predictions, optimism: float = 0.0) -> MethodScore:
         """Measure calibrated logits; ``optimism`` is added to their NLL."""
-        assert data.labels is not None
-        counts = _counts(data)
+        counts = data.counts
         total = float(counts.sum())
-        confidence = np.exp(log_softmax(logits.astype(np.float64)).max(axis=1))
-        correct = (row_argmax(logits) == data.labels).astype(np.float64)
-        scores = SampleScores.from_logits(logits, data.labels)
+        scores, confidence, correct = measure(logits, data)
         nll = scores.nll + optimism
         return cls(method, nll, scores.brier, confidence, correct, counts / total, total, data.clusters)
 
@@ -380,15 +379,6 @@ def _choose(
 def required_labels(data: Predictions) -> NDArray[np.intp]:
     """The labels of data that has some."""
     return cast("NDArray[np.intp]", data.labels)
-
-
-def _counts(data: Predictions) -> Vector:
-    return np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, dtype=np.float64)
-
-
-def _nll(logits: Floats, labels: NDArray[np.intp]) -> Vector:
-    log_p = log_softmax(logits.astype(np.float64))
-    return -log_p[np.arange(len(log_p)), labels].astype(np.float64, copy=False)
 
 
 def _stages(cal: Calibrator) -> Stages | None:

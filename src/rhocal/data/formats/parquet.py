@@ -11,7 +11,7 @@ import numpy as np
 from rhocal.data.blocks import Block
 from rhocal.data.formats.base import Arrays, Names, StoredFile
 from rhocal.data.formats.copies import ArrowColumn, cell, json_values
-from rhocal.data.formats.tables import FRACTIONS, LISTS, NUMBERS, TEXT, WHOLE, class_columns, columns_of
+from rhocal.data.formats.tables import FRACTIONS, LISTS, NUMBER_KINDS, TEXT, WHOLE, class_columns, columns_of
 from rhocal.errors import FileError, InputError, MissingExtraError, one_line
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_parquet(path: Path, names: Names) -> StoredFile:
         others = tuple(name for name in columns if name not in {names.logits, *names.beside})
         return ParquetStoredFile(path, columns, sizes=sizes, unused=others)
     for name in classes:
-        if kinds[name] not in NUMBERS:
+        if kinds[name] not in NUMBER_KINDS:
             raise FileError(f"{path}: column {name!r} is not numbers, but {columns[name].dtype}")
     arrays = {name: column for name, column in columns.items() if name not in classes}
     arrays[names.logits] = Columns(path, classes, metadata.num_rows, "columns")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FRACTIONS, ONES, WHOLE, TEXT, LISTS = "fractions", "zeros and ones", "whole numbers", "texts", "lists"
 """What a column holds. Zeros and ones may be probabilities, or counts."""
 
-NUMBERS = (FRACTIONS, ONES, WHOLE)
+NUMBER_KINDS = (FRACTIONS, ONES, WHOLE)
 
 
 def table_file(
@@ -51,32 +51,32 @@ def columns_of(arrays: Arrays, *, has_lists: bool = False) -> Arrays:
     A single column of logits is that of the second of two classes. Copied lists stay one column where the table has room for
     them (``has_lists``); otherwise those of one length are numbered columns.
     """
-    found: list[tuple[str, str, Any]] = []  # column, the array that it comes from, values
+    named: list[tuple[str, str, Any]] = []  # column, the array that it comes from, values
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
     for name, array in arrays.items():
         if name == "classes":
             continue
         if isinstance(array, CopiedArray) and array.ndim > 1 and has_lists:
-            found.append((name, name, array))
+            named.append((name, name, array))
         elif (matrix := None if has_lists else matrix_of(array)) is not None and matrix.shape[1]:
-            found += [(f"{name}_{j}", name, matrix[:, j]) for j in range(matrix.shape[1])]
+            named += [(f"{name}_{j}", name, matrix[:, j]) for j in range(matrix.shape[1])]
         elif isinstance(array, CopiedArray) and array.ndim > 1:  # no list of plain values
-            found.append((name, name, as_objects(array.tolist())))
+            named.append((name, name, as_objects(array.tolist())))
         elif array.ndim == 2:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
-            found += [(f"{name}_{label}", name, array[:, j]) for j, label in enumerate(names)]
+            named += [(f"{name}_{label}", name, array[:, j]) for j, label in enumerate(names)]
         elif array.ndim == 1 and len(array) == n_rows:
             of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
-            found.append((name + of_class, name, array))
-    _refuse_equal_names(found, has_lists=has_lists)
-    return {column: values for column, _, values in found}
+            named.append((name + of_class, name, array))
+    _refuse_equal_names(named, has_lists=has_lists)
+    return {column: values for column, _, values in named}
 
 
-def _refuse_equal_names(found: Sequence[tuple[str, str, Any]], *, has_lists: bool) -> None:
+def _refuse_equal_names(named: Sequence[tuple[str, str, Any]], *, has_lists: bool) -> None:
     """Raise an error where one column would replace another."""
     first: dict[str, str] = {}
-    for column, source, _ in found:
+    for column, source, _ in named:
         if column in first:
             whole = "" if has_lists else "; or write .jsonl or .parquet, where copied lists stay one column"
             raise InputError(
@@ -121,7 +121,7 @@ def class_columns(
         if missing:
             raise FileError(f"{path}: no column {shown(missing)}; the columns are {shown(kinds)}")
         return tuple(name for name in kinds if name in names.columns) if names.in_table_order else names.columns
-    numeric = [name for name, kind in kinds.items() if kind in NUMBERS and name not in names.beside]
+    numeric = [name for name, kind in kinds.items() if kind in NUMBER_KINDS and name not in names.beside]
     numeric = [name for name in numeric if not (is_index(name) and kinds[name] != FRACTIONS)]
     if names.logits in kinds:
         return None
@@ -273,7 +273,7 @@ def _ambiguous(path: Path, kinds: Mapping[str, str], names: Names, reason: str) 
             remedy="read the labels there",
         )
     rest = {name: kind for name, kind in kinds.items() if name not in names.beside}
-    numbers = shown(name for name, kind in rest.items() if kind in NUMBERS)
+    numbers = shown(name for name, kind in rest.items() if kind in NUMBER_KINDS)
     texts = [name for name, kind in rest.items() if kind == TEXT]
     others = f"; not numbers: {shown(texts)}" if texts else ""
     return FileError(

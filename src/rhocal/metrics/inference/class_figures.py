@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.metrics.inference.defaults import TAILS
+from rhocal.metrics.inference.defaults import Z
 from rhocal.numerics.special import expit
 from rhocal.optimize import logistic
 
@@ -24,7 +23,6 @@ MAX_COEFFICIENT = 50.0
 """A slope or intercept beyond this is that of classes that a threshold almost separates: no estimate is printed."""
 MIN_EXPECTED = 1e-9
 """Mean probability up to which a class is not expected at all, and no ratio to it is printed."""
-Z = NormalDist().inv_cdf(TAILS[1])
 
 
 @dataclass(frozen=True)

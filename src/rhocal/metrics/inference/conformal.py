@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.numerics.special import binomial_upper
 
 if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
-
-LEVEL = 0.95
-"""Of the range of coverages over draws."""
 
 
 def conformal_rank(n: int, coverage: float) -> int:
@@ -56,7 +54,7 @@ def coverage_range(n: int, coverage: float, n_covered: float = 0.0) -> tuple[flo
 
     Where scores are tied, more samples are covered (``n_covered``) than the rank, and the upper end is that of these.
     """
-    rank, level = conformal_rank(n, coverage), (1 + LEVEL) / 2
+    rank, level = conformal_rank(n, coverage), (1 + CONFIDENCE_LEVEL) / 2
     if rank > n:
         return 1.0, 1.0
     low = 1 - float(binomial_upper(np.array(n - rank), np.array(n), level))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
-from rhocal.metrics.inference.mean_interval import JEFFREYS, N_DRAWS
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, JEFFREYS
+from rhocal.metrics.inference.mean_interval import N_DRAWS
 
 if TYPE_CHECKING:
     from rhocal.numerics.special import Vector

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.metrics.inference import absolute_mean
+from rhocal.metrics.inference.ece_interval import PRIOR_SAMPLES
 from rhocal.metrics.inference.gap_posterior import draw_sums
 from rhocal.numerics.bins import bin_totals
 
@@ -31,8 +32,6 @@ WIDENING = 1.15
 """Factor on the standard deviation of the draws, for what their normal interval misses where gaps are of the size of the
 noise. Chosen on the models of experiments/coverage/paired.py: with 1.05 two models of equal ECE were called different in
 10 % of samples where one has gaps of one sign and the other a gap in half of its bins."""
-PRIOR_SAMPLES = 2.0
-"""Samples of variance c (1 − c) that are added to each bin."""
 PRIOR_ERRORS = 2.0
 """Right and wrong samples that are added to a bin with few of either (Agresti & Coull 1998), and at most so many to all."""
 

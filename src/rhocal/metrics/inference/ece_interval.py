@@ -140,11 +140,6 @@ def _part(few: RareErrors, total: float, level: float) -> Interval:
     return Interval(low, high, min(max(debiased, low), high), "exact")
 
 
-def bin_moments(scored: Scored, bins: NDArray[np.intp], n_bins: int) -> tuple[Vector, Vector]:
-    """Σ w d / Σ w of every bin that holds a sample, with d = correct − confidence, and its standard deviation."""
-    return BinMoments.of(scored, bins, n_bins).normal_sums
-
-
 def invert(sums: Vector, deviations: Vector, level: float) -> Interval:
     """Keep every candidate that the observed sums do not reject."""
     reach = MAX_DEVIATIONS * float(np.sqrt((deviations**2).sum()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS, Metric
 from rhocal.metrics.inference.bootstrap import MEANS
-from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS
+from rhocal.metrics.inference.defaults import N_REPLICATES, TAILS, Z
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.joint_null import draws_for, joint_null
 from rhocal.metrics.inference.null import NullDistribution, path_nulls
@@ -39,7 +38,6 @@ SIMULATED_METRICS = ("ece", "adaptive_ece", "mce")
 """Metrics that are functions of the cumulative differences."""
 MAX_LABELS = 20_000_000
 """Labels in memory at a time."""
-Z = NormalDist().inv_cdf(TAILS[1])
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def joint_null(
     top = CumulativeDifferences.from_scored(scored)
     data = rows if rows is not None else scored.source if scored.has_probs else None
     if data is None or data.of_answers:
-        paths = np.concatenate([top.observed[None], *top.simulate(n_draws, seed)])
+        paths = top.with_simulated(n_draws, seed)
         return (
             JointNull(top, paths) if data is None else JointNull(top, paths, top, paths, n_class_samples=len(top.units))
         )
@@ -144,7 +144,7 @@ def _two_classes(
 ) -> JointNull:
     """The positive class in order of its probability: bins, Kuiper's statistic and slopes are functions of its path."""
     assert data.labels is not None
-    column = positive_column(data)
+    column = data.positive_column
     position = np.unique(row)
     view = _Positive.from_rows(data, position, column)
     weights = np.ones(len(chosen)) if top.exact else top.weights[chosen]
@@ -186,13 +186,6 @@ class _Positive:
     def scored(self, weights: Vector, draw_scale: Vector | None) -> Scored:
         zeros = np.zeros(len(weights))  # what orders samples besides; nothing reads it
         return Scored(self.probability, self.label, zeros, zeros, weights, draw_scale=draw_scale)
-
-
-def positive_column(data: Predictions) -> int:
-    """The column of the positive class of two: the one stated, else the second."""
-    if data.positive is None:
-        return 1
-    return int(np.flatnonzero(data.classes == data.positive)[0])
 
 
 def _many_classes(

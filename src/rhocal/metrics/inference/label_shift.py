@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.numerics.special import exp_normal, f_tail, normal_cdf, normal_quantile
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def estimated_shares(probs: Floats, source: Vector, n_calibration: int | None = 
 
 
 def shares_with_labels(
-    probs: Floats, labeled_probs: Floats, labels: NDArray[np.intp], source: Vector, level: float = 0.95
+    probs: Floats, labeled_probs: Floats, labels: NDArray[np.intp], source: Vector, level: float = CONFIDENCE_LEVEL
 ) -> Shares:
     """The estimate that labeled samples of the first mix repair, its interval, and the test of label shift."""
     counts = np.bincount(labels, minlength=len(source))

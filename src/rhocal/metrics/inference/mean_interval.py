@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rhocal.metrics.inference.defaults import JEFFREYS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,7 +32,6 @@ MAX_DIRICHLET = 200
 """Samples of a part up to which their weights are drawn; the mean of more is nearly normal."""
 MIN_PROBABILITY = 1e-16
 """Of a class that is not the top one, in the loss of an error."""
-JEFFREYS = 0.5
 
 
 def _other(scored: Scored) -> Vector:

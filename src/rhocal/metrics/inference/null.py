@@ -95,6 +95,10 @@ class CumulativeDifferences:
         expected = self.in_cells(self.confidence if self.scale is None else self.scale * self.confidence)
         return np.cumsum(right - expected, axis=1) / self.weights.sum()
 
+    def with_simulated(self, n_replicates: int, seed: int) -> Vector:
+        """The path of the samples, followed by those of a perfectly calibrated model."""
+        return np.concatenate([self.observed[None], *self.simulate(n_replicates, seed)])
+
     def simulate(self, n_replicates: int, seed: int) -> Iterator[Vector]:
         """Paths of a perfectly calibrated model, in blocks of shape (n_paths, n_points)."""
         rng = np.random.default_rng(seed)
@@ -211,22 +215,6 @@ def path_nulls(path: CumulativeDifferences, paths: Vector, names: Iterable[str])
     """The null distributions of statistics of paths; the first path is that of the samples."""
     statistics = {name: STATISTICS[name](path, paths) for name in names}
     return {name: NullDistribution(float(values[0]), values[1:]) for name, values in statistics.items()}
-
-
-def simulate_nulls(
-    observed: CumulativeDifferences, names: list[str], n_replicates: int, seed: int
-) -> dict[str, NullDistribution]:
-    """The null distributions of the named statistics, from the same simulated paths."""
-    parts: dict[str, list[Vector]] = {name: [] for name in names}
-    for paths in observed.simulate(n_replicates, seed):
-        for name in names:
-            parts[name].append(STATISTICS[name](observed, paths))
-    return {
-        name: NullDistribution(
-            float(STATISTICS[name](observed, observed.observed[None])[0]), np.concatenate(parts[name])
-        )
-        for name in names
-    }
 
 
 def _ends(bins: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from rhocal.errors import InputError
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.bootstrap import BINNED, MAX_RESAMPLED, ResampledMetrics, resamples
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, N_REPLICATES, SIGNIFICANCE_LEVEL, TAILS, Z
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.ece_difference import ece_difference
 from rhocal.metrics.inference.ece_interval import ece_interval
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-9
 """A difference below this is 0."""
-
-
-Z = NormalDist().inv_cdf(TAILS[1])
 
 
 @dataclass(frozen=True)

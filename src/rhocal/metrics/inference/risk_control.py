@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rhocal.metrics.inference.defaults import JEFFREYS
 from rhocal.numerics.special import binomial_cdf, binomial_upper
 
 if TYPE_CHECKING:
@@ -261,7 +262,6 @@ def mean_bound(losses: Vector, weights: Vector, confidence: float) -> float:
 
 
 MAX_FACTOR = 1e6
-JEFFREYS = 0.5
 
 
 def more_samples(

@@ -35,10 +35,6 @@ TITLES = {
 }
 """How the tests are called."""
 
-TOP_TESTS = ("gap", "ece", "smooth", "spiegelhalter", "chi2")
-POSITIVE_TESTS = ("prevalence", "cox", "kuiper")
-CLASS_TESTS = ("class", "classwise", "skce")
-
 CHI2_BINS = (4, 10, 25, 60)
 """Numbers of bins of equal mass of the χ² test: errors of a few samples and of many."""
 SMOOTH_INTERVALS = 256

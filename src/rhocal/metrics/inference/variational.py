@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 N_FOLDS = 5
 FOLD_DEPENDENCE = 1 + N_FOLDS / (N_FOLDS - 1)
 """Variance of a mean over folds as a multiple of that of independent samples: the fits share samples (Nadeau & Bengio 2003)."""
-MIN_SAMPLES = 20
+MIN_SAMPLES_OF_BOUNDS = 20
 THRESHOLDS = np.linspace(0.01, 0.99, 99)
 """Thresholds among which that of the decision is chosen."""
 
@@ -111,8 +111,8 @@ def bounds_of(scored: Scored, level: float = CONFIDENCE_LEVEL, seed: int = 0) ->
         order, w = np.repeat(order, w[order].astype(np.intp)), np.ones_like(w)
     sample = Samples(c[order], y[order], w[order])
     n = len(order)
-    if n < MIN_SAMPLES:
-        raise InputError(f"bounds by cross-validation need at least {MIN_SAMPLES} samples; got {n}")
+    if n < MIN_SAMPLES_OF_BOUNDS:
+        raise InputError(f"bounds by cross-validation need at least {MIN_SAMPLES_OF_BOUNDS} samples; got {n}")
     fold = np.random.default_rng(seed).permutation(n) % N_FOLDS
     gains, slopes = np.empty((2, 3, n))
     for k in range(N_FOLDS):

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 from rhocal.metrics.inference.calibration_tests import TITLES
-from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, TAILS
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL, Z
 from rhocal.metrics.inference.ece_interval import ece_interval
 from rhocal.metrics.inference.floor import Floor
-from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.inference.localize import NAMING_LEVEL, ClassGap, Region, class_gaps, positive_gap, regions
 from rhocal.metrics.inference.null import path_nulls
 from rhocal.metrics.inference.p_values import equals_p
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from rhocal.metrics.inference.ece_interval import Interval
     from rhocal.metrics.inference.joint_null import JointNull
 
-Z = NormalDist().inv_cdf(TAILS[1])
 State = Literal["within", "beyond", "undecided"]
 
 TOLERANCE = 0.02
@@ -107,7 +104,7 @@ def evidence_of(
     """The evidence of samples whose probabilities are those of ``data``, if they are known."""
     if data is None:
         return Evidence(scored, ece, interval, tests, combined, null, n_samples=n_samples)
-    positive = positive_column(data) if data.n_classes == 2 else None
+    positive = data.positive_column if data.n_classes == 2 else None
     names = data.classes.tolist()
     return Evidence(scored, ece, interval, tests, combined, null, names, positive, data.of_answers, n_samples)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.errors import InputError
+from rhocal.metrics.inference.defaults import CONFIDENCE_LEVEL
 from rhocal.metrics.inference.design import SamplingDesign
-from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.special import normal_quantile
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rhocal.numerics.special import Vector
 
 N_THRESHOLDS = 99
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def net_benefit(
     if scored.source.n_classes != 2:
         raise InputError(f"a decision curve is about the positive class of two; there are {scored.source.n_classes}")
     scored = SamplingDesign(weight_kind, clusters).apply(scored)
-    view = scored.one_class(positive_column(scored.source))
+    view = scored.one_class(scored.source.positive_column)
     threshold = np.arange(1, n_thresholds + 1) / (n_thresholds + 1)
     odds = threshold / (1 - threshold)
     w, total = view.weights, float(view.weights.sum())
@@ -62,6 +61,6 @@ def net_benefit(
     benefit = true - odds * false
     # A sample adds 1, −odds or 0, so that the variance follows from the two shares.
     spread = np.sqrt(np.maximum(true + odds**2 * false - benefit**2, 0) / total)
-    reach = float(normal_quantile(np.array((1 + LEVEL) / 2))) * spread
+    reach = float(normal_quantile(np.array((1 + CONFIDENCE_LEVEL) / 2))) * spread
     prevalence = float(w @ view.correct) / total
     return NetBenefit(threshold, benefit, benefit - reach, benefit + reach, prevalence - odds * (1 - prevalence))

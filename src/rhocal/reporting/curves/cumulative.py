@@ -71,7 +71,7 @@ def cumulative_gap(
     if of_positive:
         scored, of_class = positive_view(scored)
     path = CumulativeDifferences.from_scored(scored)
-    paths = np.pad(np.concatenate([path.observed[None], *path.simulate(n_replicates, seed)]), ((0, 0), (1, 0)))
+    paths = np.pad(path.with_simulated(n_replicates, seed), ((0, 0), (1, 0)))
     distances, ranges = np.abs(paths).max(axis=1), np.ptp(paths, axis=1)
     ks, kuiper = (NullDistribution(float(values[0]), values[1:]) for values in (distances, ranges))
     weight = np.cumsum(path.weights)[path.ends - 1]

@@ -12,7 +12,6 @@ from rhocal.metrics.binned import equal_width_sums
 from rhocal.metrics.inference.bands import accuracy_interval, consistency_band
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.design import SamplingDesign
-from rhocal.metrics.inference.joint_null import positive_column
 from rhocal.metrics.metric import validate_options
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import N_BINS, BinSums
@@ -120,7 +119,7 @@ def positive_view(scored: Scored) -> tuple[Scored, str]:
     data = scored.source
     if data.n_classes != 2:
         raise InputError(f"of_positive needs two classes; there are {data.n_classes}")
-    column = positive_column(data)
+    column = data.positive_column
     view, zeros = scored.one_class(column), np.zeros(scored.n_samples)
     scale = scored.__dict__["draw_scale"]
     return Scored(view.confidence, view.correct, zeros, zeros, view.weights, draw_scale=scale), str(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rhocal.data.predictions import Predictions
     from rhocal.reporting.sections.methods import MethodSection
 
-MIN_SAMPLES = 1000
+MIN_SAMPLES_OF_ECE = 1000
 """Below this the floor of ECE is larger than the effect of most calibrators."""
 SHIFT_SIGNIFICANCE_LEVEL = 0.01
 MAX_RELATIVE_MEAN = 0.1
@@ -61,14 +61,14 @@ def _samples(
             "The calibrators were fitted on the samples they are evaluated on here, so their metrics look better than they "
             "are. Evaluate on samples that were used neither for training nor for calibration.",
         )
-    if test.n_samples < MIN_SAMPLES:
+    if test.n_samples < MIN_SAMPLES_OF_ECE:
         ece = methods[0].evaluation["ece"]
         yield Caution(
             "few samples",
             f"Only {test.n_samples:,} samples are evaluated. The ECE of a perfectly calibrated model is {ece.floor:.3f} (up to "
             f"{ece.floor_high:.3f}) by chance alone, and smaller errors cannot be detected.",
         )
-    if calibration is not None and calibration.n_samples < MIN_SAMPLES and not same_samples:
+    if calibration is not None and calibration.n_samples < MIN_SAMPLES_OF_ECE and not same_samples:
         yield Caution(
             "few samples",
             f"Only {calibration.n_samples:,} samples are in the calibration set; methods with many parameters overfit first.",

@@ -29,7 +29,7 @@ def decisions(
     name: str, cal: Calibrator | None, test: Predictions, design: SamplingDesign, *, same_samples: bool
 ) -> dict[str, Any] | None:
     """The section; None where nothing can be certified: on the samples of the fit, on dependent or reweighted ones."""
-    weights = np.ones(test.n_samples) if test.weights is None else test.weights
+    weights = test.counts
     if same_samples or not design.is_simple or not are_counts(weights):
         return None
     certified = certified_targets(cal, test, TARGETS)

@@ -27,7 +27,7 @@ def confident_mistakes(views: Mapping[str, Predictions]) -> dict[str, Any] | Non
     name, data = list(views.items())[-1]
     scored = Scored.from_predictions(data)
     confidence = np.asarray(scored.confidence, np.float64)
-    weights = np.ones(data.n_samples) if data.weights is None else np.asarray(data.weights, np.float64)
+    weights = data.counts
     counts = weights > 0
     wrong = np.flatnonzero((scored.correct == 0) & counts)
     if not len(wrong):

@@ -34,7 +34,7 @@ def worst_classes(views: Mapping[str, Predictions], design: SamplingDesign) -> d
     """The classes with the largest ECE against the rest after calibration, and what it was before."""
     data = next(iter(views.values()))
     assert data.labels is not None
-    weights = np.ones(data.n_samples) if data.weights is None else data.weights
+    weights = data.counts
     counts = bin_totals(data.labels, design.counts(weights), data.n_classes)
     n_labels = dict(zip(data.classes.tolist(), counts.tolist(), strict=True))
     heats = {
