@@ -22,7 +22,29 @@ QUICK = {
     "auto": {"methods": ("temperature", "svs", "field"), "n_folds": 2},
     "cross-fitted": {"n_folds": 2},
 }
-SIZES = (0.0, 5e-324, 1e-310, 1e-45, 1e-38, 1e-20, 1e-18, 1e-4, 1.0, 1.0, 1.0, 30.0, 1e4, 1e8, 1e20, 1e38, 1e150, 1e300)
+SIZES = (
+    0.0,
+    5e-324,
+    1e-310,
+    1e-45,
+    1e-38,
+    1e-20,
+    1e-18,
+    1e-15,
+    1e-12,
+    1e-8,
+    1e-4,
+    1.0,
+    1.0,
+    1.0,
+    30.0,
+    1e4,
+    1e8,
+    1e20,
+    1e38,
+    1e150,
+    1e300,
+)
 SHIFTS = (0.0, 0.0, 0.0, 0.0, 3.0, -500.0, 1e8, 1e30, -1e30, -1e300)
 EQUIVARIANT = {"temperature": {}, "rho-norm": {"rho": 2.0}, "vector": {}, "svs": {}}
 """Methods, without what cross-validation or bins choose, of which a factor of all logits changes no probability."""

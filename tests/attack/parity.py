@@ -21,8 +21,11 @@ TOLERANCE = 1e-6
 N_BATCHES = 20
 """Batches of logits for a calibrator before the next one is taken."""
 
-SIZES = (1e-18, 1e10, 1e38)
-"""Of the logits of other fits. Scores of single classes are all equal at these, and maps with steps decide by rounding."""
+SIZES = (1e-18, 1e-15, 1e-12, 1e-8, 1e10, 1e38)
+"""Of the logits of other fits. Maps of single classes have steps, beside which the scores of such logits lie."""
+
+LEAST_SIZES = {"dirichlet": 1e-8}
+"""Fits on log-probabilities refuse smaller logits."""
 
 EXPORTABLE = tuple(name for name in METHODS if CALIBRATORS[name].family.is_portable)
 
@@ -36,6 +39,7 @@ def run(rng_seed, seconds, methods=EXPORTABLE):
             method, n_classes = str(rng.choice(methods)), int(rng.choice([2, 5]))
             reads_classes = "calibrators.binary" in CALIBRATORS[method].family.__module__
             size = 1.0 if reads_classes or rng.random() < 0.7 else float(rng.choice(SIZES))
+            size = max(size, LEAST_SIZES.get(method, 0.0))
             cal, backends = prepared(method, n_classes, size)
             for _ in range(N_BATCHES):
                 dtype = np.float32 if rng.random() < 0.6 else np.float64

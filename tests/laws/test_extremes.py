@@ -37,6 +37,11 @@ WEIGHTS = {
 }
 
 
+READS_PROBABILITIES = {
+    name for name, method in CALIBRATORS.items() if method.family.__module__.startswith("rhocal.calibrators.binary")
+}
+
+
 def outputs(name, logits, labels, weights=None):
     groups = {"groups": np.arange(len(labels)) % 2} if name == "multi-domain" else {}
     with warnings.catch_warnings():
@@ -146,7 +151,8 @@ def test_a_sample_with_weight_that_tells_nothing_beside_huge_ones_without(name, 
 def test_rows_that_are_far_below_what_a_fit_takes_are_refused(name):
     """Only rows above 1e60 were refused: products of weights of 1e36 with -1e300 overflowed."""
     labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
-    cal, *_ = outputs(name, 1e-18 * NORMAL, labels)
+    size = 1e-6 if name in {*READS_PROBABILITIES, "dirichlet"} else 1e-18
+    cal, *_ = outputs(name, size * NORMAL, labels)
     groups = {"groups": np.arange(4)} if name == "multi-domain" else {}
     below = NORMAL[:4] - np.array([[0.0], [1e300], [0.0], [0.0]])
     with warnings.catch_warnings():
@@ -155,13 +161,10 @@ def test_rows_that_are_far_below_what_a_fit_takes_are_refused(name):
             for apply in (cal.predict_proba, cal.transform):
                 with pytest.raises(InputError, match=r"at least -1e\+60; that of one is -1e\+300\. Divide"):
                     apply(logits, **groups)
-        masked = np.where(np.arange(3) == NORMAL[:4].argmin(axis=1)[:, None], -1e300, 1e-18 * NORMAL[:4])
+        masked = np.where(np.arange(3) == NORMAL[:4].argmin(axis=1)[:, None], -1e300, size * NORMAL[:4])
         assert np.isfinite(cal.predict_proba(masked, **groups)).all()  # a row of masks and others is none of these
 
 
-READS_PROBABILITIES = {
-    name for name, method in CALIBRATORS.items() if method.family.__module__.startswith("rhocal.calibrators.binary")
-}
 NOT_EQUIVARIANT = READS_PROBABILITIES | {"identity", "rho-norm-paper", "ets", "dirichlet"}
 """Maps that depend on the uncalibrated probabilities by definition: other logits have others."""
 
@@ -184,6 +187,35 @@ def test_a_factor_of_all_logits_changes_no_probability(name, dtype, power):
         cal = fit_map(rhocal.calibrator(name, **options), scaled[:400], labels, **groups)
         results.append(cal.predict_proba(scaled[400:], **later))
     np.testing.assert_allclose(results[1], results[0], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("name", [*sorted(READS_PROBABILITIES), "dirichlet", "isotonic:field"])
+@pytest.mark.parametrize(("size", "dtype"), [(1e-9, "f8"), (1e-13, "f4"), (1e-15, "f8"), (1e-18, "f8")])
+def test_probabilities_that_do_not_hold_the_logits_are_refused(name, size, dtype):
+    """Weights of 1e15 magnified rounding, steps were decided by it, and from equal probabilities nothing was learned."""
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    logits = (size * NORMAL).astype(dtype)
+    logits[1, NORMAL[1].argmin()] = -np.inf
+    labels[1] = NORMAL[1].argmax()
+    remedy = r"probabilities, .* must by 1e-08 at least\. Multiply the logits by a constant, or use temperature"
+    with pytest.raises(InputError, match=remedy):
+        rhocal.calibrator(name).fit(logits, labels)
+    mixed, weights = np.vstack([logits, NORMAL[:1]]), np.append(np.ones(120), 0.0)
+    with pytest.raises(InputError, match=remedy):  # a row without weight tells nothing
+        rhocal.calibrator(name).fit(mixed.astype(dtype), np.append(labels, 0), weights)
+    auto = fit_map(rhocal.AutoCalibrator(["temperature", name], n_folds=2), logits, labels)
+    assert isinstance(auto.chosen_, rhocal.TemperatureScaling)
+    assert any("reads probabilities" in trial.get("skipped", "") for trial in auto.solution_.trials)
+
+
+@pytest.mark.parametrize("name", ["platt", "quadratic"])
+def test_the_log_odds_of_two_classes_are_held_at_any_size(name):
+    labels = np.where(np.arange(120) < 40, CHANCE % 2, NORMAL[:, :2].argmax(axis=1))
+    want = fit_map(rhocal.calibrator(name), 1e-4 * NORMAL[:, :2], labels).predict_proba(1e-4 * NORMAL[:, :2])
+    got = fit_map(rhocal.calibrator(name), 1e-18 * NORMAL[:, :2], labels).predict_proba(1e-18 * NORMAL[:, :2])
+    np.testing.assert_allclose(got, want, atol=1e-3)
+    assert np.ptp(got[:, 1]) > 0.5
 
 
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "vector"])

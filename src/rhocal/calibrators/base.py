@@ -57,6 +57,8 @@ class Calibrator(ABC):
     """The family's name in artifacts and messages."""
     keeps_decision: ClassVar[bool]
     """Whether the predicted class can never change."""
+    reads_probs: ClassVar[bool] = False
+    """Whether a fit reads no more of the logits than double precision holds of their probabilities."""
     parameters: ClassVar[tuple[str, ...]] = ()
     """The fitted numbers and arrays, as attributes; what an artifact stores."""
     absent_in_old_artifacts: ClassVar[Mapping[str, Any]] = {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.calibrators.options import validate_options
 from rhocal.calibrators.scale.scale import ScaleCalibrator
+from rhocal.data.logit_sizes import check_differences
 from rhocal.data.predictions import SMALLEST_PROB, Kind, Predictions
 from rhocal.numerics.masks import gap_beyond
 from rhocal.profile.profile import Profile
@@ -46,6 +47,8 @@ def fit_validated(
     vars(calibrator).pop("online_", None)
     vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
+    if calibrator.reads_probs and isinstance(data, Predictions):
+        check_differences(data, calibrator.label)
     calibrator.mask_gap_ = learned_mask_gap(data)
     calibrator.smallest_prob_ = data.smallest_prob
     calibrator.n_best_ = data.n_best if isinstance(data, Profile) else None

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from rhocal.errors import InputError
+from rhocal.numerics.special import row_max
+from rhocal.numerics.threads import row_blocks
+
+if TYPE_CHECKING:
+    from rhocal.data.predictions import Predictions
 
 MAX_LOGIT = 1e60
 """Fourth powers of logits up to this do not overflow in double precision."""
@@ -16,6 +25,10 @@ MAX_SINGLE_LOGIT = 1e8
 MIN_SINGLE_LOGIT = 1e-8
 """Fourth powers of differences of smaller logits vanish in single precision."""
 
+MIN_DIFFERENCE = 1e-8
+"""Of logits in a row, for a fit that reads probabilities. Double precision rounds log p ≈ −log m by up to 1e-16·log m, of which
+weights of 10 / 1e-8 make 1e-7·log m; of smaller differences rounding decides."""
+
 
 def check_size(size: float) -> None:
     """Refuse logits of which the farthest from 0 is ``size``, if a fit on them would leave the range of numbers."""
@@ -23,4 +36,22 @@ def check_size(size: float) -> None:
         raise InputError(
             f"logits are too small: none is farther than {size:g} from 0, and one must be at {MIN_LOGIT:g} at least. Multiply "
             "them by a constant"
+        )
+
+
+def check_differences(data: Predictions, name: str) -> None:
+    """Refuse logits that differ in some row with weight and in none enough for a fit on probabilities; of ``prepared`` data."""
+    logits, masked, largest = data.logits, data.masked, 0.0
+    for rows in row_blocks(*logits.shape):
+        z = logits[rows].astype(np.float64)
+        top = row_max(z)
+        low = -row_max(-(z if masked is None else np.where(masked[rows], top[:, None], z)))
+        counts = np.ones(len(z), np.bool_) if data.weights is None else data.weights[rows] > 0
+        largest = max(largest, float((top - low).max(initial=0.0, where=counts)))
+        if largest >= MIN_DIFFERENCE:
+            return
+    if largest > 0:
+        raise InputError(
+            f"{name} reads probabilities, which do not hold logits so close to each other: they differ by {largest:g} in a row "
+            f"at most, and must by {MIN_DIFFERENCE:g} at least. Multiply the logits by a constant, or use temperature or svs"
         )

@@ -114,6 +114,12 @@ class BinaryCalibrator(Calibrator):
     def has_class_maps(self) -> bool:
         return not self.scope.startswith("top")
 
+    @property
+    def reads_probs(self) -> bool:  # type: ignore[override]
+        return (
+            self.score_kind == "probs" or len(self.classes_) > 2
+        )  # log-odds of two classes are a difference of logits
+
     @abstractmethod
     def _fit_map(self, data: Outcomes) -> FittedBinaryMap:
         """Fit one map to scores with at least one hit and one miss."""

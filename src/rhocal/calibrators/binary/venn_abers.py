@@ -112,6 +112,7 @@ class VennAbers(BinaryCalibrator):
     name = "venn-abers"
     map = Interval
     score_kind = "log-odds"
+    reads_probs = True  # scores that differ by ``NOISE`` are one
     has_monotone_bounds = True
 
     _: KW_ONLY

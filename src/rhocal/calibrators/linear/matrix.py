@@ -82,6 +82,10 @@ class MatrixScaling(LinearCalibrator):
     center_ = Fitted[bool](dtype="bool")
     absent_in_old_artifacts = {"center_": False}  # noqa: RUF012 - declared by the base
 
+    @property
+    def reads_probs(self) -> bool:  # type: ignore[override]
+        return self.inputs == "log-probs"
+
     def _fit(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
         odir = Odir(self.ridge_off_diagonal, self.ridge_intercept, self.n_folds, self.kappa)
         linear.check_size(data.n_classes, "matrix or dirichlet", "sms or svs", linear.MAX_SEARCHED_CLASSES)
