@@ -4,11 +4,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import rhocal
 from helpers import fit_map
 from rhocal.calibrators import CALIBRATORS
+from rhocal.data.scores import finite_masks
 from rhocal.errors import InputError, RhocalError, RhocalWarning
+from rhocal.torch.device import TensorScores, on_device
 
 QUICK = {
     "rho-norm-paper": {"n_steps": 20},
@@ -131,6 +134,25 @@ def test_rows_of_the_lowest_number_alone(name):
         probs = rhocal.calibrator(name).fit(logits, labels, np.eye(12)[8]).predict_proba(logits)
     assert np.isfinite(probs).all()
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("name", ["temperature", "rho-norm", "vector", "isotonic"])
+def test_the_lowest_number_of_single_precision_is_a_mask_beside_infinite_ones(name):
+    """−∞ in another row made it a class: logits of 1e38 leave no room for masks and are widened."""
+    labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))
+    cal = rhocal.calibrator(name).fit((5e37 * NORMAL).astype(np.float32), labels)
+    low = float(np.finfo(np.float32).min)
+    rows = np.array([[1e38, low, 5e37], [2e38, 1e38, -np.inf], [low, low, low], [low, -np.inf, low]], np.float32)
+    alone = np.vstack([cal.predict_proba(row[None]) for row in rows])
+    there = on_device(cal, torch.from_numpy(rows), "probs", "logits", -1)
+    for probs in (cal.predict_proba(rows), there.numpy()):
+        np.testing.assert_allclose(probs, alone, atol=1e-6)
+    held = TensorScores(torch.from_numpy(rows)).finite_masks().table
+    np.testing.assert_array_equal(held.numpy(), finite_masks(rows))
+    assert alone[0, 1] == alone[1, 2] == alone[3, 1] == 0
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, rows), alone, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")

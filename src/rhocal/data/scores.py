@@ -11,7 +11,7 @@ from rhocal.data.probability_errors import probability_error
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 from rhocal.numerics.assignment import best_columns
-from rhocal.numerics.special import Floats, scan, widened
+from rhocal.numerics.special import Floats, row_max, scan, widened
 from rhocal.numerics.threads import row_blocks
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def finite_masks(table: Scores) -> Scores:
     """Logits with the lowest finite number in place of −∞: what lies so deep is a mask.
 
     Half precision has no room for masks, and single precision none where other logits come near that number: all are stored
-    in the next larger type then.
+    in the next larger type then. The lowest number of single precision is a mask there too, but not in rows of it alone.
     """
     if not isinstance(table, np.ndarray):
         return table.finite_masks()
@@ -268,7 +268,9 @@ def finite_masks(table: Scores) -> Scores:
         table = widened(np.ascontiguousarray(table))
     size = max((float(np.abs(finite_part(table[rows])).max()) for rows in row_blocks(*table.shape)), default=0.0)
     if size > LARGEST_BESIDE_MASKS * float(np.finfo(table.dtype).max):
-        table = table.astype(np.float64)
+        lowest = np.finfo(table.dtype).min
+        low = (table <= lowest) & (row_max(table) > lowest)[:, None]
+        table = np.where(low, -np.inf, table.astype(np.float64))
     return np.maximum(table, np.finfo(table.dtype).min)
 
 

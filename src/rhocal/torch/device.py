@@ -70,7 +70,9 @@ class TensorScores:
         wide = self.table.float() if self.table.dtype == torch.float16 else self.table
         size = wide.masked_fill(torch.isneginf(wide), 0).abs().max() if wide.numel() else 0
         if size > LARGEST_BESIDE_MASKS * torch.finfo(wide.dtype).max:
-            wide = wide.double()
+            lowest = torch.finfo(wide.dtype).min
+            low = (wide <= lowest) & (wide.amax(dim=1, keepdim=True) > lowest)
+            wide = wide.double().masked_fill(low, -torch.inf)
         return type(self)(wide.clamp(min=torch.finfo(wide.dtype).min))
 
     def as_logits(self, kind: Kind, smallest_prob: float | None = None) -> Self:
