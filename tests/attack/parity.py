@@ -46,7 +46,8 @@ def run(rng_seed, seconds, methods=EXPORTABLE):
                 z = hostile_logits(rng, 8, n_classes, np.float64, largest=30)
                 limit = float(np.finfo(dtype).max) / 4
                 z = np.clip(z * (size if rng.random() < 0.7 else 1.0), -limit, limit).astype(dtype)
-                attack_batch(counts, cal, backends, with_masks(rng, z, cal.mask_gap_) if rng.random() < 0.3 else z)
+                z = with_masks(rng, z, cal.mask_gap_) if rng.random() < 0.3 else z
+                attack_batch(counts, cal, backends, with_lowest(rng, z) if size >= 1e38 and rng.random() < 0.3 else z)
     return counts
 
 
@@ -59,6 +60,13 @@ def with_masks(rng, z, gap):
     for _ in range(int(rng.integers(4))):
         z[:, k] = np.nextafter(z[:, k], z.dtype.type(rng.choice([-np.inf, np.inf])))
     return z
+
+
+def with_lowest(rng, z):
+    """The same with the lowest number of single precision and −∞ in place of some entries; the largest of each row stays."""
+    low = rng.choice([float(np.finfo(np.float32).min), -np.inf], size=z.shape)
+    is_kept = (rng.random(z.shape) < 0.7) | (np.arange(z.shape[1]) == z.argmax(axis=1)[:, None])
+    return np.where(is_kept, z, low).astype(z.dtype)
 
 
 @cache

@@ -152,7 +152,10 @@ def test_the_lowest_number_of_single_precision_is_a_mask_beside_infinite_ones(na
     np.testing.assert_array_equal(held.numpy(), finite_masks(rows))
     assert alone[0, 1] == alone[1, 2] == alone[3, 1] == 0
     apply, parameters = cal.apply_fn()
-    np.testing.assert_allclose(apply(parameters, rows), alone, atol=1e-6)
+    for kind in (np.float32, np.float64):  # the same number in double precision, which others made of single
+        np.testing.assert_allclose(apply(parameters, rows.astype(kind)), alone, atol=1e-6)
+        np.testing.assert_allclose(cal.predict_proba(rows.astype(kind)), alone, atol=1e-6)
+    np.testing.assert_array_equal(cal.predict_proba([[1e38, 1.001 * low, 5e37]])[0] > 0, True)  # a logit as any other
 
 
 @pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")

@@ -168,13 +168,11 @@ class Map:
         entries = SCALED_ENTRIES if self.formula is unchanged else self.block_entries
         for rows in row_blocks(data.n_samples, data.n_classes, entries):
             block, masked = data.precise_logits(rows) if self.is_wide else data.logits[rows], None
-            if self.mask_gap > LARGEST_SINGLE and block.dtype == np.float32 and low <= -LARGEST_SINGLE:
-                # The lowest number stands for −∞, and must lie deeper than logits that only double precision can hold.
-                lowest = (block <= -LARGEST_SINGLE) & (row_max(block) > -LARGEST_SINGLE)[
-                    :, None
-                ]  # not in rows of it alone
+            holds_lowest = LARGEST_SINGLE < self.mask_gap < math.inf and low <= -LARGEST_SINGLE
+            if holds_lowest:  # as in ``calibrate``
+                lowest = (block == -LARGEST_SINGLE) & (row_max(block) > -LARGEST_SINGLE)[:, None]
                 block = np.where(lowest, -np.finfo(np.float64).max, block.astype(np.float64))
-            if high / 2 - low / 2 >= self.mask_gap / 2 or block.dtype != data.logits.dtype:
+            if high / 2 - low / 2 >= self.mask_gap / 2 or holds_lowest or block.dtype != data.logits.dtype:
                 came_in = replace(self, kind=data.kind)  # logits have masks, also after a fit on probabilities
                 block, masked = formula_output(NUMPY, came_in, self.parameters, block.astype(np.float64, copy=False))
                 masked = None if masked is None or not masked.any() else masked
@@ -212,7 +210,8 @@ def calibrate(
     """
     z = as_logits(ops, map_.kind, scores, map_.smallest_prob)
     if map_.kind == "logits" and LARGEST_SINGLE < map_.mask_gap < math.inf:
-        # As in ``Map._mapped``: the lowest number of single precision stands for −∞, except in rows of it alone.
+        # The lowest number of single precision stands for −∞ in any type, except in rows of it alone. It must lie deeper than
+        # logits that only double precision can hold.
         lifted = ops.where(z < -LARGEST_SINGLE, z, ops.where(z <= -LARGEST_SINGLE, -math.inf, z))
         z = ops.where(ops.max(z) <= -LARGEST_SINGLE, z, lifted)
     out, masked = formula_output(ops, map_, parameters, z)
