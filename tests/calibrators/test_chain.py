@@ -5,7 +5,7 @@ import pytest
 import sklearn.base
 
 import rhocal
-from helpers import real, synthetic
+from helpers import fit_map, real, synthetic
 from rhocal import Chain, FieldScaling, TemperatureScaling, VectorScaling, metrics
 from rhocal.calibrators.compose.cross_fit import CrossFit
 from rhocal.data.predictions import Predictions
@@ -136,3 +136,18 @@ def test_a_chain_beats_its_parts_on_language_model_options():
         found[name] = metrics.ece(z, test_labels, kind="logits"), metrics.nll(z, test_labels, kind="logits")
     assert found["sms:field"][0] < 0.7 * found["sms"][0]
     assert found["sms:field"][1] < min(found["sms"][1], found["field"][1])
+
+
+@pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")
+@pytest.mark.parametrize("second", ["beta", "isotonic", "dirichlet"])
+def test_a_first_stage_that_leaves_rounding(second):
+    """All labels are wrong: outputs of ets differ by 1e-9, which maps of probabilities cannot read. The mix is left."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(200, 4))
+    logits[:9, 3] = -np.inf
+    labels = (logits.argmax(axis=1) + 1) % 3
+    probs = fit_map(rhocal.Chain("ets", second), logits, labels).predict_proba(logits)
+    np.testing.assert_allclose(probs[9:, :3], np.tile(np.bincount(labels) / 200, (191, 1)), atol=0.05)
+    assert probs[:9, 3].max() < 1e-30
+    with pytest.raises(InputError, match="Multiply the logits"):
+        rhocal.Chain("identity", second).fit(1e-12 * logits, labels)

@@ -40,7 +40,19 @@ def check_size(size: float) -> None:
 
 
 def check_differences(data: Predictions, name: str) -> None:
-    """Refuse logits that differ in some row with weight and in none enough for a fit on probabilities; of ``prepared`` data."""
+    """Refuse logits that differ, and in no row enough for a fit on probabilities."""
+    difference = largest_difference(data)
+    if 0 < difference < MIN_DIFFERENCE:
+        raise InputError(
+            f"{name} reads probabilities, which do not hold logits so close to each other: they differ by {difference:g} in "
+            f"a row at most, and must by {MIN_DIFFERENCE:g} at least. Multiply the logits by a constant, or use temperature or "
+            "svs"
+        )
+
+
+def largest_difference(data: Predictions) -> float:
+    """Of two logits of a row with weight, without masks; or the first that a fit on probabilities can use."""
+    data = data.prepared()
     logits, masked, largest = data.logits, data.masked, 0.0
     for rows in row_blocks(*logits.shape):
         z = logits[rows].astype(np.float64)
@@ -49,9 +61,5 @@ def check_differences(data: Predictions, name: str) -> None:
         counts = np.ones(len(z), np.bool_) if data.weights is None else data.weights[rows] > 0
         largest = max(largest, float((top - low).max(initial=0.0, where=counts)))
         if largest >= MIN_DIFFERENCE:
-            return
-    if largest > 0:
-        raise InputError(
-            f"{name} reads probabilities, which do not hold logits so close to each other: they differ by {largest:g} in a row "
-            f"at most, and must by {MIN_DIFFERENCE:g} at least. Multiply the logits by a constant, or use temperature or svs"
-        )
+            break
+    return largest

@@ -6,6 +6,8 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.compose.cross_fit import held_out_logits
 from rhocal.calibrators.estimator import unfitted
@@ -15,7 +17,9 @@ from rhocal.calibrators.map import chain_map
 from rhocal.calibrators.options import Fitted, option
 from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.calibrators.validated_fit import fit_validated
+from rhocal.data.logit_sizes import MIN_DIFFERENCE, largest_difference
 from rhocal.errors import InputError
+from rhocal.numerics.special import row_max
 from rhocal.optimize import Solution
 from rhocal.profile.profile import Profile
 
@@ -73,7 +77,10 @@ class Chain(Calibrator):
         second = map_.fitted["second"]
         second = second.with_choices() if isinstance(second, ScaleCalibrator) else self.second
         scored = scored_folds(folds, data.clusters)
-        held_out = score_rows(self.label, data, scored, methods={self.label: (second, between)})
+        try:
+            held_out = score_rows(self.label, data, scored, methods={self.label: (second, between)})
+        except InputError:  # without a fold the second cannot be fitted
+            return map_, solution
         return map_, replace(solution, held_out=held_out)
 
     def _fit_map_alone(self, data: Predictions, start: Map | None = None) -> tuple[Map, Solution]:
@@ -85,7 +92,12 @@ class Chain(Calibrator):
         folds = Folds.from_profile(Profile.from_predictions(data), self.n_folds)
         outputs = held_out_logits(first, data, folds) if folds else first.map_.logits(data)
         between = replace(data, kind="logits", scores=outputs, mask_gap=None)
-        second = fit_validated(unfitted(self.second), between, kind="logits")
+        second = unfitted(self.second)
+        second.classes_ = data.classes
+        if second.reads_probs and largest_difference(between) < MIN_DIFFERENCE <= largest_difference(data):
+            top = row_max(outputs)[:, None]  # the first leaves rounding; masks stay
+            between = replace(between, scores=np.where(outputs > top - 1, top, outputs))
+        second = fit_validated(second, between, kind="logits")
         one, two = first.solution_, second.solution_
         solution = Solution(
             f"{one.objective}, then {two.objective}",
