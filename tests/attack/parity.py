@@ -24,7 +24,7 @@ N_BATCHES = 20
 SIZES = (1e-18, 1e-15, 1e-12, 1e-8, 1e10, 1e38)
 """Of the logits of other fits. Maps of single classes have steps, beside which the scores of such logits lie."""
 
-LEAST_SIZES = {"dirichlet": 1e-8}
+LEAST_SIZES = {"dirichlet": 1e-7}
 """Fits on log-probabilities refuse smaller logits."""
 
 EXPORTABLE = tuple(name for name in METHODS if CALIBRATORS[name].family.is_portable)

@@ -11,7 +11,7 @@ import torch
 import rhocal
 from helpers import fit_map
 from rhocal.calibrators import CALIBRATORS
-from rhocal.errors import RhocalWarning
+from rhocal.errors import InputError, RhocalWarning
 from rhocal.torch.device import on_device
 
 QUICK = {
@@ -25,8 +25,8 @@ NORMAL = RNG.normal(size=(60, 3))
 LABELS = np.where(RNG.random(60) < 0.6, NORMAL.argmax(axis=1), RNG.integers(0, 3, 60))
 LATER = RNG.normal(size=(8, 3))
 BINARY = [name for name, method in CALIBRATORS.items() if "calibrators.binary" in method.family.__module__]
-LEAST_SIZES = dict.fromkeys([*BINARY, "dirichlet"], 3e-9)
-"""Of logits that probabilities hold: some of a row differ by 1e-8."""
+LEAST_SIZES = dict.fromkeys([*BINARY, "dirichlet"], 3e-8)
+"""Of logits that probabilities hold: some of a row differ by 1e-7."""
 SIZES = (1e-38, 1.0, 1e38)
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -69,6 +69,21 @@ def test_fits_on_logits_of_any_size(name, size, tmp_path):
                 np.testing.assert_allclose(got, want, atol=1e-6, err_msg=message)
                 if cal.keeps_decision:  # a lead that double precision knows must not be rounded away
                     np.testing.assert_array_equal(got.argmax(axis=1), z.argmax(axis=1), err_msg=message)
+
+
+def test_many_classes_whose_probabilities_just_hold_the_logits():
+    """Weights of 3e9 at a limit of 1e-8 made 4e-6 of the rounding of log-probabilities."""
+    rng = np.random.default_rng(0)
+    truth = 4 * rng.normal(size=(900, 150))
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    logits = truth / np.ptp(truth, axis=1).max()
+    cal = rhocal.calibrator("dirichlet", ridge_off_diagonal=10.0, ridge_intercept=0.1)
+    with pytest.raises(InputError, match="must by 1e-07"):
+        cal.fit(0.9e-7 * logits, labels)
+    rows = 1.1e-7 * logits
+    fit_map(cal, rows, labels)
+    apply, parameters = cal.apply_fn()
+    np.testing.assert_allclose(apply(parameters, rows), cal.predict_proba(rows), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["field", "smart", "pts"])

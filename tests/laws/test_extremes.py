@@ -223,7 +223,7 @@ def test_probabilities_that_do_not_hold_the_logits_are_refused(name, size, dtype
     logits = (size * NORMAL).astype(dtype)
     logits[1, NORMAL[1].argmin()] = -np.inf
     labels[1] = NORMAL[1].argmax()
-    remedy = r"probabilities, .* must by 1e-08 at least\. Multiply the logits by a constant, or use temperature"
+    remedy = r"probabilities, .* must by 1e-07 at least\. Multiply the logits by a constant, or use temperature"
     with pytest.raises(InputError, match=remedy):
         rhocal.calibrator(name).fit(logits, labels)
     mixed, weights = np.vstack([logits, NORMAL[:1]]), np.append(np.ones(120), 0.0)
