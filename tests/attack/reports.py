@@ -11,8 +11,8 @@ from tests.attack import REFUSED, Counts, rounds
 from tests.attack._calibrators import fitted
 from tests.attack.artifacts import change_card
 
-from rhocal.data.formulas import cell_text, text_cell
 from rhocal.data.predictions import Predictions
+from rhocal.data.spreadsheet_cells import cell_text, text_cell
 from rhocal.reporting.document import build_document, to_json
 from rhocal.reporting.model_card import code, plain
 from rhocal.reporting.page import render_page

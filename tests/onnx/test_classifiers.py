@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import rhocal
 from helpers import run
 from rhocal.errors import InputError
-from rhocal.onnx import attach, export, proof
+from rhocal.onnx import attach, export, parity
 
 N_FEATURES = 12
 
@@ -78,7 +78,7 @@ def test_boosters_are_calibrated_through_the_command(library, n_classes, tmp_pat
 
 def outputs(model, X):  # noqa: N803
     """The label and the probabilities that a model gives, in this order."""
-    found = proof.session(model).run(None, {model.graph.input[0].name: X})
+    found = parity.session(model).run(None, {model.graph.input[0].name: X})
     return sorted(found, key=np.ndim)
 
 

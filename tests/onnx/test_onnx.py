@@ -19,7 +19,7 @@ import rhocal
 from helpers import run, synthetic
 from rhocal.errors import FileError, InputError, RhocalWarning
 from rhocal.numerics.special import softmax
-from rhocal.onnx import attach, export, proof, save_model
+from rhocal.onnx import attach, export, parity, save_model
 from rhocal_paper.train.networks import network
 
 M = 5
@@ -137,7 +137,7 @@ def test_opsets(data, opset, method):
     new, _ = attach(graph(node("Identity", "x", "z"), outputs=["z"], opset=opset), cal, write="probs")
     assert new.opset_import[0].version == opset
     onnx.checker.check_model(new, full_check=True)
-    (got,) = proof.session(new).run(None, {"x": data[0]})
+    (got,) = parity.session(new).run(None, {"x": data[0]})
     np.testing.assert_allclose(got, cal.predict_proba(data[0]), atol=1e-6)
 
 
@@ -171,8 +171,8 @@ def test_a_model_calibrated_twice(cal, data):
     once, _ = attach(graph(node("Identity", "x", "z"), outputs=["z"]), cal)
     twice, _ = attach(once, cal, write="probs")
     onnx.checker.check_model(twice, full_check=True)
-    (got,) = proof.session(twice).run(None, {"x": data[0]})
-    np.testing.assert_allclose(got, cal.predict_proba(proof.session(once).run(None, {"x": data[0]})[0]), atol=1e-6)
+    (got,) = parity.session(twice).run(None, {"x": data[0]})
+    np.testing.assert_allclose(got, cal.predict_proba(parity.session(once).run(None, {"x": data[0]})[0]), atol=1e-6)
 
 
 # Errors that help -----------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_probabilities_are_taken_as_such(data):
     cal = rhocal.TemperatureScaling().fit(probs, data[1], kind="probs")
     new, place = attach(graph(node("Softmax", "x", "p"), outputs=["p"]), cal)
     assert (place.replaces, place.spec.output) == ("", "probs")
-    np.testing.assert_allclose(proof.session(new).run(None, {"x": data[0]})[0], cal.predict_proba(probs), atol=1e-6)
+    np.testing.assert_allclose(parity.session(new).run(None, {"x": data[0]})[0], cal.predict_proba(probs), atol=1e-6)
 
 
 def test_a_graph_that_is_wrong_is_not_written(cal, tmp_path, monkeypatch):
@@ -244,7 +244,7 @@ def test_a_graph_that_is_wrong_is_not_written(cal, tmp_path, monkeypatch):
     monkeypatch.setattr(
         type(cal), "predict_proba", lambda _, z, **said: other.__class__.__base__.predict_proba(other, z, **said)
     )
-    with pytest.raises(proof.ParityError, match="nothing was written"):
+    with pytest.raises(parity.ParityError, match="nothing was written"):
         export(cal, model, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()
 

@@ -20,11 +20,11 @@ from rhocal.errors import InputError
 from rhocal.evaluation.best import ORDER, best_method, differences_to_best
 from rhocal.evaluation.compare import compare as compare_splits
 from rhocal.evaluation.compare import default_methods, splits
+from rhocal.evaluation.data_frames import FrameLibrary, html_table, to_frame
 from rhocal.evaluation.evaluate import check_whole
 from rhocal.evaluation.evaluation import aligned
 from rhocal.evaluation.model_scores import check_unnamed, has_names
 from rhocal.evaluation.rows import summary
-from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.evaluation.ties import ties
 from rhocal.numerics.caching import cached_property
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
+from rhocal.evaluation.data_frames import FrameLibrary, html_table, to_frame
 from rhocal.metrics import METRICS
 from rhocal.metrics.inference.calibration_tests import TITLES
 from rhocal.metrics.inference.p_values import equals_p, least_of_draws, shown_p

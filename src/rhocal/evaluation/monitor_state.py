@@ -95,13 +95,8 @@ def _check_state(monitor: Monitor) -> None:
         raise ValueError("the wealth of a bet is not a number")
     if monitor.promise is not None:
         _check_promise(monitor.promise)
-    others: tuple[Any, ...] = (monitor.positions, monitor.rolling)
-    texts: tuple[Any, ...] = (monitor.last_cluster, monitor.alarm_reason)
-    if (
-        type(others[0]) is not dict
-        or type(others[1]) is not list
-        or not {type(text) for text in texts} <= {str, NoneType}
-    ):
+    text_types = {type(monitor.last_cluster), type(monitor.alarm_reason)}
+    if (type(monitor.positions), type(monitor.rolling)) != (dict, list) or not text_types <= {str, NoneType}:
         raise TypeError("positions, rolling, last_cluster or alarm_reason are of another type")
     _check_requests(monitor)
     if monitor.class_bets is not None:

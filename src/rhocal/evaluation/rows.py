@@ -11,7 +11,7 @@ import numpy as np
 
 from rhocal.calibrators.fitting import SUBSAMPLED
 from rhocal.data.atomic import writing
-from rhocal.data.formulas import cell_text, text_cell
+from rhocal.data.spreadsheet_cells import cell_text, text_cell
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:

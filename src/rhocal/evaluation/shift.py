@@ -20,6 +20,7 @@ from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError, ShiftWarning, warn
 from rhocal.metrics.inference.bootstrap import BLOCK_COUNTS
+from rhocal.metrics.inference.class_figures import Estimate
 from rhocal.metrics.inference.defaults import N_REPLICATES
 from rhocal.metrics.inference.p_values import equals_p
 from rhocal.numerics.numpy_ops import NUMPY
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
 MAX_SHARE_OUTSIDE = 0.05
 """Share of production outside the range of the calibration set above which a warning is given; 1 % without a shift."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An accuracy without labels, with a 95 % interval of the sampling error."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from rhocal.calibrators.exporting import exported_map, single_column, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError
-from rhocal.onnx import proof
+from rhocal.onnx import parity
 from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model, decision_outputs
 from rhocal.onnx.graph import OPSET, GraphSpec, standalone
 
@@ -62,7 +62,7 @@ def save_model(
     names = cal.kind_, "calibrated_probs" if gives_probs else "calibrated_logits"
     model = standalone(exported_map(cal), spec, names=names, about=about(cal), decisions=decision_outputs(cal))
     check_model(model, full_check=True)
-    worst = proof.prove(cal, model, spec)
+    worst = parity.prove(cal, model, spec)
     write_model(model, path)
     return Exported(names[1], output, "", spec.opset, worst, None, cal.policy_ is not None, has_sets(cal))
 
@@ -88,7 +88,7 @@ def export(
     check_model(new, full_check={entry.domain for entry in new.opset_import} <= STANDARD)
     decisions = decision_outputs(cal)
     alone = standalone(exported_map(cal), place.spec, names=("scores", "calibrated"), about={}, decisions=decisions)
-    worst = proof.prove(cal, alone, place.spec)
+    worst = parity.prove(cal, alone, place.spec)
     whole = _whole(cal, new, place, class_axis)
     write_model(new, path)
     label = "" if place.label is None else place.label.value.name
@@ -118,8 +118,8 @@ def read_model(path: str | PathLike[str]) -> Any:
 
 def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float | None:
     """Run the whole model on random inputs and compare its output with the calibrator on what goes into it."""
-    feed = proof.random_inputs(model)
-    if feed is None or place.spec.element not in proof.FLOATS or model.ByteSize() >= LARGEST_FILE:
+    feed = parity.random_inputs(model)
+    if feed is None or place.spec.element not in parity.FLOATS or model.ByteSize() >= LARGEST_FILE:
         return None
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
@@ -128,7 +128,7 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
         seen.graph.output.append(helper.make_empty_tensor_value_info(source))
     names = [source, place.name] + ([] if place.label is None else [place.label.value.name])
     try:
-        scores, got, *decided = proof.session(seen).run(names, feed)
+        scores, got, *decided = parity.session(seen).run(names, feed)
     except Exception:  # noqa: BLE001 - the runtime has many types of errors; made-up inputs may suit no model
         return None
     if not np.isfinite(scores).all():
@@ -137,7 +137,7 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
         assert place.label is not None
         want = place.label.classes[got.argmax(axis=class_axis)].reshape(decided[0].shape)
         if (want != decided[0]).any():
-            raise proof.ParityError(
+            raise parity.ParityError(
                 f"nothing was written: output {names[2]} differs from the class with the largest score"
             )
     scores = scores.astype(np.float64 if place.spec.element != TensorProto.FLOAT else np.float32)
@@ -146,8 +146,8 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
         want = want[:, single_column(cal)]
     elif class_axis != -1:
         got, want = (np.moveaxis(one, class_axis, -1) for one in (got, want))
-    got = proof.as_probs(got.astype(np.float64).reshape(want.shape), place.spec)
-    return proof.checked(got, want, place.spec, "random inputs of the whole model")
+    got = parity.as_probs(got.astype(np.float64).reshape(want.shape), place.spec)
+    return parity.checked(got, want, place.spec, "random inputs of the whole model")
 
 
 def _files_of(model: str | PathLike[str]) -> list[Path]:

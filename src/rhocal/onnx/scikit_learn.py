@@ -15,7 +15,7 @@ from rhocal.errors import InputError, MissingExtraError, one_line
 from rhocal.onnx.export import write_model
 from rhocal.onnx.graph import OPSET, GraphSpec, emit
 from rhocal.onnx.ops import Builder, Node, OnnxOps
-from rhocal.onnx.proof import ParityError, session
+from rhocal.onnx.parity import ParityError, session
 
 try:
     import skl2onnx

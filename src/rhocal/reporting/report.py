@@ -14,10 +14,10 @@ from rhocal.data.labels import sample_groups
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import FileError, InputError
+from rhocal.evaluation.data_frames import FrameLibrary, html_table, to_frame
 from rhocal.evaluation.evaluate import UNCALIBRATED, check_tolerance, check_whole
 from rhocal.evaluation.evaluation import aligned
 from rhocal.evaluation.model_scores import model_predictions
-from rhocal.evaluation.shown import FrameLibrary, html_table, to_frame
 from rhocal.metrics.inference.design import SamplingDesign
 from rhocal.metrics.inference.verdict import TOLERANCE
 from rhocal.profile.top_k import labeled_top_k

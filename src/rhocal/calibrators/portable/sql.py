@@ -13,7 +13,7 @@ from rhocal.data.columns import match_columns
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rhocal.calibrators import Calibrator
     from rhocal.calibrators.portable.program import Program
@@ -132,51 +132,32 @@ class Writer:
     def statement(
         self, table: str, columns: Sequence[str], keep: Sequence[str], classes: Sequence[object], kind: str
     ) -> str:
-        """The whole statement."""
-        quote, stage = self.dialect.identifier, self.dialect.stage
-        program, inputs = self.program, range(self.program.n_inputs)
-        m = len(classes)
-        results = [*((program.probs, k) for k in range(m)), *((program.scores, k) for k in range(m))]
-        columns_at: dict[int, list[Place]] = {}
-        last_read: dict[Place, int] = {}
-        used = [place for place in self.terms if self.uses[place] and self.is_column(place)]
-        depth = max(self.level[place] for place in used)
-        for place in used:
-            if self.terms[place].is_input:
-                continue
-            columns_at.setdefault(self.level[place], []).append(place)
-            for part in self.reads(place):
-                last_read[part] = max(last_read.get(part, 0), self.level[place])
-        for place in results:
-            last_read[place] = depth + 1
+        """The whole statement: a stage that names columns, one that checks scores, one for each level, and the results."""
+        quote, m = self.dialect.identifier, len(classes)
         kept = [f"k{k}" for k in range(len(keep))]
         scores = [f"{self.dialect.score(name)} AS s{k}" for k, name in enumerate(columns)]
-        first = [*(f"{quote(name)} AS k{k}" for k, name in enumerate(keep)), *scores]
-        parts = [f"WITH c0 {stage} (\n  SELECT {_listed(first)}\n  FROM {self.dialect.table(table)}\n)"]  # noqa: S608 - names are quoted
-        valid = [*kept, *(f"s{k}" for k in inputs), f"{_validity(self.dialect, kind, len(columns), m)} AS valid"]
-        parts.append(f"c1 {stage} (\n  SELECT {_listed(valid)}\n  FROM c0\n)")  # noqa: S608 - names are quoted
-        for level in range(1, depth + 1):
-            carried = [
-                f"v{place[0]}_{place[1]}"
-                for place in used
-                if not self.terms[place].is_input and self.level[place] < level and last_read.get(place, 0) > level
-            ]
-            new = [f"{self.expression(place)} AS v{place[0]}_{place[1]}" for place in columns_at.get(level, [])]
-            if level == 1:
-                guarded = (f"CASE WHEN valid THEN {self._input(k, kind)} END AS v{self._first()}_{k}" for k in inputs)
-                new = [*guarded, *new]
-            elif self._inputs_read_after(level, last_read):
-                carried = [*(f"v{self._first()}_{k}" for k in inputs), *carried]
-            chosen = [*kept, "valid", *carried, *new]
-            if len(chosen) > MAX_COLUMNS:
+        stages = [
+            [*(f"{quote(name)} AS k{k}" for k, name in enumerate(keep)), *scores],
+            [
+                *kept,
+                *(f"s{k}" for k in range(self.program.n_inputs)),
+                f"{_validity(self.dialect, kind, len(columns), m)} AS valid",
+            ],
+            *([*kept, "valid", *level] for level in self._levels(m, kind)),
+        ]
+        for n_columns in map(len, stages[2:]):
+            if n_columns > MAX_COLUMNS:
                 raise InputError(
-                    f"the statement would have {len(chosen):,} columns, more than databases allow ({MAX_COLUMNS:,}); "
+                    f"the statement would have {n_columns:,} columns, more than databases allow ({MAX_COLUMNS:,}); "
                     "SQL is for few classes, export this one to ONNX"
                 )
-            text = f"c{level + 1} {stage} (\n  SELECT {_listed(chosen)}\n  FROM c{level}\n)"  # noqa: S608 - names are quoted
-            parts.append(text)
+        sources = [self.dialect.table(table), *(f"c{k}" for k in range(len(stages) - 1))]
+        parts = [
+            f"c{k} {self.dialect.stage} (\n  SELECT {_listed(stage)}\n  FROM {source}\n)"  # noqa: S608 - names are quoted
+            for k, (stage, source) in enumerate(zip(stages, sources, strict=True))
+        ]
         final = [f"k{k} AS {quote(name)}" for k, name in enumerate(keep)]
-        probs = [self.text((program.probs, k)) for k in range(m)]
+        probs = [self.text((self.program.probs, k)) for k in range(m)]
         final += [
             f"CASE WHEN valid THEN {text} END AS {quote(f'prob_{name}')}"
             for text, name in zip(probs, classes, strict=True)
@@ -185,13 +166,42 @@ class Writer:
         final.append(
             f"CASE WHEN valid THEN {nested(self.dialect, self.dialect.greatest, probs)} END AS {quote('confidence')}"
         )
-        return ",\n".join(parts) + f"\nSELECT\n  {_listed(final)}\nFROM c{depth + 1}\n"
+        return "WITH " + ",\n".join(parts) + f"\nSELECT\n  {_listed(final)}\nFROM c{len(stages) - 1}\n"
+
+    def _levels(self, n_classes: int, kind: str) -> Iterator[list[str]]:
+        """The columns of each level: those of earlier levels that are read later, and its own."""
+        inputs = [f"v{self._first()}_{k}" for k in range(self.program.n_inputs)]
+        used = [place for place in self.terms if self.uses[place] and self.is_column(place)]
+        depth = max(self.level[place] for place in used)
+        computed = [place for place in used if not self.terms[place].is_input]
+        last_read: dict[Place, int] = {}
+        for place in computed:
+            for part in self.reads(place):
+                last_read[part] = max(last_read.get(part, 0), self.level[place])
+        for result in (self.program.probs, self.program.scores):
+            last_read |= {(result, k): depth + 1 for k in range(n_classes)}
+        for level in range(1, depth + 1):
+            new = [
+                f"{self.expression(place)} AS v{place[0]}_{place[1]}"
+                for place in computed
+                if self.level[place] == level
+            ]
+            if level == 1:
+                inputs_here = [
+                    f"CASE WHEN valid THEN {self._input(k, kind)} END AS {name}" for k, name in enumerate(inputs)
+                ]
+                yield [*inputs_here, *new]
+                continue
+            is_read_later = any(last_read.get((self._first(), k), 0) > level for k in range(len(inputs)))
+            carried = [
+                f"v{place[0]}_{place[1]}"
+                for place in computed
+                if self.level[place] < level and last_read.get(place, 0) > level
+            ]
+            yield [*(inputs if is_read_later else []), *carried, *new]
 
     def _first(self) -> int:
         return next(k for k, one in enumerate(self.program.instructions) if one.op == "input")
-
-    def _inputs_read_after(self, level: int, last_read: dict[Place, int]) -> bool:
-        return any(last_read.get((self._first(), k), 0) > level for k in range(self.program.n_inputs))
 
     def _input(self, k: int, kind: str) -> str:
         return f"s{k}" if kind == "probs" else f"{self.dialect.greatest}(s{k}, {number(-LARGE)})"

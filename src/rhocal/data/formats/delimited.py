@@ -17,7 +17,7 @@ from rhocal.data.formats.correctness import correctness_file, is_answer, is_unla
 from rhocal.data.formats.lines import Lines, read_lines
 from rhocal.data.formats.questions import QUESTION_IDS, SUBJECTS, name_of
 from rhocal.data.formats.tables import columns_of, is_number, table_file
-from rhocal.data.formulas import cell_text, text_cell
+from rhocal.data.spreadsheet_cells import cell_text, text_cell
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:
