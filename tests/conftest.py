@@ -17,6 +17,20 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture
+def block_by_block(monkeypatch):
+    """Streams of few rows are fitted block by block, as if a pilot had no room for all rows."""
+    monkeypatch.setattr("rhocal.data.sources.fits_in_pilot", lambda *_: False)
+
+
+@pytest.fixture(params=["in memory", "block by block"])
+def few_rows(request):
+    """Streams of few rows are fitted in both ways."""
+    if request.param == "block by block":
+        request.getfixturevalue("block_by_block")
+    return request.param
+
+
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Two more processes than there are processors: some tests wait for a browser, a cluster or a service."""

@@ -225,6 +225,7 @@ def test_every_form_gives_the_same_probabilities(m, exchangeable, tmp_path):
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_streams_are_fitted_on_a_subsample_and_applied_block_by_block():
     logits, labels = biased(2100, 4, dtype=np.float32)
     blocks = [(logits[k : k + 300], labels[k : k + 300]) for k in range(0, 2100, 300)]

@@ -333,6 +333,7 @@ def test_weights_are_repetition_for_the_guard(name):
     np.testing.assert_allclose(a.predict_proba(logits), b.predict_proba(logits), atol=2e-6)
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_a_streamed_fit_warns_once():
     """The comparison belongs to the fit of the profile, and is made once."""
     rng = np.random.default_rng(1)

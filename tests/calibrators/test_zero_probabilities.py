@@ -132,6 +132,7 @@ def test_saved_profiles_know_what_a_zero_means(tmp_path):
     np.testing.assert_allclose(cal.predict_proba(probs), expected.predict_proba(probs), atol=1e-6)
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("kind", ["probs", "log_probs"])
 def test_streams_and_log_probabilities(kind):
     probs, labels = votes()

@@ -60,6 +60,8 @@ def cluster():
 
 
 on_a_cluster = pytest.mark.usefixtures("cluster")
+blocks_on_a_cluster = pytest.mark.usefixtures("cluster", "block_by_block")
+on_a_cluster_in_both_ways = pytest.mark.usefixtures("cluster", "few_rows")
 
 
 def arrays(data):
@@ -71,7 +73,7 @@ def numbers(cal):
     return [getattr(cal, name) for name in cal.parameters]
 
 
-@on_a_cluster
+@on_a_cluster_in_both_ways
 @pytest.mark.parametrize("method", ["temperature", "rho-norm", "field"])
 def test_workers_give_what_one_process_gives(method, data, folder):
     alone = rhocal.calibrator(method).fit(rhocal.stream(folder))
@@ -103,14 +105,14 @@ def test_probabilities_are_lazy_and_the_same(data):
         cal.predict_proba(da.zeros((5, 3)))
 
 
-@on_a_cluster
+@on_a_cluster_in_both_ways
 def test_weights(data):
     weight = np.random.default_rng(0).integers(0, 3, 1200).astype(float)
     cal = rhocal.TemperatureScaling().fit(*arrays(data), da.from_array(weight, chunks=100))
     assert cal.temperature_ == pytest.approx(rhocal.TemperatureScaling().fit(*data, weight).temperature_, rel=1e-6)
 
 
-@on_a_cluster
+@blocks_on_a_cluster
 def test_a_subsample_is_the_one_of_a_single_machine(data, folder, monkeypatch):
     monkeypatch.setattr(sampling, "SUBSAMPLE_ENTRIES", 40_000)
     with pytest.warns(SubsampleWarning, match="500 of 1,200"):
@@ -133,6 +135,7 @@ def slow_sums(data, **arguments):
 SUMMARIZE, SUMS = fitting.summarize_block, measure.block_sums
 
 
+@pytest.mark.usefixtures("block_by_block")
 def test_a_killed_worker_changes_nothing_but_the_time(cluster, folder, monkeypatch):
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(folder))
     figures = rhocal.measure(rhocal.stream(folder), calibrator=alone)
@@ -174,6 +177,7 @@ class OneIsSlow:
         return SUMMARIZE(data, plan)
 
 
+@pytest.mark.usefixtures("block_by_block")
 def test_a_slow_worker_does_less_and_changes_nothing(cluster, folder, tmp_path, monkeypatch):
     files = sorted(folder.iterdir()) * 4
     alone = rhocal.RhoNormScaling().fit(rhocal.stream(files))
@@ -228,7 +232,7 @@ def test_results_are_merged_in_the_order_of_the_blocks(monkeypatch):
     assert list(many.DaskExecutor().map(number, blocks[:6])) == [(k,) for k in range(6)]
 
 
-@on_a_cluster
+@on_a_cluster_in_both_ways
 def test_bad_blocks_on_workers(data, folder, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -336,6 +340,7 @@ def test_transform_and_predict_are_lazy_and_the_same(data):
     np.testing.assert_array_equal(named.predict(logits).compute(), named.predict(data[0]))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_frames_and_columns_of_lists():
     frames = pytest.importorskip("dask.dataframe")
     logits, labels = synthetic(300, 4, dtype=np.float32)

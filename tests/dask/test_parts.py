@@ -22,6 +22,7 @@ def one_thread():
         yield
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_labels_of_unknown_chunk_sizes():
     kept = EVEN & (np.arange(300) >= 100)
     scores = da.from_array(Z, chunks=(100, 2))[da.from_array(kept, chunks=100)]
@@ -35,6 +36,7 @@ def test_labels_of_unknown_chunk_sizes():
     np.testing.assert_array_equal(expected.predict(scores).compute(), expected.predict(Z[kept]))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_empty_partitions():
     frame = pd.DataFrame(Z, columns=NAMES).assign(k=np.arange(300))
     late = dd.from_pandas(frame, npartitions=4)

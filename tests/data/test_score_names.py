@@ -129,6 +129,7 @@ def test_a_column_named_after_the_other_class_is_refused() -> None:
         cal.predict_proba(pd.Series(p, name="legit"))
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_blocks_are_matched_by_name() -> None:
     parts = [slice(0, 300), slice(300, 600)]
     want = rhocal.TemperatureScaling().fit(p, labels, kind="probs", positive="fraud")

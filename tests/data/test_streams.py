@@ -94,6 +94,7 @@ def test_scale_methods_on_a_real_network(method, tmp_path):
     assert np.abs(cal.predict_proba(test) - same.predict_proba(test)).max() < 1e-4
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_few_classes_are_exact():
     logits, labels = synthetic(900, 5)
     weights = np.random.default_rng(0).uniform(0, 2, 900)
@@ -190,6 +191,7 @@ def test_only_the_columns_that_are_wanted_are_read(data, tmp_path):
         rhocal.stream(tmp_path / "z.parquet", logits_name="scores")
 
 
+@pytest.mark.usefixtures("block_by_block")
 def test_rows_wider_than_a_block(tmp_path):
     logits, labels = synthetic(40, 140_000, dtype=np.float16)
     np.savez(tmp_path / "z.npz", logits=logits, labels=labels)

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import rhocal
-from helpers import run, uneven
+from helpers import run, synthetic, uneven
 from rhocal.calibrators import calibrator
 from rhocal.calibrators.fitting import SUBSAMPLED
+from rhocal.dask import DaskExecutor
 from rhocal.data import sampling
 from rhocal.data.formats import base
 from rhocal.data.predictions import Predictions
@@ -82,6 +83,21 @@ def test_two_passes_give_the_rows_of_a_comparison_in_memory(data, file):
     rows = compared([*SCALES, *OTHERS], stream, n_seeds=2)
     assert stream.bytes_read == 2 * data[0].nbytes  # six methods, two seeds
     same_rows(rows, compared([*SCALES, *OTHERS], resident(data), n_seeds=2))
+
+
+@pytest.mark.parametrize("is_on_workers", [False, True])
+def test_streams_of_few_rows_are_compared_in_memory(is_on_workers):
+    """The halves are the same rows in the same order, so that fits and values are those in memory, to the bit."""
+    logits, labels = synthetic(600, 5)
+    weights = np.random.default_rng(1).uniform(0.5, 2, 600)
+    stream = rhocal.stream([(logits[k : k + 90], labels[k : k + 90], weights[k : k + 90]) for k in range(0, 600, 90)])
+    source = stream.on(DaskExecutor()) if is_on_workers else stream
+    methods = ["identity", "rho-norm", "vector"]
+    rows = compared(methods, source, n_seeds=2)
+    whole = compared(methods, as_source(logits, labels, weights), n_seeds=2)
+    same_rows(rows, whole)
+    assert len(rows) == 6
+    assert [row.values for row in rows] == [row.values for row in whole]
 
 
 def test_a_split_of_its_own(data):

@@ -243,6 +243,7 @@ def test_the_log_odds_of_two_classes_are_held_at_any_size(name):
     assert np.ptp(got[:, 1]) > 0.5
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "vector"])
 def test_one_block_of_a_stream_may_be_small(name):
     labels = np.where(np.arange(120) < 40, CHANCE, NORMAL.argmax(axis=1))

@@ -23,6 +23,7 @@ def with_masked_label(low, n=1200):
     return logits, labels
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("low", [-1e6, -1e9, -1e30, -np.finfo(np.float32).max, -np.inf])
 @pytest.mark.parametrize("factor", [1.0, 1e8])
 def test_a_masked_label_is_an_error_at_any_depth(low, factor):
@@ -56,6 +57,7 @@ def test_a_label_at_the_one_number_of_all_masks_is_an_error(low, dtype):
         rhocal.TemperatureScaling().fit(wide, columns)
 
 
+@pytest.mark.usefixtures("few_rows")
 def test_a_label_that_may_be_masked_or_far_behind_is_a_warning():
     """A depth of 10,000 in one row is a mask, or a classifier that is very wrong: comparison cannot tell."""
     logits, labels = with_masked_label(-1e4)

@@ -313,6 +313,7 @@ def test_a_class_far_behind_is_no_mask():
     assert cal.predict_proba(far)[0, 4] == pytest.approx(cal.weights_[2] / 5)
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("name", ["temperature", "rho-norm", "field"])
 @pytest.mark.parametrize("n_classes", [5, 80])
 def test_streamed_and_in_memory(name, n_classes):

@@ -1,8 +1,8 @@
 """One fit over a source, resident or not.
 
-Rows that are resident are fitted on as they are. Otherwise every byte is read once, and memory does not grow with the number
-of classes: a pilot of some rows decides which numbers of every sample are kept and around which scales its curve is
-tabulated. Families that read rows are fitted on a subsample.
+Rows that are resident are fitted on as they are, and so are those of a stream that a pilot has room for. Otherwise every byte
+is read once, and memory does not grow with the number of classes: a pilot of some rows decides which numbers of every sample
+are kept and around which scales its curve is tabulated. Families that read rows are fitted on a subsample.
 """
 
 from __future__ import annotations
@@ -118,13 +118,14 @@ class Fits:
         self._read(every_block=False)
 
     def _read(self, *, every_block: bool) -> None:
+        pilot, self.source = self.source.pilot(every_block=every_block)
+        warn_of_far_labels(pilot)
         if self.source.resident:
-            refuse_masked_labels(self.source.predictions)
-            warn_of_far_labels(self.source.predictions)
-            rows = with_design_effect(self.source.predictions.prepared())
+            refuse_masked_labels(pilot)
+            rows = with_design_effect(pilot.prepared())
             self.summary = BlockSummary(rows=rows, sizes={0: rows.n_samples + rows.n_ignored})
             return
-        self.plan, self.summary, self.source = summarize(self.source, self.calibrators, every_block=every_block)
+        self.plan, self.summary = summarize(self.source, pilot, self.calibrators)
         self.read_every_block = every_block or not self.source.is_rereadable
 
     def fit(self, name: str, calibrator: Calibrator, split: Split | None = None) -> Profile | None:
@@ -186,12 +187,8 @@ class Plans:
     """Calibrator → why it cannot be fitted."""
 
 
-def summarize(
-    source: Source, calibrators: Mapping[str, Calibrator], *, every_block: bool = False
-) -> tuple[Plans, BlockSummary, Source]:
+def summarize(source: Source, pilot: Predictions, calibrators: Mapping[str, Calibrator]) -> tuple[Plans, BlockSummary]:
     """Read a source that is not resident once, for fits of several calibrators."""
-    pilot, source = source.pilot(every_block=every_block)
-    warn_of_far_labels(pilot)
     pilot = pilot.prepared()
     plans = plan_from_pilot(calibrators, pilot, wide=not source.is_rereadable)
     plans = replace(plans, plan=with_limits(plans.plan, pilot))
@@ -200,7 +197,7 @@ def summarize(
     if plans.rows_because:
         max_key = sampling_threshold(source.sizes, pilot.n_classes)
         plans = replace(plans, plan=replace(plans.plan, max_key=max_key))
-    return plans, read_blocks(source, plans.plan, pilot.classes), source
+    return plans, read_blocks(source, plans.plan, pilot.classes)
 
 
 def with_limits(plan: PassPlan, pilot: Predictions) -> PassPlan:
@@ -325,12 +322,12 @@ def share_outside_table(calibrator: ScaleCalibrator, profile: Profile, octaves: 
 
 def profile_source(source: Source) -> Profile:
     """The profile of a source for every family, as ``save_profile`` writes it."""
-    if source.resident:
-        profile = Profile.from_predictions(source.predictions)
-        return replace(profile, log_center=log_center(profile))
     pilot, source = source.pilot()
     pilot = pilot.prepared()
-    center = log_center(Profile.from_prepared(pilot))
+    profile = Profile.from_prepared(pilot)
+    center = log_center(profile)
+    if source.resident:
+        return replace(profile, log_center=center)
     return read_blocks(source, with_limits(PassPlan(center), pilot), pilot.classes).profiles[COMMON]
 
 

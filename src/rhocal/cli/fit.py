@@ -182,8 +182,8 @@ def for_options(cal: Calibrator, file: StoredFile, given: Sequence[str]) -> Cali
 
 def _read_counts(source: Source, fits: Fits) -> dict[str, Any]:
     """What is known of a source that was read block by block."""
-    profile = next(iter(fits.summary.profiles.values()), None)
-    counts = {} if profile is None else {"n_samples": profile.n_samples, "n_classes": profile.n_classes}
+    data = fits.summary.rows if fits.source.resident else next(iter(fits.summary.profiles.values()), None)
+    counts = {} if data is None else {"n_samples": data.n_samples, "n_classes": data.n_classes}
     n_bytes = {"bytes_read": source.bytes_read} if source.bytes_read else {}
     return {**counts, **n_bytes, **skipped(source)}
 

@@ -12,7 +12,7 @@ import numpy as np
 from rhocal.errors import FileError, InputError, RhocalError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rhocal.data.checksums import Piece
 
@@ -151,6 +151,35 @@ def read_ahead(blocks: Iterable[BlockRef]) -> Iterator[BlockRef]:
         stop.set()
         while not queue.empty():
             queue.get_nowait()
+
+
+def concat_blocks(blocks: Sequence[Block]) -> Block | None:
+    """The rows of arrays of one type as one block; None for other containers, and where a row lacks its label or weight."""
+    if not all(_has_plain_rows(block) and _row_type(block) == _row_type(blocks[0]) for block in blocks):
+        return None
+    scores, labels = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("scores", "labels"))
+    if all(block.weights is None for block in blocks):
+        return Block(scores, labels)
+    weights = [np.ones(block.n_rows) if block.weights is None else block.weights for block in blocks]
+    return Block(scores, labels, weights=np.concatenate(weights))
+
+
+def _has_plain_rows(block: Block) -> bool:
+    """Whether scores are an array of some rows, each of which has a label, and a weight if there are weights."""
+    scores = block.scores
+    if (
+        not isinstance(scores, np.ndarray)
+        or isinstance(scores, np.ma.MaskedArray)
+        or not scores.size
+        or scores.ndim > 2
+    ):
+        return False
+    beside = [values for values in (block.labels, block.weights) if values is not None]
+    return all(np.shape(values) == scores.shape[:1] for values in beside)
+
+
+def _row_type(block: Block) -> tuple[Any, ...]:
+    return block.scores.dtype, block.scores.shape[1:], np.asarray(block.labels).dtype.kind
 
 
 def missing_labels() -> InputError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rhocal.data.blocks import missing_labels
-from rhocal.data.score_names import score_name
+from rhocal.data.score_names import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +45,8 @@ class PilotRows(NamedTuple):
     location: str
     scores: Any
     labels: Any
-    score_name: str | None = None
-    """The name of a single column of scores, which an array does not keep."""
+    columns: tuple[str, ...] | None = None
+    """The names of the columns of a data frame, or of a single column of scores, which an array does not keep."""
 
 
 def pilot_blocks(n_blocks: int) -> list[int]:
@@ -56,18 +56,24 @@ def pilot_blocks(n_blocks: int) -> list[int]:
 
 def pilot_size(scores: Any) -> int:
     """How many samples a pilot has."""
-    return max(PILOT_SAMPLES, PILOT_ENTRIES // (np.shape(scores)[1] if np.ndim(scores) > 1 else 2))
+    return max(PILOT_SAMPLES, PILOT_ENTRIES // (max(np.shape(scores)[1], 1) if np.ndim(scores) > 1 else 2))
+
+
+def fits_in_pilot(n_rows: int, scores: Any) -> bool:
+    """Whether a pilot has room for so many rows: a source of no more is kept in memory."""
+    return n_rows <= pilot_size(scores)
 
 
 def pilot_rows(block: Block, places: int) -> PilotRows:
     """What a block gives to a pilot that comes from so many places."""
     if block.labels is None:
         raise missing_labels()
-    share = min(len(block.labels), -(-pilot_size(block.scores) // places))
-    rows = np.arange(share) * len(block.labels) // share
-    scores = np.asarray(block.scores)
-    name = None if scores is block.scores else score_name(block.scores)  # an array has none
-    return PilotRows(block.location, scores[rows], np.asarray(block.labels)[rows], name)
+    scores, labels = np.asarray(block.scores), np.asarray(block.labels)
+    n_rows = min(len(scores), len(labels))  # a row without its label is an error of the block, not of the pilot
+    share = min(n_rows, -(-pilot_size(scores) // places))
+    rows = np.arange(share) * n_rows // share
+    columns = None if scores is block.scores else column_names(block.scores)  # an array has none
+    return PilotRows(block.location, scores[rows], labels[rows], columns)
 
 
 def sampling_keys(block: int, n: int, seed: int = 0) -> Vector:

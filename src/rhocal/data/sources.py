@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import is_dask
-from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, n_columns
+from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, concat_blocks, n_columns
 from rhocal.data.checksums import verify
 from rhocal.data.columns import shown
 from rhocal.data.executors import Executor, LocalExecutor
 from rhocal.data.label_columns import text_classes
+from rhocal.data.masked_labels import refuse_masked_labels
 from rhocal.data.predictions import Predictions
-from rhocal.data.sampling import PilotRows, pilot_blocks, pilot_rows, pilot_size
+from rhocal.data.sampling import PilotRows, fits_in_pilot, pilot_blocks, pilot_rows, pilot_size
 from rhocal.data.spec import InputSpec
 from rhocal.data.tasks import (
     BlockTask,
     Outcome,
     PilotTask,
+    ReadTask,
     merge_outcomes,
     same_classes,
     same_columns,
@@ -88,10 +90,10 @@ class Source:
     """A few rows of every block that the pilot came from, or that was processed since."""
 
     @classmethod
-    def from_predictions(cls, data: Predictions) -> Source:
+    def from_predictions(cls, data: Predictions, log: ReadLog | None = None) -> Source:
         """Validated rows as a resident source; they are not validated again."""
         block = Block(data.scores, data.labels, "", data.weights, data.groups, data.clusters)
-        source = cls((block,), InputSpec(data.kind, data.classes), resident=True)
+        source = cls((block,), InputSpec(data.kind, data.classes), resident=True, log=log or ReadLog())
         source.__dict__["predictions"] = data
         return source
 
@@ -100,9 +102,13 @@ class Source:
         if self.resident:
             yield self._on_resident(work)
             return
+        yield from self._values(self._task(work))
+
+    def _values(self, task: Callable[[BlockRef], Outcome[R]]) -> Iterator[R]:
+        """The results of a task for all blocks, which must have as many columns and the same classes."""
         n_blocks, n_values, columns, classes = 0, 0, None, None
         pieces: list[Piece] = []
-        for outcome in self.executor.map(self._task(work), self._numbered()):
+        for outcome in self.executor.map(task, self._numbered()):
             self._count(outcome)
             if outcome.columns is not None and (columns is None or outcome.columns[1] != columns[1]):
                 columns = same_columns(columns, outcome.columns)
@@ -133,14 +139,41 @@ class Source:
     def pilot(self, *, every_block: bool = False) -> tuple[Predictions, Source]:
         """Some rows from all over, and the source, which still gives each block once.
 
-        Of an iterator they are the first rows. With ``every_block`` they come from every block.
+        Of an iterator they are the first rows. With ``every_block`` they come from every block. Where a pilot has room for all
+        rows, they are all rows with their weights, and the source is resident then.
         """
+        if self.resident:
+            return self.predictions, self
         if every_block and self.pilot_of_all is not None and self.is_rereadable:
             rows, source = [self.pilot_of_all[k] for k in sorted(self.pilot_of_all)], self
         else:
             rows, source = self._pilot_rows(every_block=every_block)
         if not rows:
             raise InputError(EMPTY)
+        is_small = source.n_rows is not None and fits_in_pilot(source.n_rows, rows[0].scores)
+        return source._in_memory(rows) if is_small else source._validated(rows)  # noqa: SLF001 - our own
+
+    def _in_memory(self, rows: list[PilotRows]) -> tuple[Predictions, Source]:
+        """All rows, and a resident source of them; each block is read once."""
+        data = self._all_rows(rows)
+        return data, Source.from_predictions(data, self.log)
+
+    def _all_rows(self, pilot: list[PilotRows]) -> Predictions:
+        """Arrays of one type are validated together, as one array is. Blocks of other containers are validated one by one."""
+        blocks = list(self._values(ReadTask(self.log.skip_bad)))
+        parts = replace(self, blocks=blocks, executor=LocalExecutor(), progress=None, pilot_of_all=None)
+        block = concat_blocks(blocks)
+        if block is None:
+            _, parts = parts._validated(pilot)  # noqa: SLF001 - our own
+            return Predictions.concat(list(parts.map(_with_possible_labels)))
+        try:
+            return _with_possible_labels(validate(block, self.spec, needs_labels=True))
+        except InputError:
+            list(parts.map(_with_possible_labels))  # an error of a block names it
+            raise
+
+    def _validated(self, rows: list[PilotRows]) -> tuple[Predictions, Source]:
+        """The rows of a pilot, and the source with what they show of its classes."""
         if len({np.shape(part.scores)[1:] for part in rows}) > 1:
             columns = None
             for part in rows:
@@ -150,8 +183,9 @@ class Source:
         try:
             data = Predictions.from_arrays(scores, labels, spec=spec)
         except InputError:
-            _name_bad_block(source, rows)
+            _name_bad_block(self, rows)
             raise
+        source = self
         if self.spec.classes is None and data.classes.dtype.kind not in "iu":  # a block need not show every class
             source = replace(source, spec=replace(self.spec, classes=data.classes))
         if data.score_column is not None:
@@ -177,17 +211,19 @@ class Source:
         return list(rows.values()), replace(self, blocks=blocks, pilot_of_all=rows if len(rows) == len(blocks) else {})
 
     def _first_rows(self) -> tuple[list[PilotRows], Source]:
-        """The pilot of an iterator: blocks until there are enough rows."""
-        blocks, rest = [], iter(self.blocks)
+        """The pilot of an iterator: blocks until it has no room for all rows. Blocks of few rows become a list."""
+        blocks, rest, n_rows = [], iter(self.blocks), 0
         rows: list[PilotRows] = []
         for ref in rest:
             block = ref.read()
             blocks.append(block)
             with with_block_context(block.location):
                 rows.append(pilot_rows(block, 1))
-            if sum(len(part.labels) for part in rows) >= pilot_size(block.scores):
+            n_rows += block.n_rows
+            if n_rows > pilot_size(block.scores):
                 break
-        return rows, replace(self, blocks=chain(blocks, rest))
+        is_small = bool(blocks) and fits_in_pilot(n_rows, blocks[0].scores)
+        return rows, replace(self, blocks=blocks if is_small else chain(blocks, rest))
 
     @property
     def is_rereadable(self) -> bool:
@@ -323,13 +359,16 @@ def _check_streamed(groups: Any, clusters: Any, spec: InputSpec) -> None:
 
 
 def _named(spec: InputSpec, rows: Sequence[PilotRows]) -> InputSpec:
-    """The spec of a pilot, with the name of a single column of scores that its blocks bring."""
-    names = {part.score_name for part in rows}
-    if spec.columns is not None or names == {None}:
+    """The spec of a pilot, with the names of columns that its blocks bring; where these differ, blocks match them."""
+    names = {part.columns for part in rows}
+    if spec.columns is not None:
         return spec
-    if len(names) > 1:
-        raise InputError(f"blocks differ in the column of scores: {shown(sorted(map(repr, names)))}")
-    return replace(spec, columns=tuple(name for name in names if name is not None))
+    if len(names) == 1:
+        return replace(spec, columns=names.pop())
+    singles = {columns[0] if columns is not None and len(columns) == 1 else None for columns in names}
+    if len(singles) > 1:
+        raise InputError(f"blocks differ in the column of scores: {shown(sorted(map(repr, singles)))}")
+    return spec
 
 
 def _unchanged(data: Predictions) -> Predictions:
@@ -338,6 +377,12 @@ def _unchanged(data: Predictions) -> Predictions:
 
 def _nothing(_data: Predictions) -> bool:
     return True
+
+
+def _with_possible_labels(data: Predictions) -> Predictions:
+    """The same; an error if the label of a row is certainly a masked class."""
+    refuse_masked_labels(data)
+    return data
 
 
 def _name_bad_block(source: Source, rows: list[PilotRows]) -> None:

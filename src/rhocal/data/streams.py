@@ -38,6 +38,8 @@ def stream(
 ) -> Source:
     """A source of blocks of logits and labels, which need not fit into memory.
 
+    Fits of few rows (at most 8.4 million logits) are computed in memory, with the same result as from arrays.
+
     Parameters
     ----------
     source

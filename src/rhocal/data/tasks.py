@@ -144,6 +144,22 @@ def validate_block(block: Block, spec: InputSpec, *, needs_labels: bool) -> Pred
 
 
 @dataclass(frozen=True)
+class ReadTask:
+    """Read a block and bring it here as it is stored."""
+
+    skip_bad: bool
+
+    def __call__(self, ref: BlockRef) -> Outcome[Block]:
+        try:
+            block = ref if isinstance(ref, Block) else read_block(ref)
+        except FileError as error:
+            if not self.skip_bad:
+                raise
+            return Outcome(None, ref.n_rows, skipped=(str(error),))
+        return outcome_of(block, replace(block, stored_bytes=0, pieces=()))  # its bytes are counted and compared now
+
+
+@dataclass(frozen=True)
 class PilotTask:
     """Read a block and keep a few of its rows for the pilot."""
 

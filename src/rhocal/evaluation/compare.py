@@ -171,6 +171,12 @@ def _compare_in_passes(
     with progress(f"{network}, fitting", first.calibration) as source:
         calibrators = {name: calibrator for _, methods in work for name, calibrator in methods.items()}
         fits = Fits(source, calibrators, check_guarded_only=True)
+        if fits.source.resident and first.half is not None:  # a stream of few rows, which are in memory now
+            data = fits.source.predictions
+            halves = [
+                (random_split(data, split.half.seed), methods) for split, methods in work if split.half is not None
+            ]
+            return list(compare(network, halves))
         fitted = [
             try_fit(fits, split, name, calibrator) for split, methods in work for name, calibrator in methods.items()
         ]
