@@ -51,32 +51,32 @@ def columns_of(arrays: Arrays, *, has_lists: bool = False) -> Arrays:
     A single column of logits is that of the second of two classes. Copied lists stay one column where the table has room for
     them (``has_lists``); otherwise those of one length are numbered columns.
     """
-    named: list[tuple[str, str, Any]] = []  # column, the array that it comes from, values
+    columns: list[tuple[str, str, Any]] = []  # column, the array that it comes from, values
     n_rows = len(next(iter(arrays.values())))
     classes = arrays.get("classes", np.array([]))
     for name, array in arrays.items():
         if name == "classes":
             continue
         if isinstance(array, CopiedArray) and array.ndim > 1 and has_lists:
-            named.append((name, name, array))
+            columns.append((name, name, array))
         elif (matrix := None if has_lists else matrix_of(array)) is not None and matrix.shape[1]:
-            named += [(f"{name}_{j}", name, matrix[:, j]) for j in range(matrix.shape[1])]
+            columns += [(f"{name}_{j}", name, matrix[:, j]) for j in range(matrix.shape[1])]
         elif isinstance(array, CopiedArray) and array.ndim > 1:  # no list of plain values
-            named.append((name, name, as_objects(array.tolist())))
+            columns.append((name, name, as_objects(array.tolist())))
         elif array.ndim == 2:
             names = classes.tolist() if len(classes) == array.shape[1] else range(array.shape[1])
-            named += [(f"{name}_{label}", name, array[:, j]) for j, label in enumerate(names)]
+            columns += [(f"{name}_{label}", name, array[:, j]) for j, label in enumerate(names)]
         elif array.ndim == 1 and len(array) == n_rows:
             of_class = f"_{classes[1]}" if name == Names.logits and len(classes) == 2 else ""
-            named.append((name + of_class, name, array))
-    _refuse_equal_names(named, has_lists=has_lists)
-    return {column: values for column, _, values in named}
+            columns.append((name + of_class, name, array))
+    _refuse_equal_names(columns, has_lists=has_lists)
+    return {column: values for column, _, values in columns}
 
 
-def _refuse_equal_names(named: Sequence[tuple[str, str, Any]], *, has_lists: bool) -> None:
+def _refuse_equal_names(columns: Sequence[tuple[str, str, Any]], *, has_lists: bool) -> None:
     """Raise an error where one column would replace another."""
     first: dict[str, str] = {}
-    for column, source, _ in named:
+    for column, source, _ in columns:
         if column in first:
             whole = "" if has_lists else "; or write .jsonl or .parquet, where copied lists stay one column"
             raise InputError(
