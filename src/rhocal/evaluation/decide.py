@@ -176,17 +176,15 @@ class CertifiedTargets:
     """None where a target is not certified. Each target is certified by itself."""
 
 
-def certified_targets(
-    calibrator: Calibrator | None, data: Predictions, targets: Sequence[float], confidence: float = CONFIDENCE
-) -> CertifiedTargets:
+def certified_targets(calibrator: Calibrator | None, data: Predictions, targets: Sequence[float]) -> CertifiedTargets:
     """Thresholds on the confidence whose error rate is at most each of the targets."""
-    samples = score_block(data, calibrator, Question("error", targets[0], confidence))
+    samples = score_block(data, calibrator, Question("error", targets[0], CONFIDENCE))
     losses = (samples.predicted != samples.labels).astype(np.float64)
     thresholds = rank_thresholds(samples.score, samples.weights)
     candidates = count_candidates(samples.score, losses, samples.weights, "error", thresholds)
     coverage = candidates.accepted / samples.weights.sum()
-    curve = RiskCurve(thresholds, coverage, candidates.risk, risk_bounds(candidates, confidence))
-    return CertifiedTargets(curve, tuple(certify(candidates, target, confidence, "error").index for target in targets))
+    curve = RiskCurve(thresholds, coverage, candidates.risk, risk_bounds(candidates, CONFIDENCE))
+    return CertifiedTargets(curve, tuple(certify(candidates, target, CONFIDENCE, "error").index for target in targets))
 
 
 def _single(samples: SampleScores, question: Question, reference: SampleScores | None) -> Decision:

@@ -76,12 +76,12 @@ def adapted(probs: Floats, ratio: Vector) -> Floats:
     return out
 
 
-def em_shares(probs: Floats, source: Vector, weights: Vector | None = None) -> Vector:
+def em_shares(probs: Floats, source: Vector) -> Vector:
     """The shares that maximize the likelihood of the samples, given probabilities that are right for ``source``.
 
     Steps are extrapolated (SQUAREM, Varadhan and Roland 2008): with overlapping classes EM alone needs thousands.
     """
-    w = np.full(len(probs), 1 / len(probs)) if weights is None else weights / weights.sum()
+    w = np.full(len(probs), 1 / len(probs))
 
     def step(shares: Vector) -> Vector:
         ratio = shares / source
@@ -120,9 +120,7 @@ def estimated_shares(probs: Floats, source: Vector, n_calibration: int | None = 
     return expected_shares(_without_noise(shares, source, errors, likelihood_ratio / noise), errors)
 
 
-def shares_with_labels(
-    probs: Floats, labeled_probs: Floats, labels: NDArray[np.intp], source: Vector, level: float = CONFIDENCE_LEVEL
-) -> Shares:
+def shares_with_labels(probs: Floats, labeled_probs: Floats, labels: NDArray[np.intp], source: Vector) -> Shares:
     """The estimate that labeled samples of the first mix repair, its interval, and the test of label shift."""
     counts = np.bincount(labels, minlength=len(source))
     if counts.min() < MIN_OF_CLASS:
@@ -145,9 +143,9 @@ def shares_with_labels(
     shares = np.maximum(em + shrunk(value - em, noise), floor)
     shares /= shares.sum()
     if len(source) <= MAX_INVERTED_CLASSES:
-        low, high = problem.inverted(shares, level)
+        low, high = problem.inverted(shares, CONFIDENCE_LEVEL)
     else:
-        low, high = _interval(value, problem.errors(shares, labeled, means), level)
+        low, high = _interval(value, problem.errors(shares, labeled, means), CONFIDENCE_LEVEL)
     chi2 = squared_distance(shares - source, mixture_covariance(h @ inverse, labeled @ inverse, labels, shares))
     means, h, labeled = problem.at(shares)
     variances = np.stack([labeled[labels == k].var(axis=0, ddof=1) for k in range(len(source))])
