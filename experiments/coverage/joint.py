@@ -1,6 +1,6 @@
 """The joint null, the sentences of the verdict, and the power of the combined test. Writes rows and joint.md beside this file.
 
-    python experiments/coverage/joint.py --parts null sentences power --trials 400
+    python experiments/coverage/joint.py --parts null sentences small power --trials 400
 
 Each model has a row of its own; models whose rows exist are skipped (``--again`` measures them anew).
 """
@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joint_models import ALTERNATIVES, ASIDE, BUILDING, SPOKEN_OF, Model
+from joint_models import ALTERNATIVES, ASIDE, BUILDING, SMALL, SMALL_SIZES, SPOKEN_OF, Model
 from other_tests import other_p_values
 
 import rhocal
+from rhocal.evaluation.evaluate import DrawnTests
 from rhocal.evaluation.rows import write_rows
+from rhocal.evaluation.samples import Samples
 from rhocal.metrics.inference.calibration_tests import combine, outcomes
+from rhocal.metrics.inference.floor import floors
+from rhocal.metrics.inference.intervals import intervals
 from rhocal.metrics.inference.joint_null import joint_null
 from rhocal.metrics.inference.statistics import statistics
+from rhocal.metrics.inference.verdict import verdict
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import equal_width
 
@@ -127,6 +132,32 @@ def sentence_rows(model: Model, trials: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+# Small samples -----------------------------------------------------------------------------------------------------------
+
+
+def small_rows(model: Model, trials: int) -> list[dict[str, Any]]:
+    """How often the state is *beyond*, how often it would be by the intervals alone, and how often the test rejects."""
+    return [_small_row(model, n, trials) for n in SMALL_SIZES]
+
+
+def _small_row(model: Model, n: int, trials: int) -> dict[str, Any]:
+    rng = np.random.default_rng([4, n, *model.name.encode()])
+    beyond, alone, rejected = np.zeros((3, trials), bool)
+    for k in range(trials):
+        p, y, q = model.sample(rng, n)
+        scored = Scored.from_arrays(p, y, None, "probs")
+        drawn = DrawnTests.from_samples(Samples(scored, p.shape[1]), N_DRAWS, k)
+        ece = floors(scored, ["ece"], nulls=drawn.nulls(["ece"]))["ece"]
+        evidence = drawn.evidence(ece, intervals(scored, ["ece"])["ece"])
+        found = verdict(evidence, TOLERANCE)
+        beyond[k], rejected[k] = found.state == "beyond", found.distinguishable
+        alone[k] = verdict(evidence, TOLERANCE, p_value=0.0).state == "beyond"
+    flags = {"beyond": beyond, "intervals": alone, "rejected": rejected}
+    shares = {name: float(np.mean(seen)) for name, seen in flags.items()}
+    perfect = "yes" if np.array_equal(p, q) else "no"
+    return {"model": model.name, "perfect": perfect, "n": n, **shares, "trials": trials}
+
+
 # Power -------------------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +185,7 @@ def power_rows(model: Model, trials: int) -> list[dict[str, Any]]:
 PARTS = {
     "null": (null_rows, [*BUILDING, *ASIDE]),
     "sentences": (sentence_rows, SPOKEN_OF),
+    "small": (small_rows, SMALL),
     "power": (power_rows, ALTERNATIVES),
 }
 PEERS = ("Cox", "Hosmer–Lemeshow", "smooth ECE", "T-Cal", "CORP")
@@ -187,6 +219,18 @@ def sentence_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def small_table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| model | perfect | n | beyond | intervals alone | combined test rejects |", "|" + " --- |" * 6]
+    lines += [
+        f"| {r['model']} | {r['perfect']} | {int(r['n']):,} | {float(r['beyond']):.3f} | {float(r['intervals']):.3f} "
+        f"| {float(r['rejected']):.3f} |"
+        for r in rows
+    ]
+    perfect = [r for r in rows if r["perfect"] == "yes"]
+    means = (float(np.mean([float(r[share]) for r in perfect])) for share in ("beyond", "intervals", "rejected"))
+    return "\n".join([*lines, "| *mean of perfect models* | yes | | " + " | ".join(f"{m:.3f}" for m in means) + " |"])
+
+
 def power_table(rows: list[dict[str, Any]]) -> str:
     tests = ["combined", "earlier versions", *PEERS]
     lines = ["| alternative | n | " + " | ".join(tests) + " | best − combined |", "|" + " --- |" * (len(tests) + 3)]
@@ -201,7 +245,7 @@ def power_table(rows: list[dict[str, Any]]) -> str:
 
 def write_page() -> None:
     rows = {part: read(HERE / f"joint_{part}.csv") for part in PARTS}
-    tables = {"null": null_table, "sentences": sentence_table, "power": power_table}
+    tables = {"null": null_table, "sentences": sentence_table, "small": small_table, "power": power_table}
     text = (HERE / "joint_template.md").read_text(encoding="utf-8")
     for part, table in tables.items():
         text = text.replace(f"{{{part}}}", table(rows[part]) if rows[part] else "(not measured)")

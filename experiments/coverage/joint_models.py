@@ -217,3 +217,21 @@ SPOKEN_OF = [
     Model("confident tail", 4000, tail(0.005, 0.024)),
     Model("ten classes, perfect", 4000, class_bias(0.0)),
 ]
+
+# Small samples -----------------------------------------------------------------------------------------------------------
+
+SMALL_SIZES = (10, 20, 50, 100, 300)
+THREE_ROWS = np.array([[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6]])
+SMALL = [
+    perfect("two classes, uniform", 20, lambda r, n: two(r.random(n))),
+    perfect("two classes, 10 % positive", 20, lambda r, n: two(r.beta(0.3, 2.7, n))),
+    perfect("two classes, saturated", 20, lambda r, n: two(1 / (1 + np.exp(-r.normal(0, 12, n))))),
+    perfect("two classes, three values", 20, lambda r, n: two(r.choice([0.05, 0.5, 0.9], n))),
+    perfect("three classes, dirichlet 1", 20, lambda r, n: r.dirichlet([1, 1, 1], n)),
+    perfect("three classes, 80, 15 and 5 %", 20, lambda r, n: r.dirichlet([1.6, 0.3, 0.1], n)),
+    perfect("three classes, saturated", 20, lambda r, n: softmax(r.normal(0, 12, (n, 3)))),
+    perfect("three classes, three rows", 20, lambda r, n: THREE_ROWS[r.integers(0, 3, n)]),
+    Model("over-confident by 10 points", 20, over(0.1)),
+    Model("prior shift, 50 % said, 2 % true", 20, prior_shift(0.02, 0.5)),
+    Model("temperature 2, three classes", 20, temperature(3, 2.0)),
+]

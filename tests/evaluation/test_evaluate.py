@@ -63,6 +63,37 @@ def test_an_undecided_verdict_names_what_is_undecided():
     assert "true ECE may be up to" not in found.verdict
 
 
+THREE_ROWS = np.array([[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6]])
+
+
+@pytest.mark.parametrize("n", [10, 20])
+@pytest.mark.parametrize("model", ["two", "three", "tied", "saturated"])
+def test_what_is_said_of_few_samples_follows_the_combined_test(model, n):
+    """The intervals of few samples begin above the tolerance more often than the combined test rejects a perfect model."""
+    rng = np.random.default_rng(n)
+    for seed in range(30):
+        u = rng.random(n)
+        p = {
+            "two": np.stack([1 - u, u], axis=1),
+            "three": rng.dirichlet([1, 1, 1], n),
+            "tied": THREE_ROWS[rng.integers(0, 3, n)],
+            "saturated": softmax(rng.normal(0, 12, (n, 2))),
+        }[model]
+        y = (np.cumsum(p, axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, p.shape[1] - 1)
+        found = rhocal.evaluate(p, y, metrics=["ece"], seed=seed)
+        assert found.distinguishable == (found.p_value <= 0.05)
+        accuses = found.state == "beyond" or "beyond" in found.verdict or "indistinguishable" not in found.verdict
+        assert accuses == found.distinguishable
+
+
+def test_twenty_samples_show_a_large_error():
+    """Confidence .95 and .85, right half of the time."""
+    c = np.repeat([0.95, 0.85], 10)
+    found = rhocal.evaluate(np.stack([1 - c, c], axis=1), np.arange(20) % 2, metrics=["ece"])
+    assert (found.state, found.distinguishable) == ("beyond", True)
+    assert found.verdict.endswith("; beyond the tolerance of 2.0 points")
+
+
 def test_verdicts(perfect, over):
     p, y = perfect
     few = rhocal.evaluate(p, y)

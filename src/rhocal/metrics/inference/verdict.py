@@ -1,8 +1,9 @@
 """The verdict: a state, and one sentence about calibration that a reader without statistics understands.
 
 The state compares intervals with a tolerance: the error is shown to be *within* it, shown to be *beyond* it, or there are too
-few samples to tell. The sentence names a direction, class or region only where its own test detects it. Error rates of states
-and sentences are measured in experiments/coverage.
+few samples to tell. Only where the combined test rejects perfect calibration is an error beyond the tolerance, or spoken of as
+one. The sentence names a direction, class or region only where its own test detects it. Error rates of states and sentences
+are measured in experiments/coverage.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ def verdict(
     gaps = all_class_gaps(evidence, level)
     error = _error_interval(evidence, level)
     worst = max(gaps, key=lambda gap: abs(gap.gap), default=None)
-    state = _state(error, gaps, tolerance)
     detected = p_value <= SIGNIFICANCE_LEVEL
+    state = _state(error, gaps, tolerance, is_detected=detected)
     needed = (
         samples_that_decide(evidence, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
     )
@@ -156,9 +157,10 @@ def _error_interval(evidence: Evidence, level: float) -> Interval:
     return ece_interval(view, equal_width(path.confidence, N_BINS), N_BINS, level)
 
 
-def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> State:
+def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float, *, is_detected: bool) -> State:
+    """Intervals of few samples are not exact, and there are several; the combined test is exact, so *beyond* takes both."""
     if error.low > tolerance or any(gap.low > tolerance or gap.high < -tolerance for gap in gaps):
-        return "beyond"
+        return "beyond" if is_detected else "undecided"
     if error.high <= tolerance and all(-tolerance <= gap.low and gap.high <= tolerance for gap in gaps):
         return "within"
     return "undecided"
@@ -230,7 +232,7 @@ def _sentence(
         return f"calibrated within {limit}, but not perfectly: {text} ({compared}; {bound})"
     text = text if text.startswith(STANDS_ALONE) else f"miscalibrated: {text}" if text else ""
     if state == "beyond":
-        return f"{text or 'miscalibrated'} ({compared}); beyond the tolerance of {limit}"
+        return f"{text} ({compared}); beyond the tolerance of {limit}"
     enough = enough_text(needed)
     open_question = f"too few samples to tell whether it is within {limit}: {enough}"
     of_class = open_class if error.high <= tolerance else ""  # the error is decided, a class is not
