@@ -1,5 +1,6 @@
 """The border: what is accepted, and how it says no."""
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -88,6 +89,43 @@ def test_class_axis_of_images():
     data = Predictions.from_arrays(z, np.zeros((2, 4, 5), int), spec=InputSpec(class_axis=1))
     assert data.logits.shape == (40, 3)
     np.testing.assert_array_equal(data.logits[7], z[0, :, 1, 2])
+
+
+@pytest.mark.parametrize("argument", ["labels", "weights", "groups", "clusters"])
+@pytest.mark.parametrize(
+    ("scores", "given", "class_axis"),
+    [
+        ((2, 5, 3), (5, 2), -1),
+        ((4, 3, 5), (5, 4), 1),
+        ((10, 3), (5, 2), -1),
+        ((10,), (5, 2), -1),
+        ((2, 5, 3), (10, 1, 1), -1),
+    ],
+)
+def test_values_of_another_layout_than_the_samples(argument, scores, given, class_axis):
+    z = np.random.default_rng(0).normal(size=scores)
+    values = (np.arange(np.prod(given)) % 2).reshape(given)
+    spec = InputSpec(class_axis=class_axis)
+    if max(given) == np.prod(given):  # a single axis: the samples one after the other
+        Predictions.from_arrays(z, **{argument: values}, spec=spec)
+        return
+    shapes = rf"has shape {re.escape(str(given))}, but the samples of logits have shape "
+    with pytest.raises(InputError, match=shapes):
+        Predictions.from_arrays(z, **{argument: values}, spec=spec)
+    with pytest.raises(InputError, match=shapes):
+        Predictions.from_arrays(torch.tensor(z), **{argument: torch.tensor(values)}, spec=spec)
+
+
+def test_outputs_of_a_forest_need_transposed_labels():
+    probs = np.random.default_rng(0).dirichlet([1.0, 1.0], size=(2, 30))
+    y = probs.argmax(-1).T
+    with pytest.raises(InputError, match=r"labels has shape \(30, 2\).*\(2, 30\).*transpose labels"):
+        rhocal.evaluate(list(probs), y, kind="probs")
+    with pytest.raises(InputError, match="transpose labels"):
+        rhocal.metrics.accuracy(probs, y)
+    with pytest.raises(InputError, match="transpose labels"):
+        rhocal.TemperatureScaling().fit(probs, y, kind="probs")
+    assert rhocal.metrics.accuracy(list(probs), y.T) == 1
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])

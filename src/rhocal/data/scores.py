@@ -54,16 +54,24 @@ MIN_RIGHT_BY_CHANCE = 25
 """Samples that chance gets right, below which few right ones are no evidence: five standard deviations above none."""
 
 
-def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str, bool]:
-    """Scores of shape (n_samples, n_classes), in memory or on their device, the name of the type they were stored in, and
-    whether they were a single column.
+def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str, tuple[int, ...], bool]:
+    """Scores of shape (n_samples, n_classes), in memory or on their device, the name of the type they were stored in, the shape
+    that their samples had, and whether they were a single column.
     """  # noqa: D205
     device_scores = None if isinstance(scores, np.ndarray) else on_device(scores, spec.class_axis)
     if device_scores is not None:
-        return *device_scores, False
+        return *device_scores, sample_shape(scores.shape, spec.class_axis), False
     values, stored = as_floats(scores, name, spec)
     table = _in_rows(_as_table(values, spec.class_axis, spec.kind, name))
-    return table, stored, is_single_column(values, spec.class_axis)
+    return table, stored, sample_shape(values.shape, spec.class_axis), is_single_column(values, spec.class_axis)
+
+
+def sample_shape(shape: Sequence[int], class_axis: int) -> tuple[int, ...]:
+    """The shape of scores without the axis of their classes."""
+    if len(shape) < 2:
+        return tuple(shape)
+    axis = class_axis % len(shape)
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def is_single_column(scores: Any, class_axis: int = -1) -> bool:
