@@ -91,6 +91,19 @@ def test_class_axis_of_images():
     np.testing.assert_array_equal(data.logits[7], z[0, :, 1, 2])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "row", [(0.101, 0.4, 0.5), (0.334, 0.334, 0.333), (0.3, 0.3, 0.399), (0.6, 0.2, 0.199), (0.001, 0.5, 0.5)]
+)
+def test_three_probabilities_with_three_digits(row, dtype):
+    probs = np.array([row], dtype)
+    Predictions.from_arrays(probs, spec=InputSpec("probs"))
+    Predictions.from_arrays(np.log(probs), spec=InputSpec("log_probs"))
+    beyond = np.array([[row[0], row[1], row[2] + np.copysign(5e-6, sum(row) - 1)]], dtype)
+    with pytest.raises(InputError, match=r"sum to 1 \(within 0.001\); row 0 sums to (1\.001005|0\.998995)"):
+        Predictions.from_arrays(beyond, spec=InputSpec("probs"))
+
+
 @pytest.mark.parametrize("argument", ["labels", "weights", "groups", "clusters"])
 @pytest.mark.parametrize(
     ("scores", "given", "class_axis"),

@@ -171,7 +171,7 @@ class Predictions:
         if column_names and names is not None and not is_single:
             column_names = tuple(str(one) for one in names)  # in the order of the classes by now
         is_quick = labels is None and spec.kind == "logits"
-        tolerance = SUM_TOLERANCE.get(stored, 1e-3)
+        tolerance = SUM_TOLERANCE.get(stored, SUM_TOLERANCE["float64"])
         return data._checked(tolerance, name, column_names or (), is_quick=is_quick, is_single=is_single)
 
     def _checked(self, tolerance: float, name: str, columns: Sequence[str], *, is_quick: bool, is_single: bool) -> Self:

@@ -29,8 +29,11 @@ MAX_REORDERED_ENTRIES = 1 << 24
 MIN_SUSPECTED_SCORES = 20
 """Numbers in a single column that may be suspected of being probabilities; fewer margins may lie in 0 to 1 by chance."""
 
-SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
-"""How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
+SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1.001e-3, "float64": 1.001e-3}
+"""How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to.
+
+A sum of 0.999 or 1.001, of three probabilities with three digits, is within it however it is rounded itself.
+"""
 
 
 LARGEST_BESIDE_MASKS = 2.0**-9
