@@ -10,7 +10,7 @@ from rhocal import metrics
 from rhocal.data.columns import match_columns, own_numbers, spellings
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning
 
 NAMES = np.array(["zebra", "cat", "dog"])
 Z, Y = synthetic(300, 3)
@@ -100,6 +100,25 @@ def test_spellings():
     assert spellings(["x(red cat)", "x(blue cat)"])[1:] == [["red cat)", "blue cat)"], ["red", "blue"]]
     assert ["red cat", "blue cat"] in spellings(["p_red cat", "p_blue cat"])
     assert spellings(["aa", "aaa"]) == [["aa", "aaa"]] * 3
+
+
+def test_labels_that_may_count_from_0_or_1_are_warned_of():
+    probs = pd.DataFrame(np.random.default_rng(0).dirichlet(np.ones(3), 40))
+    middle, all_but_first = np.arange(40) % 2 + 1, np.arange(40) % 2 + 2
+    numbered = probs.set_axis(["p1", "p2", "p3"], axis=1)[["p3", "p1", "p2"]]
+    with pytest.warns(
+        SuspiciousInputWarning, match=r"count from 1, and labels, which show neither 0 nor 3.* Pass classes="
+    ):
+        one = metrics.accuracy(numbered, middle)
+    assert one == metrics.accuracy(
+        numbered, middle, classes=[1, 2, 3]
+    )  # stated: no warning, which is an error in tests
+    assert metrics.accuracy(numbered, middle, classes=[0, 1, 2]) == metrics.accuracy(probs.to_numpy(), middle) != one
+    metrics.accuracy(numbered, all_but_first)
+    metrics.accuracy(probs.set_axis(["1", "2", "3"], axis=1), middle)  # as `columns=model.classes_` names them
+    metrics.accuracy(probs.set_axis(["p0", "p1", "p2"], axis=1), middle)
+    with pytest.raises(InputError, match="only 1, 2 are in both"):
+        metrics.accuracy(probs.set_axis(["1", "2", "3"], axis=1), middle, classes=[0, 1, 2])
 
 
 AROUND = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import is_tensor
-from rhocal.errors import InputError, counted
+from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,6 +112,8 @@ def match_columns(
         if values.keys() <= set(keys):
             if is_text:
                 return None, np.array([str(values.get(key, name)) for key, name in zip(keys, names, strict=True)])
+            if names != list(columns):
+                _warn_of_start(columns, labels)
             return _order_of_numbers(keys, labels.dtype)
     _refuse_other_names(columns, values, is_text=is_text)
     return _order_of_numbers(own_numbers(columns), None)[0], None
@@ -122,8 +124,21 @@ def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
     keys = [name_key(name) for name in names]
     if len(set(keys)) < len(keys):
         same = next(key for key in keys if keys.count(key) > 1)
-        spellings = [name for name, key in zip(names, keys, strict=True) if key == same]
-        raise InputError(f"{what} must have different names; {shown(spellings)} are one name")
+        equal = [name for name, key in zip(names, keys, strict=True) if key == same]
+        raise InputError(f"{what} must have different names; {shown(equal)} are one name")
+
+
+def _warn_of_start(columns: Sequence[str], labels: NDArray[Any]) -> None:
+    """Warn where numbered columns count from 1 and labels, which show neither 0 nor the last class, may count from 0."""
+    last = len(columns)
+    if labels.dtype.kind in "iu" and labels.max() < last and first_number(columns) == 1:
+        warn(
+            f"columns {shown(columns)} count from 1, and labels, which show neither 0 nor {last}, were taken for these "
+            "numbers; they may count from 0 instead",
+            SuspiciousInputWarning,
+            argument="classes",
+            remedy="name the label of each column, in order",
+        )
 
 
 def name_key(value: Any) -> str:
@@ -246,6 +261,9 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
         if places.keys() == set(wanted):
             order = np.array([places[name] for name in wanted], np.intp)
             return None if (order == np.arange(len(order))).all() else order
+    counted_from_0 = [str(k) for k in range(len(wanted))]
+    if wanted == counted_from_0 and list(columns) != own_numbers(columns) and first_number(columns) == 1:
+        return _order_of_numbers(own_numbers(columns), None)[0]
     if present:
         raise InputError(
             f"columns {shown(columns)} are not named as the classes {shown(classes.tolist())}: only {shown(sorted(present))} "
