@@ -192,7 +192,14 @@ BAD = {
     "complex": ({"scores": Z.astype(complex), "labels": [0, 1]}, "real numbers"),
     "negative weight": ({"scores": Z, "labels": [0, 1], "weights": [1, -1]}, "the first is -1 at row 1"),
     "zero weights": ({"scores": Z, "labels": [0, 1], "weights": [0, 0]}, "zero for every sample"),
-    "text weights": ({"scores": Z, "labels": [0, 1], "weights": ["a", "b"]}, "sample_weight must hold numbers"),
+    "text weights": (
+        {"scores": Z, "labels": [0, 1], "weights": ["1", "b"]},
+        "must hold numbers.*the first is in row 1: 'b'",
+    ),
+    "empty weight": (
+        {"scores": Z, "labels": [0, 1], "weights": ["", "1"]},
+        "must hold numbers.*the first is in row 0: ''",
+    ),
     "weight length": ({"scores": Z, "labels": [0, 1], "weights": [1]}, "sample_weight and logits differ"),
     "kind": ({"scores": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
     "logits as probs": ({"scores": Z, "labels": [0, 1], "kind": "probs"}, "Pass kind='logits' to"),

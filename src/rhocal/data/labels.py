@@ -9,6 +9,7 @@ import numpy as np
 
 from rhocal.data.columns import name_key
 from rhocal.data.label_columns import kept_label_columns
+from rhocal.data.scores import first_no_number
 from rhocal.errors import InputError, counted, one_line
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def sample_weights(values: Any, shape: int | tuple[int, ...], name: str) -> NDAr
     try:
         weights = flat.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must hold numbers: {error}") from error
+        raise InputError(
+            f"sample_weight must hold numbers, and some values are none: {first_no_number(flat, error)}"
+        ) from error
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
         row = int(bad.argmax())

@@ -101,7 +101,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{name} holds values that are not numbers: {_first_no_number(array, error)}") from error
+            raise InputError(f"{name} holds values that are not numbers: {first_no_number(array, error)}") from error
     if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
         hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
         raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
@@ -111,7 +111,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     return _widen(array, stored, name)
 
 
-def _first_no_number(array: NDArray[Any], error: Exception) -> str:
+def first_no_number(array: NDArray[Any], error: Exception) -> str:
     """Where the first of them stands, and what it is."""
     for place, value in np.ndenumerate(array):
         try:
