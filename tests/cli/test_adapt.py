@@ -36,7 +36,7 @@ def test_known_and_estimated(folder):
     cal, out = folder / "cal.safetensors", folder / "out.safetensors"
     text = run("adapt", cal, "--prevalence", 0.02, "-o", out).stdout
     assert "2.00 %" in text
-    assert "nothing about them was tested" in text
+    assert "the shares were stated (positive class: yes); nothing about them was tested" in text
     figures = json.loads(run("evaluate", folder / "new.csv", "-c", out, "--json").stdout)
     positive = figures["evaluation"]["beta:prior-shift"]["positive"]
     assert 0.8 < positive["prevalence"]["observed_expected"]["value"] < 1.25
@@ -59,6 +59,16 @@ def test_refused(folder, tmp_path):
     )
     assert "--prevalence must lie between 0 and 1" in run("adapt", cal, "--prevalence", 2, "-o", out, code=2).stderr
     assert not out.exists()
+
+
+def test_a_prevalence_of_two_named_classes_needs_the_positive_one(folder, tmp_path):
+    cal, out = tmp_path / "cal.safetensors", tmp_path / "out.safetensors"
+    run("fit", folder / "cal.csv", "-m", "beta", "--kind", "probs", "--columns", "yes,no", "-o", cal)
+    refused = run("adapt", cal, "--prevalence", 0.02, "-o", out, code=2)
+    assert "not stated which of yes and no that is. Use --positive to name the positive class" in refused.stderr
+    assert not out.exists()
+    run("adapt", cal, "--prevalence", 0.02, "--positive", "yes", "-o", out)
+    assert rhocal.load(out).label_shares_ == pytest.approx([0.02, 0.98])
 
 
 def test_a_prevalence_of_several_classes_is_refused_with_the_option_to_use(tmp_path):

@@ -103,8 +103,13 @@ def test_costs_on_the_command_line(folder):
     np.savez(folder / "ill.npz", logits=z, labels=y, classes=np.array(["well", "ill"]))
     out = folder / "ill.safetensors"
     pair = ("--classes", "well,ill", "-m", "temperature", "--cost-fp", 5, "--cost-fn", 50, "--cost-review", 1)
+    assert "it was not stated which of well and ill that is. Use --positive to name" in call(folder / "ill.npz", *pair)
+    pair = (*pair, "--positive", "ill")
     text = call(folder / "ill.npz", *pair, "-o", out)
     assert "least expected cost" in text
+    assert "positive class of the costs: ill" in text
+    assert "positive class of the costs: ill" in call(folder / "ill.npz", *pair, "--max-cost", 2)
+    assert json.loads(call(folder / "ill.npz", *pair, "--json"))["positive"] == "ill"
     assert "calibrating saves: " in text
     assert rhocal.load(out).policy_.costs.tolist() == [[0, 5, 1], [50, 0, 1]]
     (folder / "costs.csv").write_text("class,ill,well\nwell,5,0\nill,0,50\n")

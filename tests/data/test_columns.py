@@ -7,10 +7,10 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal import metrics
-from rhocal.data.columns import match_columns, without_prefix
+from rhocal.data.columns import match_columns, own_numbers, spellings
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
-from rhocal.errors import InputError
+from rhocal.errors import InputError, SuspiciousInputWarning
 
 NAMES = np.array(["zebra", "cat", "dog"])
 Z, Y = synthetic(300, 3)
@@ -92,10 +92,69 @@ def test_names_must_differ():
         match_columns(["a", "a", "b"], None, np.array(["a", "b"]))
 
 
-def test_prefixes():
-    assert without_prefix(["logit_10", "logit_11"]) == ["10", "11"]
-    assert without_prefix(["V1", "V2"]) == ["1", "2"]
-    assert without_prefix(["cat", "car"]) == ["cat", "car"]
+def test_spellings():
+    assert own_numbers(["logit_10", "logit_11"]) == ["10", "11"]
+    assert own_numbers(["V1", "V2"]) == ["1", "2"]
+    assert own_numbers(["p_-1", "p_0", "p_01"]) == ["-1", "0", "1"]
+    assert spellings(["cat", "car"]) == [["cat", "car"]] * 3
+    assert spellings(["x(red cat)", "x(blue cat)"])[1:] == [["red cat)", "blue cat)"], ["red", "blue"]]
+    assert ["red cat", "blue cat"] in spellings(["p_red cat", "p_blue cat"])
+    assert spellings(["aa", "aaa"]) == [["aa", "aaa"]] * 3
+
+
+def test_labels_that_may_count_from_0_or_1_are_warned_of():
+    probs = pd.DataFrame(np.random.default_rng(0).dirichlet(np.ones(3), 40))
+    middle, all_but_first = np.arange(40) % 2 + 1, np.arange(40) % 2 + 2
+    numbered = probs.set_axis(["p1", "p2", "p3"], axis=1)[["p3", "p1", "p2"]]
+    with pytest.warns(
+        SuspiciousInputWarning, match=r"count from 1, and labels, which show neither 0 nor 3.* Pass classes="
+    ):
+        one = metrics.accuracy(numbered, middle)
+    assert one == metrics.accuracy(
+        numbered, middle, classes=[1, 2, 3]
+    )  # stated: no warning, which is an error in tests
+    assert metrics.accuracy(numbered, middle, classes=[0, 1, 2]) == metrics.accuracy(probs.to_numpy(), middle) != one
+    metrics.accuracy(numbered, all_but_first)
+    metrics.accuracy(probs.set_axis(["1", "2", "3"], axis=1), middle)  # as `columns=model.classes_` names them
+    metrics.accuracy(probs.set_axis(["p0", "p1", "p2"], axis=1), middle)
+    with pytest.raises(InputError, match="only 1, 2 are in both"):
+        metrics.accuracy(probs.set_axis(["1", "2", "3"], axis=1), middle, classes=[0, 1, 2])
+
+
+AROUND = [
+    "P(y={})",
+    "p({})",
+    "{}_score",
+    "prob[{}]",
+    "p{}%",
+    "('proba', {})",
+    "Class {} probability",
+    "model_p{}",
+    "0{}",
+    "{}.0",
+]
+"""What may stand around a number."""
+
+
+@pytest.mark.parametrize("form", AROUND)
+@pytest.mark.parametrize("start", [0, 1, 5])
+def test_numbers_within_names_are_matched(form, start):
+    wide, labels = synthetic(200, 12)
+    names = [form.format(k) for k in range(start, start + 12)]
+    shuffled = pd.DataFrame(wide, columns=names)[sorted(names)]
+    expected = metrics.accuracy(wide, labels, kind="logits")
+    assert metrics.accuracy(shuffled, labels + start, kind="logits") == expected
+    fitted = rhocal.TemperatureScaling().fit(shuffled, labels + start)
+    np.testing.assert_array_equal(fitted.predict(shuffled), wide.argmax(1) + start)
+
+
+@pytest.mark.parametrize("form", ["p({})", "{}_score", "P[{}]", "prob {} (raw)"])
+def test_texts_within_names_are_matched(form):
+    frame = FRAME.rename(columns=form.format)
+    expected = metrics.accuracy(FRAME, LABELS, kind="logits")
+    assert metrics.accuracy(frame[frame.columns[::-1]], LABELS, kind="logits") == expected
+    fitted = rhocal.TemperatureScaling().fit(FRAME, LABELS)
+    np.testing.assert_array_equal(fitted.predict(frame), fitted.predict(FRAME))
 
 
 @pytest.mark.parametrize("names", [[True, False], ["True", "False"], ["p_true", "p_false"]])

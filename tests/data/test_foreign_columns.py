@@ -27,6 +27,7 @@ TABLES = {
     "logits_cat, labels by number": ([f"logits_{name}" for name in NAMES], Y),
     "p_cat": ([f"p_{name}" for name in NAMES], Y),
     "V1": (["V1", "V2", "V3"], Y + 1),
+    "P(y=0)": ([f"P(y={k})" for k in range(3)], Y),
 }
 FOREIGN = {
     "": N, "Unnamed: 0": N, "__index_level_0__": N, "level_0": N, "id": N, "ID": N * 1.5, "sample_id": N / 7, "fold": N % 2,
@@ -44,6 +45,13 @@ def write(path, table):
     else:
         table.to_parquet(path, index=False)
     return path
+
+
+@pytest.mark.parametrize("form", ["P(y={})", "{}_score", "p_{}"])
+def test_numbered_columns_beside_an_id(tmp_path, form):
+    columns = [form.format(k) for k in range(3)]
+    table = pd.DataFrame(Z, columns=columns).assign(id=N, labels=Y)
+    assert list(read(write(tmp_path / "x.csv", table)).file.columns) == columns
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])

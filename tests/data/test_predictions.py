@@ -1,5 +1,6 @@
 """The border: what is accepted, and how it says no."""
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -90,6 +91,56 @@ def test_class_axis_of_images():
     np.testing.assert_array_equal(data.logits[7], z[0, :, 1, 2])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "row", [(0.101, 0.4, 0.5), (0.334, 0.334, 0.333), (0.3, 0.3, 0.399), (0.6, 0.2, 0.199), (0.001, 0.5, 0.5)]
+)
+def test_three_probabilities_with_three_digits(row, dtype):
+    probs = np.array([row], dtype)
+    Predictions.from_arrays(probs, spec=InputSpec("probs"))
+    Predictions.from_arrays(np.log(probs), spec=InputSpec("log_probs"))
+    beyond = np.array([[row[0], row[1], row[2] + np.copysign(5e-6, sum(row) - 1)]], dtype)
+    with pytest.raises(InputError, match=r"sum to 1 \(within 0.001\); row 0 sums to (1\.001005|0\.998995)"):
+        Predictions.from_arrays(beyond, spec=InputSpec("probs"))
+
+
+@pytest.mark.parametrize("argument", ["labels", "weights", "groups", "clusters"])
+@pytest.mark.parametrize(
+    ("scores", "given", "class_axis"),
+    [
+        ((2, 5, 3), (5, 2), -1),
+        ((4, 3, 5), (5, 4), 1),
+        ((10, 3), (5, 2), -1),
+        ((10,), (5, 2), -1),
+        ((2, 5, 3), (10, 1, 1), -1),
+    ],
+)
+def test_values_of_another_layout_than_the_samples(argument, scores, given, class_axis):
+    z = np.random.default_rng(0).normal(size=scores)
+    values = (np.arange(np.prod(given)) % 2).reshape(given)
+    spec = InputSpec(class_axis=class_axis)
+    if max(given) == np.prod(given):  # a single axis: the samples one after the other
+        Predictions.from_arrays(z, **{argument: values}, spec=spec)
+        return
+    shapes = rf"has shape {re.escape(str(given))}, but the samples of logits have shape "
+    with pytest.raises(InputError, match=shapes):
+        Predictions.from_arrays(z, **{argument: values}, spec=spec)
+    with pytest.raises(InputError, match=shapes):
+        Predictions.from_arrays(torch.tensor(z), **{argument: torch.tensor(values)}, spec=spec)
+
+
+def test_outputs_of_a_forest_need_transposed_labels():
+    probs = np.random.default_rng(0).dirichlet([1.0, 1.0], size=(2, 30))
+    y = probs.argmax(-1).T
+    with pytest.raises(InputError, match=r"labels has shape \(30, 2\).*\(2, 30\).*transpose labels"):
+        rhocal.evaluate(list(probs), y, kind="probs")
+    with pytest.raises(InputError, match="transpose labels"):
+        rhocal.metrics.accuracy(probs, y)
+    with pytest.raises(InputError, match="transpose labels"):
+        rhocal.TemperatureScaling().fit(probs, y, kind="probs")
+    assert rhocal.metrics.accuracy(list(probs), y.T) == 1
+
+
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_binary_scores(shape):
     score = np.array([-2.0, 0.0, 3.0])
@@ -141,7 +192,14 @@ BAD = {
     "complex": ({"scores": Z.astype(complex), "labels": [0, 1]}, "real numbers"),
     "negative weight": ({"scores": Z, "labels": [0, 1], "weights": [1, -1]}, "the first is -1 at row 1"),
     "zero weights": ({"scores": Z, "labels": [0, 1], "weights": [0, 0]}, "zero for every sample"),
-    "text weights": ({"scores": Z, "labels": [0, 1], "weights": ["a", "b"]}, "sample_weight must hold numbers"),
+    "text weights": (
+        {"scores": Z, "labels": [0, 1], "weights": ["1", "b"]},
+        "must hold numbers.*the first is in row 1: 'b'",
+    ),
+    "empty weight": (
+        {"scores": Z, "labels": [0, 1], "weights": ["", "1"]},
+        "must hold numbers.*the first is in row 0: ''",
+    ),
     "weight length": ({"scores": Z, "labels": [0, 1], "weights": [1]}, "sample_weight and logits differ"),
     "kind": ({"scores": Z, "labels": [0, 1], "kind": "logit"}, "kind is one of logits, probs, log_probs"),
     "logits as probs": ({"scores": Z, "labels": [0, 1], "kind": "probs"}, "Pass kind='logits' to"),

@@ -22,7 +22,7 @@ NEW, TRUTH = draw(50_000, 0.02, 1)
 
 @pytest.fixture(scope="module")
 def cal():
-    return rhocal.calibrator("temperature").fit(Z, Y)
+    return rhocal.calibrator("temperature").fit(Z, Y, positive="yes")
 
 
 def nll(p):
@@ -83,6 +83,31 @@ def test_artifact_and_second_adaptation(tmp_path, method, kind):
     assert two.label == one.label  # one shift, not two
     direct = rhocal.adapt(cal, prevalence=0.3).calibrator.predict_proba(scores(NEW[:500]))
     assert two.predict_proba(scores(NEW[:500])) == pytest.approx(direct, abs=1e-12)
+
+
+def test_a_prevalence_is_that_of_a_stated_class():
+    table = np.stack([Z, -Z], axis=1)[:800]  # the first column is the rare class
+    labels = np.where(Y[:800] == "yes", "fraud", "legit")
+    cal = rhocal.TemperatureScaling().fit(table, labels)
+    with pytest.raises(InputError, match=r"not stated which of fraud and legit that is\. Pass positive= to name"):
+        rhocal.adapt(cal, prevalence=0.02)
+    adapted = rhocal.adapt(cal, prevalence=0.02, positive="fraud")
+    assert adapted.priors == pytest.approx([0.02, 0.98])
+    assert (adapted.positive, adapted.to_dict()["positive"]) == ("fraud", "fraud")
+    assert str(adapted) == "the shares were stated (positive class: fraud); nothing about them was tested"
+    assert rhocal.adapt(cal, priors={"fraud": 0.02, "legit": 0.98}).positive is None
+    named = rhocal.TemperatureScaling().fit(table, labels, positive="fraud")
+    assert rhocal.adapt(named, prevalence=0.02).positive == "fraud"
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [1, 2], [-1, 1], [False, True], ["0", "1"], ["false", "true"]])
+def test_of_classes_that_are_numbers_or_truth_values_the_second_is_positive(classes):
+    table = np.stack([-Z, Z], axis=1)[:800]
+    labels = np.array(classes)[(Y[:800] == "yes").astype(int)]
+    cal = rhocal.TemperatureScaling().fit(table, labels, classes=classes)
+    adapted = rhocal.adapt(cal, prevalence=0.02)
+    assert adapted.priors == pytest.approx([0.98, 0.02])
+    assert adapted.positive == classes[1]
 
 
 def test_large_logits_keep_the_new_mix(cal):

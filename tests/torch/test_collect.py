@@ -76,6 +76,9 @@ def test_images_and_tokens(data):
     assert len(collect(model, [tokens, tokens], max_samples=700)[0]) == 700
     with pytest.raises(InputError, match="say class_axis=1"):
         calibrate(model, loader, "temperature")
+    turned = {"x": tokens["x"], "labels": tokens["labels"].T}
+    with pytest.raises(InputError, match="transpose labels"):
+        collect(model, [turned])
 
 
 def test_batches_that_are_not_understood(data):

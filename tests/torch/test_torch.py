@@ -287,6 +287,10 @@ def test_metrics_of_images_and_bad_names():
     metric.update(images, marks)
     kept = (marks != -100).reshape(-1).numpy()
     assert metric.compute().item() == pytest.approx(rhocal.metrics.nll(logits[kept], labels[kept], kind="logits"))
+    with pytest.raises(InputError, match=r"target has shape \(2, 12, 10\).*transpose target"):
+        metric.update(images, marks.movedim(1, 2))
+    with pytest.raises(InputError, match="transpose labels"):
+        CalibrationLoss("nll")(images.movedim(1, -1), marks.movedim(1, 2))
     with pytest.raises(InputError, match="no metric 'eec'"):
         CalibrationMetric("eec", num_classes=3)
     with pytest.raises(InputError, match="cannot be added up"):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators.base import Calibrator
+from rhocal.data.columns import name_key
+from rhocal.data.label_columns import NUMBER
 from rhocal.data.labels import class_names, positive_column
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK
@@ -13,6 +15,9 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+TRUTH = {"False", "True"}
+"""Truth values as names of classes, of which the second is the positive one."""
 
 
 def check_calibrator(calibrator: Any, logits: Any, task: str, *, may_be_none: bool = False) -> None:
@@ -66,6 +71,26 @@ def named_positive(positive: Any, calibrator: Calibrator | None, classes: Any) -
         return positive
     names = stated_classes(calibrator, classes)
     return names[positive_column(positive, names)].item()
+
+
+def positive_of_fit(positive: Any, calibrator: Calibrator, what: str) -> int:
+    """The column of the positive class of two: as stated, else as in the fit, else the second, where classes are numbers.
+
+    Of classes that are texts the second is so by the alphabet alone, or by the order of the columns: that is an error.
+    ``what`` needs the class.
+    """
+    classes = calibrator.classes_
+    stated = calibrator.positive_ if positive is None else positive
+    if stated is not None:
+        return positive_column(stated, classes)
+    names = classes.tolist()
+    if classes.dtype.kind == "U" and not all(NUMBER.fullmatch(name) or name_key(name) in TRUTH for name in names):
+        raise InputError(
+            f"{what}, and it was not stated which of {names[0]} and {names[1]} that is",
+            argument="positive",
+            remedy="name the positive class",
+        )
+    return 1
 
 
 def stated_classes(calibrator: Calibrator, classes: Any) -> NDArray[Any]:

@@ -37,7 +37,10 @@ def adapt(
     prevalence: Annotated[
         float | None,
         typer.Option(
-            "--prevalence", help="The share of the positive class of two.", rich_help_panel=KNOWN, show_default=False
+            "--prevalence",
+            help="The share of the positive class of two (--positive).",
+            rich_help_panel=KNOWN,
+            show_default=False,
         ),
     ] = None,
     priors: Annotated[

@@ -99,20 +99,21 @@ def decide(
         cal.policy_ = least.policy
         if output is not None:
             cal.save(output)
-        _show_costs(least, cal, origin.replace("which must", "whose samples must"), output, as_json=as_json)
+        origin = origin.replace("which must", "whose samples must")
+        _show_costs(least, cal, origin, output, costs.positive(cal, spec.positive), as_json=as_json)
         return
     question = question or promise.question(spec.positive, costs.table(cal, spec.positive), costs.max_cost)
     with execution.cluster(), execution.progress("certifying", certifying) as blocks:
         decision = decide_source(cal, blocks, question, reference)
-    left_out = skipped(certifying)
+    left_out, positive = skipped(certifying), costs.positive(cal, spec.positive)
     cal.policy_ = decision.policy
     if output is not None and decision.is_feasible:
         cal.save(output)
     if as_json:
         saved = {"output": str(output)} if output is not None and decision.is_feasible else {}
-        print_json({"method": cal.label, "certified_on": origin, **decision.to_dict(), **saved, **left_out})
+        print_json({"method": cal.label, "certified_on": origin, **decision.to_dict(), **positive, **saved, **left_out})
     else:
-        _show(decision, cal, origin, output)
+        _show(decision, cal, origin, output, positive)
     raise typer.Exit(int(not decision.is_feasible))
 
 
@@ -278,15 +279,24 @@ def _least_cost(
         return minimize_cost_of_source(cal, blocks, table, costs.cost_review, otherwise)
 
 
-def _show_costs(decision: CostDecision, cal: Calibrator, origin: str, output: Path | None, *, as_json: bool) -> None:
+def _show_costs(
+    decision: CostDecision,
+    cal: Calibrator,
+    origin: str,
+    output: Path | None,
+    positive: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
     from rhocal.reporting import tables
 
     if as_json:
         saved = {} if output is None else {"output": str(output)}
-        print_json({"method": cal.label, "measured_on": origin, **decision.to_dict(), **saved})
+        print_json({"method": cal.label, "measured_on": origin, **decision.to_dict(), **positive, **saved})
         return
     screen = tables.console()
     screen.print(f"measured on {origin}")
+    _name_positive(screen, positive)
     screen.print(tables.pairs(decision.summary(), f"{cal.label}, mean cost of a sample"))
     screen.print(decision.verdict)
     if output is not None:
@@ -328,11 +338,18 @@ def _decide_sets(
         screen.print(f"saved {output}")
 
 
-def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None) -> None:
+def _name_positive(screen: Any, positive: dict[str, Any]) -> None:
+    """Print the class whose false positives and negatives have a cost."""
+    for name in positive.values():
+        screen.print(f"positive class of the costs: {name}")
+
+
+def _show(decision: Decision, cal: Calibrator, origin: str, output: Path | None, positive: dict[str, Any]) -> None:
     from rhocal.reporting import tables
 
     screen = tables.console()
     screen.print(f"certified on {origin}" if decision.is_feasible else f"tested on {origin}")
+    _name_positive(screen, positive)
     if decision.policy is not None and decision.policy.certificate is not None:
         screen.print(tables.pairs(decision.summary(), cal.label))
     if decision.segments:

@@ -117,7 +117,11 @@ class CostOptions:
     ] = None
     cost_fn: Annotated[
         float | None,
-        typer.Option("--cost-fn", help="The cost of a false negative, of two classes.", rich_help_panel=COSTS),
+        typer.Option(
+            "--cost-fn",
+            help="The cost of a false negative: of deciding otherwise for the positive class (--positive).",
+            rich_help_panel=COSTS,
+        ),
     ] = None
     cost_review: Annotated[
         float | None, typer.Option("--cost-review", help="The cost of a review of a sample.", rich_help_panel=COSTS)
@@ -145,7 +149,6 @@ class CostOptions:
     def table(self, cal: Calibrator, positive: str | None) -> Vector:
         """The table of costs without a review."""
         from rhocal.data.cost_files import read_costs
-        from rhocal.data.labels import positive_column
         from rhocal.evaluation.costs import binary_costs
 
         if self.costs is not None:
@@ -156,9 +159,17 @@ class CostOptions:
             raise InputError("costs need --cost-fp and --cost-fn, or a table with --costs")
         if len(cal.classes_) != 2:
             raise InputError(f"--cost-fp and --cost-fn are for two classes; there are {len(cal.classes_)}: use --costs")
-        stated = positive if positive is not None else cal.positive_
-        column = 1 if stated is None else positive_column(stated, cal.classes_)
-        return binary_costs(self.cost_fp, self.cost_fn, column)
+        return binary_costs(self.cost_fp, self.cost_fn, self._column(cal, positive))
+
+    def positive(self, cal: Calibrator, positive: str | None) -> dict[str, Any]:
+        """The name of the class whose false positives and negatives have a cost; empty for a table."""
+        return {} if self.cost_fp is None else {"positive": cal.classes_[self._column(cal, positive)].item()}
+
+    @staticmethod
+    def _column(cal: Calibrator, positive: str | None) -> int:
+        from rhocal.calibrators.fit_spec import positive_of_fit
+
+        return positive_of_fit(positive, cal, "--cost-fp and --cost-fn are costs of decisions about the positive class")
 
 
 @dataclass(frozen=True)

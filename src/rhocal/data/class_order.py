@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, without_prefix
+from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, spellings
 from rhocal.data.label_columns import label_values
 from rhocal.data.score_names import score_class, score_name
 from rhocal.errors import InputError
@@ -82,9 +82,9 @@ def _order(
 
 
 def are_class_names(columns: Sequence[str], classes: NDArray[Any]) -> bool:
-    """Whether columns are named as the classes, as they are or behind a common prefix."""
+    """Whether columns are named as the classes, as they are or within what all of them share."""
     wanted = {name_key(name) for name in classes.tolist()}
-    return any({name_key(name) for name in names} == wanted for names in (columns, without_prefix(columns)))
+    return any({name_key(name) for name in names} == wanted for names in spellings(columns))
 
 
 def counted_names(values: NDArray[Any], spec: InputSpec) -> NDArray[Any] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.arrays import is_tensor
-from rhocal.errors import InputError, counted
+from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 N_SHOWN = 8
 """Names that a message shows before it ends in an ellipsis."""
 
+
+DIGITS = "0123456789"
 
 LABEL_COLUMNS = {"label", "y", "y_true", "target", "truth", "true_label", "outcome", "class"}
 """Usual names of a column of labels, in lower case, beside our own."""
@@ -87,9 +89,9 @@ def match_columns(
 ) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
     """The order that puts named columns in the order of the classes, and the classes; None where the position decides.
 
-    Without classes the labels are looked up among the names of the columns, as they are and without their common prefix
-    (``logit_cat``). Names that only count (``logit_0``, ``logit_1``) state the position. The columns of a data frame were not
-    selected before: ``is_frame`` refuses those that are usually no classes.
+    Without classes the labels are looked up among the names of the columns, as they are and without what all of them begin with
+    or end in (``logit_cat``, ``cat_score``). Names that only count (``logit_0``, ``logit_1``) state the position. The columns
+    of a data frame were not selected before: ``is_frame`` refuses those that are usually no classes.
     """
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if list(columns).count(name) > 1)
@@ -105,14 +107,16 @@ def match_columns(
         return None, None
     values = {name_key(label): label for label in np.unique(labels).tolist()}
     is_text = labels.dtype.kind == "U"
-    for names in (list(columns), without_prefix(columns)):
+    for names in spellings(columns):
         keys = [name_key(name) for name in names]
         if values.keys() <= set(keys):
             if is_text:
                 return None, np.array([str(values.get(key, name)) for key, name in zip(keys, names, strict=True)])
+            if names != list(columns):
+                _warn_of_start(columns, labels)
             return _order_of_numbers(keys, labels.dtype)
     _refuse_other_names(columns, values, is_text=is_text)
-    return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0], None
+    return _order_of_numbers(own_numbers(columns), None)[0], None
 
 
 def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
@@ -120,8 +124,21 @@ def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
     keys = [name_key(name) for name in names]
     if len(set(keys)) < len(keys):
         same = next(key for key in keys if keys.count(key) > 1)
-        spellings = [name for name, key in zip(names, keys, strict=True) if key == same]
-        raise InputError(f"{what} must have different names; {shown(spellings)} are one name")
+        equal = [name for name, key in zip(names, keys, strict=True) if key == same]
+        raise InputError(f"{what} must have different names; {shown(equal)} are one name")
+
+
+def _warn_of_start(columns: Sequence[str], labels: NDArray[Any]) -> None:
+    """Warn where numbered columns count from 1 and labels, which show neither 0 nor the last class, may count from 0."""
+    last = len(columns)
+    if labels.dtype.kind in "iu" and labels.max() < last and first_number(columns) == 1:
+        warn(
+            f"columns {shown(columns)} count from 1, and labels, which show neither 0 nor {last}, were taken for these "
+            "numbers; they may count from 0 instead",
+            SuspiciousInputWarning,
+            argument="classes",
+            remedy="name the label of each column, in order",
+        )
 
 
 def name_key(value: Any) -> str:
@@ -132,18 +149,40 @@ def name_key(value: Any) -> str:
     return str(int(float(text))) if re.fullmatch(r"-?\d{1,15}(\.0*)?", text) else text
 
 
-def without_prefix(columns: Sequence[str]) -> list[str]:
-    """Names without what all of them begin with, up to a separator (``logit_cat``) or a number (``V1``)."""
-    first, last = min(columns), max(columns)  # in the order of texts: all between them share their prefix
-    n_shared = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    prefix = first[:n_shared]
-    separated = re.match(r"(.*[_\-. /:])", prefix)
-    letters = prefix.rstrip("0123456789")
-    if separated and all(len(name) > separated.end() for name in columns):
-        return [name[separated.end() :] for name in columns]
-    if all(name[len(letters) :].isdecimal() for name in columns):
-        return [name[len(letters) :] for name in columns]
-    return list(columns)
+def spellings(columns: Sequence[str]) -> list[list[str]]:
+    """Names as they are, without what they share, and the numbers in which alone they differ (``V1``, ``P(y=1)``).
+
+    What all begin with, and what all end in too, is left out up to a separator: ``logit_cat``, ``p(cat)``.
+    """
+    prefix = _shared_start(columns)
+    suffix = _shared_start([name[::-1] for name in columns])[::-1]
+    before, behind = re.match(r"(.*[_\-. /:(\[=])?", prefix), re.search(r"([_\-. /:)\]%].*)?$", suffix)
+    assert before is not None
+    assert behind is not None
+    first_digit, last_digit = prefix.rstrip(DIGITS), suffix.lstrip(DIGITS)
+    cuts = [(before[0], ""), (before[0], behind[0]), (first_digit, last_digit)]
+    found = [_between(columns, start, end) for start, end in cuts]
+    is_number = all(name.isdecimal() for name in found[-1])
+    return [list(columns), *found[:2], *(found[2:] if is_number else [])]
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    """What all names begin with."""
+    first, last = min(names), max(names)  # in the order of texts: all between them share their start
+    return first[: next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def _between(names: Sequence[str], start: str, end: str) -> list[str]:
+    """Names without their start and end, where something is left of every name."""
+    if any(len(name) <= len(start) + len(end) for name in names):
+        return list(names)
+    return [name[len(start) : len(name) - len(end)] for name in names]
+
+
+def own_numbers(columns: Sequence[str]) -> list[str]:
+    """The whole numbers in which names differ, as ``name_key`` spells them; else the names without what they begin with."""
+    ways = [[name_key(name) for name in names] for names in spellings(columns)]
+    return next((keys for keys in ways if all(re.fullmatch(r"-?\d+", key) for key in keys)), ways[1])
 
 
 def class_order(have: Sequence[Any], wanted: Sequence[Any]) -> NDArray[np.intp] | None:
@@ -164,7 +203,7 @@ def class_order(have: Sequence[Any], wanted: Sequence[Any]) -> NDArray[np.intp] 
 
 def first_number(columns: Sequence[str]) -> int | None:
     """The first number of names that count on without a gap, from 0 or 1 and in any order; None for other names."""
-    numbers = sorted(int(name) if name.isdecimal() else -1 for name in without_prefix(columns))
+    numbers = sorted(int(name) if name.isdecimal() else -1 for name in own_numbers(columns))
     return next((start for start in (0, 1) if numbers == list(range(start, start + len(columns)))), None)
 
 
@@ -186,7 +225,7 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
     if len(columns) == 1 or first_number(columns) is not None or (counts and fitted is None):
         return
     known = {name_key(name) for name in (fitted if counts and fitted is not None else classes.tolist())}
-    if not any({name_key(name) for name in names} == known for names in (list(columns), without_prefix(columns))):
+    if not any({name_key(name) for name in names} == known for names in spellings(columns)):
         extra = [name for name in columns if name_key(name) not in known]
         if len(columns) - len(extra) == len(known):
             raise InputError(
@@ -202,8 +241,8 @@ def check_frame(columns: Sequence[str], classes: NDArray[Any], fitted: Sequence[
 def check_classes_named(fitted: str, columns: Sequence[str], classes: NDArray[Any], *, is_frame: bool) -> None:
     """Raise an error for two columns after a fit on a single one, unless their names state that they hold the two classes."""
     keys = {name_key(value) for value in classes.tolist()}
-    spellings = [{name_key(name) for name in names} for names in (columns, without_prefix(columns))]
-    if len(columns) == 1 or first_number(columns) is not None or keys in spellings or {"False", "True"} in spellings:
+    stated = [{name_key(name) for name in names} for names in spellings(columns)]
+    if len(columns) == 1 or first_number(columns) is not None or keys in stated or {"False", "True"} in stated:
         return
     raise InputError(
         f"the calibrator was fitted on the column {fitted!r}, and the names of the columns {shown(columns)} do not state that "
@@ -216,12 +255,15 @@ def check_classes_named(fitted: str, columns: Sequence[str], classes: NDArray[An
 def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
     wanted = [name_key(value) for value in classes.tolist()]
     present: set[str] = set()
-    for names in (list(columns), without_prefix(columns)):
+    for names in spellings(columns):
         places = {name_key(name): j for j, name in enumerate(names)}
         present |= places.keys() & set(wanted)
         if places.keys() == set(wanted):
             order = np.array([places[name] for name in wanted], np.intp)
             return None if (order == np.arange(len(order))).all() else order
+    counted_from_0 = [str(k) for k in range(len(wanted))]
+    if wanted == counted_from_0 and list(columns) != own_numbers(columns) and first_number(columns) == 1:
+        return _order_of_numbers(own_numbers(columns), None)[0]
     if present:
         raise InputError(
             f"columns {shown(columns)} are not named as the classes {shown(classes.tolist())}: only {shown(sorted(present))} "
@@ -231,12 +273,12 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
         raise InputError(
             f"columns {shown(columns)} are truth values, but the classes are 0 and 1; put the column of False first"
         )
-    return _order_of_numbers([name_key(name) for name in without_prefix(columns)], None)[0]
+    return _order_of_numbers(own_numbers(columns), None)[0]
 
 
 def _puts_true_first(columns: Sequence[str]) -> bool:
     """Whether columns are True and False in this order: by position True would be 0."""
-    return [name_key(name) for name in without_prefix(columns)] == ["True", "False"]
+    return any([name_key(name) for name in names] == ["True", "False"] for names in spellings(columns))
 
 
 def _order_of_numbers(keys: list[str], dtype: Any) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rhocal.data.columns import name_key
 from rhocal.data.label_columns import kept_label_columns
+from rhocal.data.scores import first_no_number
 from rhocal.errors import InputError, counted, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
@@ -23,8 +27,8 @@ NOUNS = {
 """What arguments hold one of for each sample."""
 
 
-def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
-    """One value for each sample."""
+def per_sample(values: Any, what: str, shape: int | tuple[int, ...], name: str) -> NDArray[Any]:
+    """One value for each sample of scores whose samples have this shape (an int: that many, in one row)."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     try:
@@ -33,6 +37,8 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
         raise InputError(f"{what} is not one value for each sample: {one_line(error)}") from error
     if array.dtype.kind == "c":
         raise InputError(f"{what} has complex numbers (dtype {array.dtype})")
+    wanted = (shape,) if isinstance(shape, int) else shape
+    n = math.prod(wanted)
     if array.size != n or array.ndim == 0:
         if what == "labels" and array.ndim == 2 and min(array.shape) > 1:
             raise InputError(
@@ -41,20 +47,35 @@ def per_sample(values: Any, what: str, n: int, name: str) -> NDArray[Any]:
             )
         given = counted(array.size, *NOUNS.get(what, (what, what)))
         raise InputError(f"{what} and {name} differ in length: {given}, {counted(n, 'sample')}")
+    check_sample_shape(array.shape, what, wanted, name)
     return array.reshape(-1)
+
+
+def check_sample_shape(shape: Sequence[int], what: str, wanted: Sequence[int], name: str) -> None:
+    """Raise an error for values on several axes that are not those of the samples: flattened, they would be paired wrongly."""
+    axes = [size for size in shape if size != 1]
+    samples = [size for size in wanted if size != 1]
+    if len(axes) < 2 or axes == samples:
+        return
+    remedy = f"transpose {what}" if sorted(axes) == sorted(samples) else f"flatten {what} in the order of the samples"
+    raise InputError(
+        f"{what} has shape {tuple(shape)}, but the samples of {name} have shape {tuple(wanted)} (without the classes): {remedy}"
+    )
 
 
 MAX_WEIGHT = 1e100
 """The largest weight, and the inverse of the smallest that may be the largest: products of three are finite."""
 
 
-def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
+def sample_weights(values: Any, shape: int | tuple[int, ...], name: str) -> NDArray[np.float64]:
     """Finite weights, none negative, one for each sample."""
-    flat = per_sample(values, "sample_weight", n, name)
+    flat = per_sample(values, "sample_weight", shape, name)
     try:
         weights = flat.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must hold numbers: {error}") from error
+        raise InputError(
+            f"sample_weight must hold numbers, and some values are none: {first_no_number(flat, error)}"
+        ) from error
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
         row = int(bad.argmax())
@@ -71,9 +92,9 @@ def sample_weights(values: Any, n: int, name: str) -> NDArray[np.float64]:
     return weights
 
 
-def sample_groups(values: Any, n: int, name: str, argument: str = "groups") -> NDArray[Any]:
+def sample_groups(values: Any, shape: int | tuple[int, ...], name: str, argument: str = "groups") -> NDArray[Any]:
     """Texts or whole numbers, one for each sample."""
-    flat = per_sample(values, argument, n, name)
+    flat = per_sample(values, argument, shape, name)
     if flat.dtype.kind == "O" and all(isinstance(group, str) for group in flat):
         flat = flat.astype(str)
     if flat.dtype.kind == "O" and all(isinstance(group, int | np.integer) for group in flat):
@@ -93,11 +114,11 @@ def refuse_empty_clusters(names: NDArray[Any]) -> None:
         raise InputError("clusters has empty names; every sample needs a cluster, if need be one of its own")
 
 
-def cluster_numbers(values: Any, n: int, name: str) -> NDArray[np.intp] | None:
+def cluster_numbers(values: Any, shape: int | tuple[int, ...], name: str) -> NDArray[np.intp] | None:
     """The number of the cluster of each sample; None where every sample is a cluster of its own."""
-    names, numbers = np.unique(sample_groups(values, n, name, "clusters"), return_inverse=True)
+    names, numbers = np.unique(sample_groups(values, shape, name, "clusters"), return_inverse=True)
     refuse_empty_clusters(names)
-    return None if len(names) == n else numbers.astype(np.intp)
+    return None if len(names) == len(numbers) else numbers.astype(np.intp)
 
 
 def class_names(classes: Any, m: int) -> NDArray[Any]:
@@ -122,11 +143,15 @@ def class_names(classes: Any, m: int) -> NDArray[Any]:
 
 
 def sample_labels(
-    labels: Any, names: NDArray[Any] | None, shape: tuple[int, int], name: str, ignore_index: int | None
+    labels: Any,
+    names: NDArray[Any] | None,
+    shape: int | tuple[int, ...],
+    m: int,
+    name: str,
+    ignore_index: int | None,
 ) -> tuple[NDArray[np.intp], NDArray[Any] | None, NDArray[np.intp] | None]:
-    """Labels as column numbers, the names of the columns, and the rows whose label is not ignored; None for all of them."""
-    n, m = shape
-    return kept_label_columns(per_sample(labels, "labels", n, name), names, m, name, ignore_index)
+    """Labels as numbers of m columns, the names of these, and the rows whose label is not ignored; None for all of them."""
+    return kept_label_columns(per_sample(labels, "labels", shape, name), names, m, name, ignore_index)
 
 
 def positive_column(positive: Any, classes: NDArray[Any]) -> int:

@@ -135,19 +135,19 @@ class Predictions:
         if not _PLAIN.issuperset(map(type, (scores, labels, weights, groups))):
             scores, labels, weights, groups = check_containers(scores, labels, weights, groups, name)
         column_names = spec.columns or (None if isinstance(scores, np.ndarray) else frame_columns(scores))
-        table, stored, is_single = as_matrix(scores, name, spec)
+        table, stored, shape, is_single = as_matrix(scores, name, spec)
         names = None if spec.classes is None else class_names(spec.classes, table.shape[1])
         place = None
         if column_names is not None:
             table, names, place = in_class_order(table, names, labels, spec, column_names)
         if len(table) == 0:
             raise InputError(f"{name} has no samples: it is empty")
-        sample_weight = None if weights is None else sample_weights(weights, len(table), name)
-        domains = None if groups is None else sample_groups(groups, len(table), name)
-        numbers = None if clusters is None else cluster_numbers(clusters, len(table), name)
+        sample_weight = None if weights is None else sample_weights(weights, shape, name)
+        domains = None if groups is None else sample_groups(groups, shape, name)
+        numbers = None if clusters is None else cluster_numbers(clusters, shape, name)
         columns, rows, n_ignored = None, None, 0
         if labels is not None:
-            columns, names, rows = sample_labels(labels, names, table.shape, name, spec.ignore_index)
+            columns, names, rows = sample_labels(labels, names, shape, table.shape[1], name, spec.ignore_index)
             columns = columns if place is None else place[columns]
         score_column = single_column_name(scores, spec) if is_single else None
         positive, is_reversed = positive_class(
@@ -171,7 +171,7 @@ class Predictions:
         if column_names and names is not None and not is_single:
             column_names = tuple(str(one) for one in names)  # in the order of the classes by now
         is_quick = labels is None and spec.kind == "logits"
-        tolerance = SUM_TOLERANCE.get(stored, 1e-3)
+        tolerance = SUM_TOLERANCE.get(stored, SUM_TOLERANCE["float64"])
         return data._checked(tolerance, name, column_names or (), is_quick=is_quick, is_single=is_single)
 
     def _checked(self, tolerance: float, name: str, columns: Sequence[str], *, is_quick: bool, is_single: bool) -> Self:

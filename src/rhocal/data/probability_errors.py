@@ -37,8 +37,8 @@ def probability_error(
     row = int(np.abs(totals - 1).argmax())
     what = "probabilities" if kind == "probs" else "exponentials"
     return InputError(
-        f"{name}: the {what} of each row must sum to 1 (within {tolerance:g}); row {row} sums to {totals[row]:g}. If a column "
-        "is missing, add it; otherwise divide each row by its sum"
+        f"{name}: the {what} of each row must sum to 1 (within {tolerance:.3g}); row {row} sums to {totals[row]:.7g}. If a "
+        "column is missing, add it; otherwise divide each row by its sum"
     )
 
 

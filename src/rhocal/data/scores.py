@@ -29,8 +29,11 @@ MAX_REORDERED_ENTRIES = 1 << 24
 MIN_SUSPECTED_SCORES = 20
 """Numbers in a single column that may be suspected of being probabilities; fewer margins may lie in 0 to 1 by chance."""
 
-SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-3}
-"""How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to."""
+SUM_TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1.001e-3, "float64": 1.001e-3}
+"""How far the sum of a row of probabilities may be from 1: what rounding each of many entries to that type can add up to.
+
+A sum of 0.999 or 1.001, of three probabilities with three digits, is within it however it is rounded itself.
+"""
 
 
 LARGEST_BESIDE_MASKS = 2.0**-9
@@ -54,16 +57,24 @@ MIN_RIGHT_BY_CHANCE = 25
 """Samples that chance gets right, below which few right ones are no evidence: five standard deviations above none."""
 
 
-def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str, bool]:
-    """Scores of shape (n_samples, n_classes), in memory or on their device, the name of the type they were stored in, and
-    whether they were a single column.
+def as_matrix(scores: Any, name: str, spec: InputSpec) -> tuple[Scores, str, tuple[int, ...], bool]:
+    """Scores of shape (n_samples, n_classes), in memory or on their device, the name of the type they were stored in, the shape
+    that their samples had, and whether they were a single column.
     """  # noqa: D205
     device_scores = None if isinstance(scores, np.ndarray) else on_device(scores, spec.class_axis)
     if device_scores is not None:
-        return *device_scores, False
+        return *device_scores, sample_shape(scores.shape, spec.class_axis), False
     values, stored = as_floats(scores, name, spec)
     table = _in_rows(_as_table(values, spec.class_axis, spec.kind, name))
-    return table, stored, is_single_column(values, spec.class_axis)
+    return table, stored, sample_shape(values.shape, spec.class_axis), is_single_column(values, spec.class_axis)
+
+
+def sample_shape(shape: Sequence[int], class_axis: int) -> tuple[int, ...]:
+    """The shape of scores without the axis of their classes."""
+    if len(shape) < 2:
+        return tuple(shape)
+    axis = class_axis % len(shape)
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def is_single_column(scores: Any, class_axis: int = -1) -> bool:
@@ -90,7 +101,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{name} holds values that are not numbers: {_first_no_number(array, error)}") from error
+            raise InputError(f"{name} holds values that are not numbers: {first_no_number(array, error)}") from error
     if array.dtype.kind not in "iubfV":  # V: bfloat16, which NumPy does not know
         hint = ". Complex data not supported" if array.dtype.kind == "c" else ""
         raise InputError(f"{name} must hold real numbers; got dtype {stored}{hint}")
@@ -100,7 +111,7 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
     return _widen(array, stored, name)
 
 
-def _first_no_number(array: NDArray[Any], error: Exception) -> str:
+def first_no_number(array: NDArray[Any], error: Exception) -> str:
     """Where the first of them stands, and what it is."""
     for place, value in np.ndenumerate(array):
         try:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.compose.chain import Chain
-from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
+from rhocal.calibrators.fit_spec import check_calibrator, positive_of_fit, spec_of_fit
 from rhocal.calibrators.linear.prior_shift import PriorShift
 from rhocal.data.arguments import check_finite, check_level
-from rhocal.data.labels import positive_column
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sampling import distinct_keys
 from rhocal.data.sources import as_source
@@ -70,12 +69,18 @@ class Adaptation:
     """Of the test whether another mix explains the samples: a small one says that it does not."""
     n_samples: int = 0
     n_labeled: int = 0
+    positive: Any = None
+    """The class whose prevalence was stated."""
+
+    def __str__(self) -> str:
+        return self.verdict
 
     @property
     def verdict(self) -> str:
         """What was done, and whether it can be trusted."""
         if not self.n_samples:
-            return "the shares were stated; nothing about them was tested"
+            of = "" if self.positive is None else f" (positive class: {self.positive})"
+            return f"the shares were stated{of}; nothing about them was tested"
         text = f"estimated from {self.n_samples:,} unlabeled samples"
         if self.p_value is None:
             return (
@@ -105,9 +110,11 @@ class Adaptation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the calibrator, as JSON takes it."""
+        of = {} if self.positive is None else {"positive": self.positive}
         return {
             "method": self.calibrator.label,
             "classes": self.rows(),
+            **of,
             "p_value": self.p_value,
             "n_samples": self.n_samples,
             "n_labeled": self.n_labeled,
@@ -139,7 +146,7 @@ def adapt(
     priors
         The share of each class: a sequence in the order of ``classes_``, or a mapping from class to share.
     prevalence
-        The share of the positive class of two.
+        The share of the positive class of two; the result names it (``positive``).
     sampling_rates
         The share of the samples of each class that was kept when the calibration (and training) set was drawn, in the form of
         ``priors``: ``{"no": 0.1}`` if nine of ten negatives were dropped. Classes that a mapping does not name were kept.
@@ -147,7 +154,8 @@ def adapt(
         With ``logits``: logits and labels of the calibration mix, best samples that fitted nothing. They repair estimates where
         the probabilities are not exact, give honest intervals, and test whether another mix explains the samples.
     positive
-        The positive class of two, by name or column number. Default: that of the calibrator, or the second.
+        The positive class of two, by name or column number. Default: that of the calibrator; of classes that are numbers the
+        second. Classes that are texts need it with ``prevalence``.
     kind
         What ``logits`` are; by default what the calibrator was fitted on.
 
@@ -210,14 +218,15 @@ def adapt_to_shares(
             raise InputError(f"sampling_rates must be above 0 and at most 1; got {sampling_rates!r}")
         target = None if source is None else source / rates / (source / rates).sum()
         return Adaptation(shift(calibrator, -np.log(rates), target), classes, source, target)
+    whose = None
     if prevalence is not None:
-        target = _of_positive(prevalence, calibrator, positive)
+        target, whose = _of_positive(prevalence, calibrator, positive)
     else:
         target = _of_classes(priors, classes, "priors")
         if not (target > 0).all() or abs(target.sum() - 1) > SUM_TOLERANCE:
             raise InputError(f"priors must be above 0 and sum to 1; the sum of {len(target)} is {target.sum():g}")
     source = _source_of(calibrator)
-    return Adaptation(shift(calibrator, np.log(target / source), target), classes, source, target)
+    return Adaptation(shift(calibrator, np.log(target / source), target), classes, source, target, positive=whose)
 
 
 def adapt_to_source(calibrator: Calibrator, unlabeled: Source, labeled: Source | None) -> Adaptation:
@@ -271,7 +280,8 @@ def _source_of(calibrator: Calibrator) -> Vector:
     return np.asarray(shares)
 
 
-def _of_positive(prevalence: float, calibrator: Calibrator, positive: Any) -> Vector:
+def _of_positive(prevalence: float, calibrator: Calibrator, positive: Any) -> tuple[Vector, Any]:
+    """The share of each class, and the name of the positive one."""
     classes = calibrator.classes_
     if len(classes) != 2:
         raise InputError(
@@ -280,11 +290,10 @@ def _of_positive(prevalence: float, calibrator: Calibrator, positive: Any) -> Ve
             remedy="state the share of each class",
         )
     check_level(prevalence, "prevalence", "0.02 for 2 %")
-    stated = calibrator.positive_ if positive is None else positive
-    column = 1 if stated is None else positive_column(stated, classes)
+    column = positive_of_fit(positive, calibrator, "prevalence is the share of the positive class")
     target = np.full(2, 1 - prevalence)
     target[column] = prevalence
-    return target
+    return target, classes[column].item()
 
 
 def _of_classes(values: Any, classes: NDArray[Any], name: str, default: float | None = None) -> Vector:

@@ -13,7 +13,7 @@ import numpy as np
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators import calibrator as make_calibrator
 from rhocal.calibrators.estimator import unfitted
-from rhocal.data.columns import frame_columns, without_prefix
+from rhocal.data.columns import frame_columns, spellings
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.errors import InputError
@@ -216,7 +216,7 @@ def _test_source(test: Sequence[Any], source: Source, logits: Any) -> Source:
             check_unnamed("test", test[0], data.classes)
         columns = frame_columns(test[0])
         if spec.classes is None and columns is not None and data.classes.dtype.kind == "U":
-            check_unnamed("logits", logits, np.array(without_prefix(columns)))
+            check_unnamed("logits", logits, np.array(spellings(columns)[1]))
         spec = replace(spec, classes=data.classes)
     return as_source(*test, spec=spec)
 

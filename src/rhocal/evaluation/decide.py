@@ -12,7 +12,6 @@ automate ... % of samples (...): probability of the predicted class at least 0..
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -142,7 +141,7 @@ def decide(
             "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
         )
     if segments is not None and hasattr(labels, "__len__"):  # the source calls them groups
-        segments = sample_groups(segments, math.prod(np.shape(labels)), "logits", "segments")
+        segments = sample_groups(segments, np.shape(labels), "logits", "segments")
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
     if reference is not None:

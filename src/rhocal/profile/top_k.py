@@ -143,7 +143,7 @@ def labeled_top_k(
         raise InputError("labels are missing: top-k data needs one label for each sample")
     n, m = data.n_samples, data.n_classes
     names = None if classes is None else class_names(classes, m)
-    columns, names, rows = sample_labels(labels, names, (n, m), "values", ignore_index)
+    columns, names, rows = sample_labels(labels, names, n, m, "values", ignore_index)
     weights = np.ones(n) if sample_weight is None else sample_weights(sample_weight, n, "values")
     groups = None if clusters is None else sample_groups(clusters, n, "values", "clusters")
     if rows is not None:

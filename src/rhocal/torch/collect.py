@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from rhocal.calibrators import Calibrator, calibrator
 from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
+from rhocal.data.labels import check_sample_shape
+from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError
 from rhocal.torch.pretrained import is_pretrained, pretrained_class, with_loss
 from rhocal.torch.script import ScriptableModel
@@ -248,6 +250,7 @@ def _rows(logits: Tensor, labels: Tensor, class_axis: int, ignore_index: int | N
             f"logits of shape {tuple(logits.shape)} with the classes on axis {class_axis} are {len(rows)} samples, but there "
             f"are {len(flat)} labels (shape {tuple(labels.shape)}); for (N, C, H, W) say class_axis=1"
         )
+    check_sample_shape(labels.shape, "labels", sample_shape(logits.shape, class_axis), "logits")
     if ignore_index is None:
         return rows, flat
     kept = flat != ignore_index

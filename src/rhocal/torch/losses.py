@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rhocal.data.labels import check_sample_shape
+from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective
 from rhocal.profile.statistics import Facts
@@ -37,6 +39,7 @@ class CalibrationLoss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor, base: Tensor | None = None) -> Tensor:
         """The loss of logits (…, n_classes); ``base`` are those of the uncalibrated network, for ``kl``."""
+        check_sample_shape(labels.shape, "labels", sample_shape(logits.shape, -1), "logits")
         z, y = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         kept = y != self.ignore_index
         z, y = z[kept], y[kept]

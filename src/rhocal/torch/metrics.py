@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rhocal.data.labels import check_sample_shape
+from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError, MissingExtraError
 from rhocal.metrics import METRICS
 
@@ -76,6 +78,7 @@ class CalibrationMetric(torchmetrics.Metric):  # type: ignore[misc]
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch."""
         z = preds if preds.dim() == 1 else preds.movedim(self.class_axis, -1).reshape(-1, preds.size(self.class_axis))
+        check_sample_shape(target.shape, "target", sample_shape(preds.shape, self.class_axis), "preds")
         y = target.reshape(-1)
         if self.ignore_index is not None:
             kept = y != self.ignore_index

@@ -10,6 +10,7 @@ from rhocal.calibrators.portable.dialects import DIALECTS, Dialect, number
 from rhocal.calibrators.portable.program import LARGE, trace
 from rhocal.calibrators.portable.terms import Place, nested, summed, terms
 from rhocal.data.columns import match_columns
+from rhocal.data.scores import SUM_TOLERANCE
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ MAX_COLUMNS = 1500
 
 MAX_CHARACTERS = 1_000_000
 """Of a statement: SQLite, BigQuery and Snowflake take no longer ones."""
-
-SUM_TOLERANCE = 1e-3
-"""How far the sum of a row of probabilities may be from 1."""
 
 
 def to_sql(
@@ -225,10 +223,10 @@ def _validity(dialect: Dialect, kind: str, n_columns: int, n_classes: int) -> st
         tests = ["s0 >= 0e0 AND s0 <= 1e0" if kind == "probs" else "s0 <= 0e0"]
     elif kind == "probs":
         tests = [f"s{k} >= 0 AND s{k} <= 1.001e0" for k in range(n_columns)]
-        tests.append(f"ABS({summed(scores)} - 1e0) <= {number(SUM_TOLERANCE)}")
+        tests.append(f"ABS({summed(scores)} - 1e0) <= {number(SUM_TOLERANCE['float64'])}")
     elif kind == "log_probs":
         exponentials = [f"EXP({dialect.greatest}({dialect.least}(s{k}, 1e0), -3e2))" for k in range(n_columns)]
-        tests.append(f"ABS({summed(exponentials)} - 1e0) <= {number(SUM_TOLERANCE)}")
+        tests.append(f"ABS({summed(exponentials)} - 1e0) <= {number(SUM_TOLERANCE['float64'])}")
     else:
         tests.append(f"{top} > {number(-LARGE)}")
     return f"({' AND '.join(tests)})"

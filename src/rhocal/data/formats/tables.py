@@ -240,14 +240,20 @@ def _named(numeric: Sequence[str], wanted: Sequence[Any]) -> tuple[str, ...] | N
 
 
 def _numbered_families(numeric: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Columns that count on from 0 or 1, by what stands before the number."""
-    families: dict[str, list[str]] = {}
-    for name in numeric:
-        if match := re.fullmatch(r"(.*?)\d+", name):
-            families.setdefault(match[1], []).append(name)
-    return {
-        stem: tuple(family) for stem, family in families.items() if len(family) > 1 and first_number(family) is not None
-    }
+    """Columns that count on from 0 or 1, by what stands before the number; if there are none, by what stands around it."""
+    for pattern in (r"(.*?)\d+()", r"(.*?)\d+(\D+)"):
+        families: dict[str, list[str]] = {}
+        for name in numeric:
+            if match := re.fullmatch(pattern, name):
+                families.setdefault(match[1] + match[2], []).append(name)
+        counting = {
+            stem: tuple(family)
+            for stem, family in families.items()
+            if len(family) > 1 and first_number(family) is not None
+        }
+        if counting:
+            return counting
+    return {}
 
 
 def _label_values(labels: Callable[[], NDArray[Any] | None]) -> NDArray[Any] | None:
