@@ -141,8 +141,9 @@ def test_likelihoods_without_the_question_are_no_options(tmp_path):
 
 
 def response(top, **others):
-    logprobs = {"tokens": ["A"], "token_logprobs": [-0.1], "top_logprobs": [top]}
-    return {"choices": [{"text": "A", "logprobs": logprobs}]} | others
+    text = next(iter(top))
+    logprobs = {"tokens": [text], "token_logprobs": [-0.1], "top_logprobs": [top]}
+    return {"choices": [{"text": text, "logprobs": logprobs}]} | others
 
 
 def option_question(answer="x", **changes):
@@ -215,15 +216,50 @@ NUMERALS = ["1", "2", "3", "4"]
         ([["0", "1", "2", "3"]] * 2, [2, 3], [2, 3]),  # both are the same
     ],
 )
-def test_an_answer_that_is_a_number_and_a_text(tmp_path, options, answers, labels):
-    rows = [
-        {"logprobs": [0.1, 0.2, 0.3, 0.4], "options": o, "answer": a} for o, a in zip(options, answers, strict=True)
-    ]
+@pytest.mark.parametrize("form", ["options", "responses"])
+def test_an_answer_that_is_a_number_and_a_text(tmp_path, options, answers, labels, form):
+    rows = [numbered(form, o, a) for o, a in zip(options, answers, strict=True)]
     assert rhocal.read_log(write(tmp_path / "log.jsonl", rows)).labels.tolist() == labels
 
 
-def test_an_answer_that_may_be_either_is_an_error(tmp_path):
-    rows = [{"logprobs": [0.1, 0.2, 0.3, 0.4], "options": NUMERALS, "answer": answer} for answer in ("A", 2)]
-    path = write(tmp_path / "log.jsonl", rows)
-    with pytest.raises(FileError, match="line 2: the correct answer 2 is the number"):
+@pytest.mark.parametrize("form", ["options", "responses"])
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (("A", 2), "line 2: the correct answer 2 is the number"),
+        (
+            (0, 2, "4"),
+            "the correct answer 0 of line 1 is the number .from 0. of an option, and 4 of line 3 is the text",
+        ),
+    ],
+)
+def test_an_answer_that_may_be_either_is_an_error(tmp_path, form, answers, message):
+    path = write(tmp_path / "log.jsonl", [numbered(form, NUMERALS, answer) for answer in answers])
+    with pytest.raises(FileError, match=message):
         rhocal.read_log(path)
+
+
+@pytest.mark.parametrize("answer", [3, "3"])
+def test_a_number_may_be_the_text_of_a_lettered_option(tmp_path, answer):
+    options = {"A": "2", "B": "3", "C": "four", "D": "five"}
+    rows = [response({"A": -0.1, "B": -3.0}, options=options, label=answer)]
+    path = write(tmp_path / "log.jsonl", rows)
+    if answer == "3":
+        assert rhocal.read_log(path).labels.tolist() == [1]
+    else:
+        with pytest.raises(FileError, match="write its letter"):
+            rhocal.read_log(path)
+
+
+@pytest.mark.parametrize("form", ["options", "responses"])
+def test_places_are_no_names_of_classes_that_are_numbers(tmp_path, form):
+    path = write(tmp_path / "log.jsonl", [numbered(form, NUMERALS, answer) for answer in ("3", "4", "4")])
+    file = open_file(path, Names(classes=tuple(NUMERALS)))
+    assert file.arrays["labels"].tolist() == ["3", "4", "4"]
+
+
+def numbered(form, options, answer):
+    if form == "options":
+        return {"logprobs": [0.1, 0.2, 0.3, 0.4], "options": options, "answer": answer}
+    top = {option: -0.5 - k for k, option in enumerate(options if options[0].isdigit() else "ABCD")}
+    return response(top, options=options, label=answer)

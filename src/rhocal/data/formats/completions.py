@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.option_numbers import Number, label_array, settle_numbers
 from rhocal.data.formats.questions import (
     CORRECT,
     LABELS,
@@ -137,29 +138,43 @@ def _options_file(lines: Lines, names: Names, label_keys: tuple[str, ...]) -> St
     shared = shared_options(lines.rows, names, label_keys)
     has_labels = any(first_key(row, label_keys) is not None for row in lines.rows)
 
-    def read(row: Row) -> tuple[OptionScores, int]:
+    def read(row: Row) -> tuple[OptionScores, int, Number | None]:
         options = _stated_options(row) or shared
         scores = option_scores(response_tokens(row), options)
         if not has_labels:
-            return scores, 0
+            return scores, 0, None
         key = first_key(row, label_keys)
         if key is None:
             raise FileError(f"has no correct answer; need one of the keys {', '.join(dict.fromkeys(label_keys))}")
-        label = option_column(row[key], len(options), options, _stated_texts(row))
-        if first_key(row, CORRECT) is not None and _correct(row) != (scores.generated == label):
-            raise FileError(
-                f"states that the answer is {'right' if _correct(row) else 'wrong'}, but the answer is "
-                f"{options[scores.generated]} and {key} is {options[label]}; leave one of them out"
-            )
-        return scores, label
+        texts = _stated_texts(row)
+        label = option_column(row[key], len(options), options, texts)
+        return scores, label, Number.from_target(row[key], options, len(options), texts)
 
     read_rows = lines.read(read)
-    arrays = option_arrays([scores for scores, _ in read_rows], 0 if names.classes is None else len(names.classes))
+    scores = [part for part, _, _ in read_rows]
     if has_labels:
-        arrays[names.labels] = np.array([label for _, label in read_rows])
+        labels = settle_numbers(lines, [label for _, label, _ in read_rows], [number for _, _, number in read_rows])
+        settled = iter(zip(scores, labels, strict=True))
+        judged = lines.read(lambda row: _agreeing(row, *next(settled), _stated_options(row) or shared, label_keys))
+        scores, labels = [part for part, _ in judged], [label for _, label in judged]
+    arrays = option_arrays(scores, 0 if names.classes is None else len(names.classes))
+    if has_labels:
+        arrays[names.labels] = label_array(labels, names.classes)
     used = max((_stated_options(row) or shared for row in lines.rows), key=len)
-    facts = option_facts("responses with the top tokens", [scores for scores, _ in read_rows], used)
+    facts = option_facts("responses with the top tokens", scores, used)
     return log_file(lines, arrays, facts, [_without_response_id(row) for row in lines.rows])
+
+
+def _agreeing(
+    row: Row, scores: OptionScores, label: int, options: Sequence[str], label_keys: tuple[str, ...]
+) -> tuple[OptionScores, int]:
+    """The same; an error where the line states whether the answer is right, and its correct option says otherwise."""
+    if first_key(row, CORRECT) is not None and _correct(row) != (scores.generated == label):
+        raise FileError(
+            f"states that the answer is {'right' if _correct(row) else 'wrong'}, but the answer is "
+            f"{options[scores.generated]} and {first_key(row, label_keys)} is {options[label]}; leave one of them out"
+        )
+    return scores, label
 
 
 def option_arrays(scores: Sequence[OptionScores], n_options: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from rhocal.data.formats.completions import (
 from rhocal.data.formats.correctness import answer_score, check_scale
 from rhocal.data.formats.limits import check_expanded
 from rhocal.data.formats.lines import Lines, OutcomeError, parse_object, read_lines
+from rhocal.data.formats.option_numbers import label_array
 from rhocal.data.formats.questions import log_file, option_column, right_or_wrong
 from rhocal.errors import FileError, MissingExtraError
 
@@ -128,7 +129,7 @@ def _options_file(lines: Lines, names: Names) -> StoredFile:
     read = lines.read(_read_options)
     scores = [part for part, _ in read]
     arrays = option_arrays(scores, 0 if names.classes is None else len(names.classes))
-    arrays[names.labels] = np.array([label for _, label in read])
+    arrays[names.labels] = label_array([label for _, label in read], names.classes)
     options = LETTERS[: max(len(part.logprobs) for part in scores)]
     return log_file(lines, arrays, option_facts(SOURCE, scores, options), _docs(lines))
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from rhocal.data.formats.base import LogFacts
 from rhocal.data.formats.lines import OutcomeError
+from rhocal.data.formats.option_numbers import label_array
 from rhocal.data.formats.questions import MAX_DIGITS, check_possible, filled, log_file, name_of
 from rhocal.errors import FileError
 
@@ -61,7 +62,7 @@ def lm_eval_file(lines: Lines, names: Names) -> StoredFile:
     rows = lines.rows
     n_options = 0 if names.classes is None else len(names.classes)
     arrays: dict[str, Any] = {"logits": filled([sample.scores for sample in samples], n_options)}
-    arrays["labels"] = np.array([sample.label for sample in samples])
+    arrays["labels"] = label_array([sample.label for sample in samples], names.classes)
     if all(sample.unconditional for sample in samples):
         gains = [list(np.subtract(sample.scores, sample.unconditional)) for sample in samples]
         arrays["logits_mutual_info"] = filled(gains, n_options)

@@ -6,15 +6,13 @@ options (``{"options": {"A": -1.2, "B": -0.4}}``, or a list of objects). Questio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rhocal.data.formats.base import LogFacts
+from rhocal.data.formats.option_numbers import Number, label_array, settle_numbers
 from rhocal.data.formats.questions import (
     LABELS,
-    MAX_DIGITS,
     NO_OPTION,
     as_score,
     check_possible,
@@ -69,52 +67,6 @@ class Question:
     """The correct answer, where it is a number."""
 
 
-@dataclass(frozen=True)
-class Number:
-    """A correct answer that is a number: the place of an option from 0, the text of an option ("2"), or either."""
-
-    place: int | None
-    text_place: int | None
-    """The place of the option that has this number as its text."""
-    is_text: bool
-
-    @classmethod
-    def from_target(cls, target: Any, names: list[str], n_options: int) -> Number | None:
-        """None if the answer is no number."""
-        target = target[0] if isinstance(target, list) and len(target) == 1 else target
-        target = int(target) if isinstance(target, float) and target.is_integer() else target
-        text = str(target).strip()
-        if isinstance(target, bool) or not text.isdecimal() or len(text) > MAX_DIGITS:
-            return None
-        place = int(text) if int(text) < n_options else None
-        return cls(place, names.index(text) if text in names else None, isinstance(target, str))
-
-
-def settle_numbers(lines: Lines, questions: list[Question]) -> list[Question]:
-    """Questions whose answer may be the place of one option and the text of another, as other lines of the file have it.
-
-    If these do not tell, a text is a text, and a number is an error.
-    """
-    numbers = [question.number for question in questions if question.number is not None]
-    are_places = any(number.text_place is None and number.place is not None for number in numbers)
-    are_texts = any(number.place is None and number.text_place is not None for number in numbers)
-    settled = []
-    for question, line in zip(questions, lines.numbers, strict=True):
-        number = question.number
-        if number is None or number.place is None or number.text_place in {None, number.place}:
-            settled.append(question)
-        elif are_places and not are_texts:
-            settled.append(replace(question, label=number.place))
-        elif are_texts or number.is_text:
-            settled.append(replace(question, label=number.text_place))
-        else:
-            raise FileError(
-                f"{lines.path}: line {line}: the correct answer {number.place} is the number (from 0) of one option and the "
-                "text of another; write its letter, or its text in quotes"
-            )
-    return settled
-
-
 def is_question(row: Mapping[str, Any]) -> bool:
     """Whether an object is a question with options."""
     has_scores = any(isinstance(row.get(key), list | dict) for key in SCORE_KINDS)
@@ -133,7 +85,6 @@ def options_file(lines: Lines, names: Names) -> StoredFile:
     label_keys = (names.labels, *LABELS)
     has_labels = any(first_key(row, label_keys) is not None for row in lines.rows)
     questions = lines.read(lambda row: read_question(row, names, label_keys if has_labels else None))
-    questions = settle_numbers(lines, questions)
     first = questions[0]
     for question in questions:
         if (question.key, question.kind) != (first.key, first.kind):
@@ -149,7 +100,9 @@ def options_file(lines: Lines, names: Names) -> StoredFile:
     value = 0.0 if first.kind == "probs" else NO_OPTION
     arrays: dict[str, Any] = {"logits": filled([question.scores for question in questions], n_options, value)}
     if has_labels:
-        arrays[names.labels] = np.array([question.label for question in questions])
+        labels = [question.label for question in questions if question.label is not None]
+        settled = settle_numbers(lines, labels, [question.number for question in questions])
+        arrays[names.labels] = label_array(settled, names.classes)
     what = "probabilities of the options" if first.kind == "probs" else f"scores of the options ({first.key})"
     facts = LogFacts(
         "questions with options",
