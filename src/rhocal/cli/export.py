@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rhocal.cli.options import ClassAxis, Json, print_json
 from rhocal.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from rhocal.onnx.export import Exported
 
 
 def export(
@@ -84,9 +87,14 @@ def export(
     if as_json:
         print_json({"file": str(output), "method": cal.label, **asdict(done)})
         return
+    _show(done, output, cal.label, has_model=model is not None)
+
+
+def _show(done: Exported, output: Path, method: str, *, has_model: bool) -> None:
+    """Print what was written, and how it was proved."""
     replaced = f", in the place of its {done.replaced}" if done.replaced else ""
     typer.echo(
-        f"saved {output}: {done.output} holds {done.holds} calibrated with {cal.label}{replaced} (opset {done.opset})"
+        f"saved {output}: {done.output} holds {done.holds} calibrated with {method}{replaced} (opset {done.opset})"
     )
     if done.has_decisions:
         typer.echo("outputs decided and action hold the decisions of the policy (1: automate)")
@@ -94,10 +102,12 @@ def export(
         typer.echo("output set holds whether each class is in the prediction set")
     if done.label:
         typer.echo(f"output {done.label} is decided from the calibrated {done.output}")
+    if done.chosen:
+        typer.echo(f"chosen from the calibrated {done.output}: {', '.join(done.chosen)}")
     whole = "not run: example inputs could not be generated" if done.whole_model is None else f"{done.whole_model:.1e}"
     typer.echo(
-        f"proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and extreme scores"
-        + ("" if model is None else f"; whole model {whole}")
+        f"{done.output} is proved with onnxruntime: largest difference in probability {done.difference:.1e} on random and "
+        "extreme scores" + (f"; whole model {whole}" if has_model else "")
     )
 
 

@@ -21,6 +21,7 @@ from rhocal.onnx.classifiers import (
     upgraded,
     without_zip_maps,
 )
+from rhocal.onnx.consumers import select_again, stale_outputs
 from rhocal.onnx.graph import PREFIX, DecisionOutputs, GraphSpec, emit
 from rhocal.onnx.ops import ELEMENTS
 
@@ -54,6 +55,14 @@ class Place:
     spec: GraphSpec
     label: Label | None = None
     """The output of the model that holds the predicted class, if there is one."""
+    was: str = ""
+    """What the output held before: ``logits``, ``probs`` or ``log_probs``."""
+    selections: tuple[Any, ...] = ()
+    """Other nodes that choose among the scores, and choose among the calibrated ones now."""
+    chosen: tuple[str, ...] = ()
+    """The outputs that hold what they choose."""
+    stale: tuple[str, ...] = ()
+    """Outputs that are still computed from scores that are not calibrated."""
 
 
 def attach(
@@ -99,13 +108,28 @@ def attach(
         rename(graph, label.name, f"{prefix}{label.name}_before")
         rank = len(shape_of(value) or ())
         emit_label(builder, replace(place.label, value=label), place.name, place.spec, rank, map_.single_column)
-    graph.node.extend(builder.nodes)
-    graph.initializer.extend(builder.initializers)
+    place = _connect(graph, builder, place, before, class_axis, len(shape_of(value) or ()))
     if place.replaces:
         _drop_unused(graph, before)
     props = {prop.key: prop.value for prop in new.metadata_props}
     helper.set_model_props(new, {**props, **about(cal)})
     return new, place
+
+
+def _connect(graph: Any, builder: Any, place: Place, before: str, class_axis: int, rank: int) -> Place:
+    """Append the calibrator, and let what else is chosen from the scores be chosen from the calibrated ones."""
+    own, behind, selections = list(graph.node), list[Any](), list[Any]()
+    if not place.spec.one_score:
+        kind = place.was if place.spec.output == place.was else None
+        own, behind, selections = select_again(graph, before, place.name, class_axis, rank, kind)
+    stale = stale_outputs(graph, own, before, place.source)
+    nodes = [*own, *builder.nodes, *behind]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(builder.initializers)
+    written = {name for node in behind for name in node.output}
+    chosen = tuple(value.name for value in graph.output if value.name in written)
+    return replace(place, selections=tuple(selections), chosen=chosen, stale=tuple(stale))
 
 
 def decision_outputs(cal: Calibrator, taken: Collection[str] = ()) -> DecisionOutputs | None:
@@ -237,6 +261,7 @@ def find_place(model: Any, value: Any, cal: Calibrator, write: str, class_axis: 
             len(shape_of(value) or ()) == 1,
         ),
         find_label(model, value.name, len(cal.classes_)),
+        meaning,
     )
 
 

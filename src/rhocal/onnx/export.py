@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 
 from rhocal.calibrators.exporting import exported_map, single_column, wants_probs
 from rhocal.data.atomic import check_output, permissions, sync, writing
-from rhocal.errors import FileError, InputError
+from rhocal.errors import FileError, InputError, RhocalWarning, warn
 from rhocal.onnx import parity
 from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model, decision_outputs
+from rhocal.onnx.consumers import check_selections
 from rhocal.onnx.graph import OPSET, GraphSpec, standalone
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Exported:
     """Whether an output ``set`` holds prediction sets."""
     label: str = ""
     """The output that holds the predicted class, which is decided from calibrated scores now, or nothing."""
+    chosen: tuple[str, ...] = ()
+    """Other outputs that are chosen from the calibrated scores now: the largest ones, or their classes."""
+    stale: tuple[str, ...] = ()
+    """Outputs that are still computed from scores that are not calibrated."""
 
 
 def save_model(
@@ -93,9 +98,12 @@ def export(
     write_model(new, path)
     label = "" if place.label is None else place.label.value.name
     decides = cal.policy_ is not None
+    if place.stale:
+        warn(f"outputs that are still computed from uncalibrated scores: {', '.join(place.stale)}", RhocalWarning)
     return Exported(
-        place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, decides, has_sets(cal), label
-    )
+        place.name, place.spec.output, place.replaces, place.spec.opset, worst, whole, decides, has_sets(cal), label,
+        place.chosen, place.stale,
+    )  # fmt: skip
 
 
 def has_sets(cal: Calibrator) -> bool:
@@ -126,20 +134,25 @@ def _whole(cal: Calibrator, model: Any, place: Place, class_axis: int) -> float 
     source = place.source
     if source not in {value.name for value in seen.graph.output}:
         seen.graph.output.append(helper.make_empty_tensor_value_info(source))
-    names = [source, place.name] + ([] if place.label is None else [place.label.value.name])
+    label = [] if place.label is None else [place.label.value.name]
+    chosen = [name for node in place.selections for name in node.output if name]
+    present = {value.name for value in seen.graph.output}
+    seen.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in chosen if name not in present)
+    names = [source, place.name, *label, *chosen]
     try:
-        scores, got, *decided = parity.session(seen).run(names, feed)
+        values = dict(zip(names, parity.session(seen).run(names, feed), strict=True))
     except Exception:  # noqa: BLE001 - the runtime has many types of errors; made-up inputs may suit no model
         return None
+    scores, got = values[source], values[place.name]
     if not np.isfinite(scores).all():
         return None
-    if decided and not place.spec.one_score:
-        assert place.label is not None
-        want = place.label.classes[got.argmax(axis=class_axis)].reshape(decided[0].shape)
-        if (want != decided[0]).any():
+    if place.label is not None and not place.spec.one_score:
+        decided = values[place.label.value.name]
+        if (place.label.classes[got.argmax(axis=class_axis)].reshape(decided.shape) != decided).any():
             raise parity.ParityError(
-                f"nothing was written: output {names[2]} differs from the class with the largest score"
+                f"nothing was written: output {label[0]} differs from the class with the largest score"
             )
+    check_selections(place.selections, values, got, class_axis)
     scores = scores.astype(np.float64 if place.spec.element != TensorProto.FLOAT else np.float32)
     want = cal.predict_proba(scores, class_axis=class_axis if scores.ndim > 1 else -1)
     if place.spec.one_score:
