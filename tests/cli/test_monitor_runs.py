@@ -149,3 +149,38 @@ def test_tolerance_and_clusters_on_the_command_line(tmp_path):
     assert (
         "no column 'visit'" in run("monitor", folder, "-s", tmp_path / "d.json", "--clusters", "visit", code=2).stderr
     )
+
+
+def test_a_state_counts_one_calibrator_and_one_kind_of_scores(tmp_path):
+    logits, labels = synthetic(900, 4, scale=2.0)
+    first, other = tmp_path / "c.safetensors", tmp_path / "d.safetensors"
+    rhocal.TemperatureScaling().fit(logits[:300], labels[:300]).save(first)
+    rhocal.TemperatureScaling().fit(logits[:200], labels[:200]).save(other)
+    lines = [as_lines(logits[300 + 100 * k :][:100], labels[300 + 100 * k :][:100]) for k in range(5)]
+    assert json.loads(monitored(tmp_path, lines[0], "-c", first).stdout)["n_calibration"] == 300
+    refused = monitored(tmp_path, lines[1], "--resume", code=2).stderr
+    assert "s.json was begun with a calibrator (-c). Repeat that; or, if the change is meant" in refused
+    assert "with another calibrator (-c)" in monitored(tmp_path, lines[1], "-c", other, "--resume", code=2).stderr
+    for option in (["--kind", "log_probs"], ["--clusters", "c"], ["--labels-name", "y"]):
+        refused = monitored(tmp_path, lines[1], "-c", first, "--resume", *option, code=2).stderr
+        assert f"was begun with{'out' if option[0] == '--clusters' else ''} {option[0]}" in refused
+    copy = tmp_path / "copy.safetensors"
+    rhocal.load(first).save(copy)
+    assert json.loads(monitored(tmp_path, lines[1], "-c", copy, "--resume").stdout)["n_samples"] == 200
+    run("monitor", "-", "-s", tmp_path / "s.json", "--reset", "another calibrator")
+    said = json.loads(monitored(tmp_path, lines[2], "-c", other, "--resume").stdout)
+    assert (said["n_calibration"], sum(Monitor.load(tmp_path / "s.json").total["weight"])) == (200, 100)
+    assert "with another calibrator" in monitored(tmp_path, lines[3], "-c", first, "--resume", code=2).stderr
+
+
+def test_a_state_that_began_without_a_calibrator_stays_so(tmp_path):
+    logits, labels = synthetic(400, 4, scale=1.0)
+    rhocal.TemperatureScaling().fit(logits, labels).save(tmp_path / "c.safetensors")
+    monitored(tmp_path, as_lines(logits[:200], labels[:200]))
+    text = as_lines(logits[200:], labels[200:])
+    assert "without a calibrator (-c)" in monitored(tmp_path, text, "-c", tmp_path / "c.safetensors", code=2).stderr
+    state = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    del state["counted"]  # of an earlier version
+    (tmp_path / "s.json").write_text(json.dumps(state | {"schema": 4}), encoding="utf-8")
+    monitored(tmp_path, text, "-c", tmp_path / "c.safetensors")
+    assert "with a calibrator (-c)" in monitored(tmp_path, text, code=2).stderr

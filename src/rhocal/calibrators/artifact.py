@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -83,6 +85,17 @@ def describe(calibrator: Calibrator) -> tuple[dict[str, Any], Tensors]:
     # A file without tensors is allowed by the format but not by every reader.
     tensors["n_classes"] = np.array(len(calibrator.classes_))
     return card, tensors
+
+
+def map_checksum(calibrator: Calibrator) -> str:
+    """The same for calibrators that are the same map; policies and records of the fit do not matter."""
+    card, tensors = describe(calibrator)
+    digest = hashlib.blake2b(json.dumps([card[key] for key in ("classes", "kind", "method")]).encode(), digest_size=16)
+    for name, values in sorted(tensors.items()):
+        if not name.startswith("policy."):
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
 
 
 def load(path: str | PathLike[str]) -> Calibrator:

@@ -9,7 +9,7 @@ import typer
 
 from rhocal.cli.monitor_batches import STANDARD_INPUT, files, lines
 from rhocal.cli.monitor_requests import leave_requests, requests_file
-from rhocal.cli.monitor_run import Run, count_batch, exclusive
+from rhocal.cli.monitor_run import Run, count_batch, exclusive, what_is_counted
 from rhocal.cli.monitor_service import Service, ServiceOptions
 from rhocal.cli.options import (
     Arrays,
@@ -130,7 +130,8 @@ def monitor(
         if service_options.serve is not None and not follow:
             raise InputError("--serve: without --follow the monitor ends after one look; add --follow")
         service = Service(service_options)
-        run = Run(watched, state, service)
+        size = n_calibration or (None if cal is None or n_calibration == 0 else cal.n_samples_)
+        run = Run(watched, state, service, what_is_counted(cal, spec, arrays, clusters), size)
         own = (state, requests_file(state), service_options.log)
         batches = (
             lines(watched, arrays, spec, clusters, resume=resume)

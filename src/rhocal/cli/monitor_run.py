@@ -13,13 +13,19 @@ from rhocal.cli.monitor_requests import carry_out_requests
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rhocal.calibrators import Calibrator
     from rhocal.cli.monitor_batches import Batch
     from rhocal.cli.monitor_service import Service
+    from rhocal.cli.options import Arrays
+    from rhocal.data.spec import InputSpec
     from rhocal.evaluation.monitor import Monitor
+
+
+CALIBRATOR, NOTHING = "-c", ""
+"""The option of the calibrator, and the value of an option that is not given."""
 
 
 @contextmanager
@@ -40,16 +46,58 @@ def exclusive(state: Path) -> Iterator[None]:
         os.close(file)
 
 
-class Run:
-    """A monitor with its state file and its reports: what is saved is reported, and what is reported is saved."""
+def what_is_counted(cal: Calibrator | None, spec: InputSpec, arrays: Arrays, clusters: str | None) -> dict[str, str]:
+    """What a run counts, by option: the calibrator, what the scores are, and the names of what is read."""
+    from rhocal.calibrators.artifact import map_checksum
 
-    def __init__(self, watched: Monitor, state: Path, service: Service) -> None:
+    given = {
+        "kind": spec.kind, "positive": spec.positive, "clusters": clusters, "weights": arrays.weights,
+        "logits-name": arrays.logits_name, "labels-name": arrays.labels_name, "columns": arrays.columns,
+        "classes": arrays.classes,
+    }  # fmt: skip
+    names = {f"--{name}": NOTHING if value is None else str(value) for name, value in given.items()}
+    return {CALIBRATOR: NOTHING if cal is None else map_checksum(cal)} | names
+
+
+def _refuse_others(counted: Mapping[str, str], now: Mapping[str, str], state: Path) -> None:
+    """Raise an error if a state would mix samples that differ."""
+    for option, value in now.items():
+        before = counted.get(option, value)
+        if before == value:
+            continue
+        was = f"with {option} {before}" if before != NOTHING else f"without {option}"
+        if option == CALIBRATOR:
+            another = "with another" if value != NOTHING else "with a"
+            was = f"{'without a' if before == NOTHING else another} calibrator ({CALIBRATOR})"
+        raise InputError(
+            f"{state} was begun {was}. Repeat that; or, if the change is meant, begin the test anew with --reset NOTE, or "
+            "another state with -s"
+        )
+
+
+class Run:
+    """A monitor with its state file and its reports: what is saved is reported, and what is reported is saved.
+
+    ``counted`` is what this run counts, and ``n_calibration`` the size of its calibration set: a reset may change both.
+    """
+
+    def __init__(
+        self, watched: Monitor, state: Path, service: Service, counted: dict[str, str] | None = None,
+        n_calibration: int | None = None,
+    ) -> None:  # fmt: skip
         self.watched, self.state, self.service = watched, state, service
+        self.counted, self.n_calibration = counted or {}, n_calibration
         self.printed = set(watched.alarms)
 
     def look(self) -> None:
         """Carry out requests, and report alarms that were not reported yet."""
-        for action in carry_out_requests(self.watched, self.state):
+        before = self.watched.counted or {}
+        actions = carry_out_requests(self.watched, self.state)
+        if "reset" in actions and before.get(CALIBRATOR) not in {None, self.counted.get(CALIBRATOR)}:
+            self.watched.n_calibration = self.n_calibration
+        _refuse_others(self.watched.counted or {}, self.counted, self.state)
+        self.watched.counted = self.counted
+        for action in actions:
             self.printed &= set(self.watched.alarms)
             self.save(action)
         self.service.report(self.watched)

@@ -48,6 +48,7 @@ LOG_HALF = math.log(0.5)
 TEST_FIELDS = (
     "n_units", "log_wealth", "center", "confidence_sum", "last_cluster", "max_log_wealth", "alarm_at", "alarm_reason",
     "class_bets", "total", "decayed", "rolling", "acknowledged", "is_notified",
+    "counted",
 )  # fmt: skip
 """What a reset begins anew."""
 
@@ -117,6 +118,8 @@ class Monitor:
     """Requests of others (``acknowledge``, ``reset``) that are carried out."""
     request_ids: list[str] | None = None
     """The latest of them, so that none is carried out twice; None in states of earlier versions."""
+    counted: dict[str, str] | None = None
+    """What is counted, for whoever feeds the monitor: the calibrator and the options that change it; None before that."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """What was acknowledged and reset, and the alarms of then."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rhocal.evaluation.monitor import Monitor
 
-SCHEMA = 4
+SCHEMA = 5
 RENAMED_FIELDS = {"log_money": "log_wealth", "highest": "max_log_wealth", "seen": "positions"}
 """Fields of states that earlier versions wrote."""
 N_BETS_WITHOUT_GAPS = 96
@@ -98,6 +98,9 @@ def _check_state(monitor: Monitor) -> None:
     text_types = {type(monitor.last_cluster), type(monitor.alarm_reason)}
     if (type(monitor.positions), type(monitor.rolling)) != (dict, list) or not text_types <= {str, NoneType}:
         raise TypeError("positions, rolling, last_cluster or alarm_reason are of another type")
+    counted = {} if monitor.counted is None else monitor.counted
+    if type(counted) is not dict or not all(type(text) is str for text in counted.values()):
+        raise TypeError("counted is not an object of texts")
     _check_requests(monitor)
     if monitor.class_bets is not None:
         _check_class_bets(monitor.class_bets)
