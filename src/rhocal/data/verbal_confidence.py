@@ -30,9 +30,7 @@ _NUMBER = re.compile(
 _PLAIN = re.compile(r"\+?(?:\d+|\d*\.\d+|\d+,\d{1,2})")
 """A number that has one reading: 1,000 may be 1 or 1000."""
 
-_SUBJECT = (
-    r"(?:sure|certain|certainty|confident|confidence|likely|likelihood|probable|probability|chance|credence|odds)"
-)
+_SUBJECT = r"(?:sure|certain|certainty|confident|confidence|likely|likelihood|probable|probability|chance|credence)"
 _BEFORE = re.compile(
     rf"{_SUBJECT}(?: (?:level|score|rating|estimate|that (?:it|this|the answer) is (?:right|correct)))?"
     r"(?: in (?:my|this|the) answer)?"
@@ -45,12 +43,37 @@ _FILLER = re.compile(
 )
 _NEGATION = re.compile(
     r"\b(?:not|never|no|nor|none|without|cannot|hardly|barely|scarcely|neither|nothing|unable|lack|lacking|doubt|doubtful"
-    r"|far from|wrong|incorrect|false|mistaken|less|least|more|most|under|below|over|above|exceeds?|up to|between|as|equally"
+    r"|far from|wrong|incorrect|false|mistaken|mistakes?|errors?|off|fails?"
+    r"|less|least|more|most|under|below|over|above|exceeds?|up to|between|as|equally"
     r"|how|if|whether|somewhat|slightly|moderately|mildly|bit|little|kind of|sort of)\b|n't\b|[<>≤≥±]|\+/-"
 )
 """What turns a statement into another one, or into a bound: refused, unless it is part of a phrase of the table."""
 
 _CLAUSE_END = re.compile(r"[.;:!?()\n](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
+_STATEMENT_END = re.compile(r"[.;!?()\n](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
+"""The same, but a colon stands inside: "confidence: 85 %"."""
+
+_WORDS = (
+    r"i'm|i'd|i've|i|am|have|feel|think|believe|my|say|it's|it|that's|that|there's|there|is|be|being|seems|looks|would|the|this"
+    r"|about|around|approximately|roughly|maybe|perhaps|circa|ca|of|at|with|to|a|an|in|give|put|guess|estimate|level|score|rating"
+    r"|final|overall|stated|answer|response|correct|right|confidence"
+)
+_NUMBER_WORDS = rf"{_WORDS}|{_SUBJECT}|probably|quite|very|highly|fairly|pretty|reasonably|high|low|medium|good"
+_ABOUT_THE_ANSWER = (
+    r"(?:(?:that )?(?:the|my) (?:\w+ )?answer is\b[^|]*"
+    r"|(?:in|of|about|with) (?:my|this|the|that)(?: (?:answer|response|choice|guess|estimate|prediction|assessment|claim))?)"
+)
+"""What a confidence may be about; of anything else (an error, a failure) it is another statement."""
+
+
+def _words_alone(words: str) -> re.Pattern[str]:
+    """What may stand before and after (``|``) a number or a phrase in its clause: these words alone."""
+    space = r"[^\w%']*"
+    known = rf"(?:{space}(?:{words})\b)*{space}"
+    return re.compile(rf"{known}\|{known}(?:{_ABOUT_THE_ANSWER}{space})?")
+
+
+_PLAIN_NUMBER, _PLAIN_PHRASE = _words_alone(_NUMBER_WORDS), _words_alone(_WORDS)
 _RANGE = re.compile(r"\d\s*%?\s*(?:-|–|—|−|to|and|or|through|\.\.+|…)\s*$")
 
 
@@ -62,7 +85,8 @@ def verbal_confidence(value: Any) -> float:
     value
         A number from 0 to 1, or a text with a percentage ("85 %", "I am 85 percent sure"), a fraction ("8/10"), a number
         from 0 to 1, or one of the phrases of ``rhocal.data.verbal_confidence.WORDS`` ("very likely"). Texts that deny or
-        bound what they state ("not 100 % sure", "less than 50 %"), ranges, and numbers that may be something else are errors.
+        bound what they state ("not 100 % sure", "less than 50 %"), ranges, statements about anything but the answer ("10 %
+        chance of error"), and numbers that may be something else are errors.
 
     Returns
     -------
@@ -110,16 +134,17 @@ def normalized(text: str) -> str:
 def numbers_of(text: str) -> set[float]:
     """The probabilities that a normalized text states in numbers; a ValueError where it is not clear that they are those."""
     stated: set[float] = set()
-    matches = list(_NUMBER.finditer(text))
-    for match in matches:
+    is_alone = not _FILLER.sub("", _PHRASES.sub("", _NUMBER.sub("", text)))
+    for match in _NUMBER.finditer(text):
         before, after = text[: match.start()], text[match.end() :]
-        is_alone = not _FILLER.sub("", _PHRASES.sub("", _NUMBER.sub("", text)))
         if not (is_alone or _BEFORE.search(before) or _AFTER.match(after)):
             if match["decimal"] in {"0", "1"}:
                 continue  # a digit of the sentence
             raise ValueError(f"has a number that may be something else ({match[0].strip()})")
         if _RANGE.search(before) or _NEGATION.search(_clause(before, after)):
             raise ValueError("denies or bounds what it states, or states a range")
+        if not _PLAIN_NUMBER.fullmatch(_NUMBER.sub("", _clause(before, after, _STATEMENT_END))):
+            raise ValueError(f"may state something else than confidence in the answer ({match[0].strip()})")
         stated.add(_probability(match))
     return stated
 
@@ -152,13 +177,15 @@ def _phrases_of(text: str) -> set[float]:
     for match in _PHRASES.finditer(text):
         if _NEGATION.search(_clause(text[: match.start()], text[match.end() :])):
             raise ValueError("denies, bounds or weakens what it states")
+        if not _PLAIN_PHRASE.fullmatch(_clause(text[: match.start()], text[match.end() :], _STATEMENT_END)):
+            raise ValueError(f"may state something else than confidence in the answer ({match[0]})")
         stated.add(WORDS[match[0]])
     return stated
 
 
-def _clause(before: str, after: str) -> str:
+def _clause(before: str, after: str, limit: re.Pattern[str] = _CLAUSE_END) -> str:
     """The words around a statement, up to the next comma, stop, or "but"."""
-    ends = list(_CLAUSE_END.finditer(before))
+    ends = list(limit.finditer(before))
     start = ends[-1].end() if ends else 0
-    end = match.start() if (match := _CLAUSE_END.search(after)) else len(after)
+    end = match.start() if (match := limit.search(after)) else len(after)
     return f"{before[start:]} | {after[:end]}"
