@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rhocal.calibrators.exporting import wants_probs
 from rhocal.calibrators.policy import decide_rows
@@ -49,3 +49,9 @@ class DecisionModule(ExactBuffers):
         if included is None:
             return decided
         return *decided, (included > 0).movedim(-1, self.class_axis) if logits.dim() > 1 else included > 0
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What ``torch.jit.script`` compiles in the place of this module."""
+        from rhocal.torch.script import ScriptableDecisions, ScriptableSets  # noqa: PLC0415 - they are about this module
+
+        return ScriptableDecisions(self) if self.policy.sets is None else ScriptableSets(self)

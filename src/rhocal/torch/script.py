@@ -12,18 +12,25 @@ from torch import Tensor, nn
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rhocal.torch.decisions import DecisionModule
     from rhocal.torch.module import CalibratorModule
 
 
-class ScriptableCalibrator(nn.Module):
-    """A calibrator for ``torch.jit.script``, with the input and output of ``CalibratorModule``."""
+class TracedRows(nn.Module):
+    """Traces of a module in both precisions, and rows of classes out of logits of any shape."""
 
-    def __init__(self, module: CalibratorModule) -> None:
+    def __init__(self, module: CalibratorModule | DecisionModule, parts: Sequence[CalibratorModule]) -> None:
         super().__init__()
-        self.n_classes, self.class_axis, self.probs = module.map_.n_classes, module.class_axis, module.output == "probs"
+        first = parts[0]
+        self.n_classes, self.class_axis = first.map_.n_classes, first.class_axis
+        self.probs = parts[-1].output == "probs"
         device = next((buffer.device for buffer in module.buffers()), torch.device("cpu"))
-        axis, module.class_axis = module.class_axis, -1
+        axis = self.class_axis
         try:
+            for part in (module, *parts):
+                part.class_axis = -1
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore"
@@ -34,24 +41,72 @@ class ScriptableCalibrator(nn.Module):
                 wide = rows.double() if has_double else rows
                 self.double_rows = torch.jit.trace(module, wide, check_trace=False)  # type: ignore[no-untyped-call]
         finally:
-            module.class_axis = axis
+            for part in (module, *parts):
+                part.class_axis = axis
 
-    def forward(self, logits: Tensor) -> Tensor:
-        """Calibrate."""
+    def moved(self, logits: Tensor) -> Tensor:
+        """Logits with the classes on the last axis."""
         n_columns = 1 if logits.dim() == 1 else logits.size(self.class_axis)
         if n_columns == 1 and self.n_classes == 2:
             raise ValueError("a scripted calibrator takes a column for each of the two classes, not one score")
         if n_columns != self.n_classes:
             raise ValueError("logits have another number of classes than the calibrator was fitted with")
-        moved = logits.movedim(self.class_axis, -1)
-        table = moved.reshape(-1, self.n_classes)
-        is_double = logits.dtype == torch.float64
-        out = self.double_rows(table) if is_double else self.single_rows(table.to(torch.float32))
+        return logits.movedim(self.class_axis, -1)
+
+    def scores(self, out: Tensor, logits: Tensor, moved: Tensor) -> Tensor:
+        """Calibrated rows in the type and the shape of the logits."""
         if not self.probs and logits.is_floating_point():
             if logits.dtype == torch.float16:
                 out = out.clamp(min=-65504.0)
             out = out.to(logits.dtype)
         return out.reshape(moved.shape).movedim(-1, self.class_axis)
+
+
+class ScriptableCalibrator(TracedRows):
+    """A calibrator for ``torch.jit.script``, with the input and output of ``CalibratorModule``."""
+
+    def __init__(self, module: CalibratorModule) -> None:
+        super().__init__(module, [module])
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrate."""
+        moved = self.moved(logits)
+        table = moved.reshape(-1, self.n_classes)
+        is_double = logits.dtype == torch.float64
+        out = self.double_rows(table) if is_double else self.single_rows(table.to(torch.float32))
+        return self.scores(out, logits, moved)
+
+
+class ScriptableDecisions(TracedRows):
+    """A calibrator with a policy for ``torch.jit.script``, with the input and output of ``DecisionModule``."""
+
+    def __init__(self, module: DecisionModule) -> None:
+        super().__init__(module, [module.probs] if module.logits is None else [module.probs, module.logits])
+
+    def forward(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Calibrate and decide."""
+        moved = self.moved(logits)
+        table = moved.reshape(-1, self.n_classes)
+        is_double = logits.dtype == torch.float64
+        out, column, automated = self.double_rows(table) if is_double else self.single_rows(table.to(torch.float32))
+        shape = moved.shape[:-1]
+        return self.scores(out, logits, moved), column.reshape(shape), automated.reshape(shape)
+
+
+class ScriptableSets(ScriptableDecisions):
+    """The same with prediction sets."""
+
+    def forward(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
+        """Calibrate and decide."""
+        moved = self.moved(logits)
+        table = moved.reshape(-1, self.n_classes)
+        is_double = logits.dtype == torch.float64
+        out, column, automated, included = (
+            self.double_rows(table) if is_double else self.single_rows(table.to(torch.float32))
+        )
+        shape = moved.shape[:-1]
+        sets = included.reshape(moved.shape).movedim(-1, self.class_axis)
+        return self.scores(out, logits, moved), column.reshape(shape), automated.reshape(shape), sets
 
 
 class ScriptableModel(nn.Module):
