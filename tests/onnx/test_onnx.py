@@ -344,6 +344,14 @@ def test_the_command_writes_a_calibrator_of_its_own(cal, data, tmp_path):
     assert error.count("\n") == 1
 
 
+def test_the_axis_of_a_model_needs_a_model(cal, tmp_path):
+    cal.save(tmp_path / "cal.safetensors")
+    for name in ("out.onnx", "out.json"):
+        result = run("export", tmp_path / "cal.safetensors", "-o", tmp_path / name, "--class-axis", "1", code=2)
+        assert "no MODEL is given" in result.stderr
+        assert not (tmp_path / name).exists()
+
+
 def test_the_model_that_is_read_is_not_overwritten(tmp_path):
     cal = rhocal.TemperatureScaling().fit(*synthetic(200, 3))
     model = tmp_path / "m.onnx"

@@ -67,6 +67,10 @@ def export(
     from rhocal.onnx import export as to_file
     from rhocal.onnx import save_model
 
+    if class_axis != -1 and model is None:
+        raise InputError(
+            "--class-axis: this is the axis of a model's output, but no MODEL is given; a calibrator alone takes rows"
+        )
     if sql is not None or output.suffix in {".sql", ".json"}:
         if scores is not None or write not in {"same", "probs"}:
             raise InputError("--scores and --write are for ONNX models; SQL and JSON hold probabilities")
