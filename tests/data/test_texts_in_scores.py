@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import rhocal
-from helpers import synthetic
+from helpers import run, synthetic
 from rhocal.cli import app
-from rhocal.errors import FileError
+from rhocal.errors import FileError, InputError
 
 NAMES = ("red", "green", "blue")
 Z, Y = synthetic(200, 3)
@@ -80,3 +80,23 @@ def test_texts_beside_numbers_are_no_scores(calibrator):
     assert result.exit_code == 0, result.output + repr(result.exception)
     with np.load(calibrator.with_name("x.npz")) as found:
         assert found["probs"].shape == Z.shape
+
+
+def test_rows_of_different_lengths_are_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"logits": [1, 2, 3], "labels": 0}\n{"logits": [1, 2], "labels": 0}\n', encoding="utf-8")
+    assert "row 1 has 2 entries, row 0 has 3" in run("evaluate", path, code=2).stderr
+
+
+def test_the_k_best_are_not_the_scores_of_every_class(tmp_path):
+    best, places = np.log([[0.6, 0.2], [0.5, 0.4]]), np.array([[7, 2], [0, 9]])
+    labels = np.array([7, 0])
+    top = rhocal.TopK.from_arrays(best, places, n_classes=20)
+    for refuse in (rhocal.compare, rhocal.measure):
+        with pytest.raises(
+            InputError, match=r"the scores of every class are needed; rhocal\.TopK holds those of the k best"
+        ):
+            refuse(top, labels)
+    path = tmp_path / "top.npz"
+    np.savez(path, top_log_probs=best, top_indices=places, n_classes=20, labels=labels)
+    assert "holds the k best scores of each sample (top_log_probs)" in run("power", path, code=2).stderr

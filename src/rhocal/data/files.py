@@ -9,6 +9,7 @@ from rhocal.data.atomic import writing
 from rhocal.data.blocks import Block, missing_labels
 from rhocal.data.formats import open_file
 from rhocal.data.formats.base import Names, StoredFile, read_all
+from rhocal.data.top_k_files import VALUES
 from rhocal.errors import FileError, MissingArrayError
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class Contents:
         logits, labels = self.names.logits, self.names.labels
         self.file.refuse_profile()
         needed = f"{logits!r} (with {labels!r}), or {logits}_val and {logits}_test"
+        if best := [name for name in VALUES if name in self.file.arrays]:
+            raise MissingArrayError(
+                f"{self.file.path}: holds the k best scores of each sample ({best[0]}); those of every class are needed here"
+            )
         raise MissingArrayError.in_file(self.file.path, self.file.describe(), needed)
 
     def read(self, split: Split) -> Block:

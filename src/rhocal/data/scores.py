@@ -9,6 +9,7 @@ import numpy as np
 from rhocal.data.arrays import on_device, scan_scores
 from rhocal.data.probability_errors import probability_error
 from rhocal.data.spec import InputSpec
+from rhocal.data.top_k import TopK
 from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 from rhocal.numerics.assignment import best_columns
 from rhocal.numerics.special import Floats, row_max, scan, widened
@@ -113,6 +114,10 @@ def as_floats(values: Any, name: str, spec: InputSpec) -> tuple[Floats, str]:
 
 def first_no_number(array: NDArray[Any], error: Exception) -> str:
     """Where the first of them stands, and what it is."""
+    lengths = [len(row) if isinstance(row, list | tuple | np.ndarray) else None for row in array] if array.ndim else []
+    uneven = next((k for k, length in enumerate(lengths) if length is not None and length != lengths[0]), None)
+    if uneven is not None and lengths[0] is not None:
+        return f"row {uneven} has {counted(int(lengths[uneven] or 0), 'entry', 'entries')}, row 0 has {lengths[0]}"
     for place, value in np.ndenumerate(array):
         try:
             float(value)
@@ -125,6 +130,8 @@ def first_no_number(array: NDArray[Any], error: Exception) -> str:
 
 
 def _as_array(values: Any, name: str, kind: Kind) -> NDArray[Any]:
+    if isinstance(values, TopK):
+        raise InputError(f"{name}: the scores of every class are needed; rhocal.TopK holds those of the k best")
     if hasattr(values, "tocsr"):
         raise InputError(f"{name} is sparse; logits of every class are needed, as a dense array (toarray())")
     if isinstance(values, np.ma.MaskedArray):
