@@ -44,7 +44,10 @@ class ServiceOptions:
     log: Annotated[Path | None, typer.Option("--log", help="Append a line of JSON for each batch and event.")] = None
     on_alarm: Annotated[
         str | None,
-        typer.Option("--on-alarm", help="A command to run when an alarm is raised; it gets JSON on standard input."),
+        typer.Option(
+            "--on-alarm",
+            help="A command to run when an alarm is raised, without a shell; it gets JSON on standard input.",
+        ),
     ] = None
     webhook: Annotated[str | None, typer.Option("--webhook", help="A URL that gets the JSON of an alarm by POST.")] = (
         None
