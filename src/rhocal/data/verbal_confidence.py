@@ -66,10 +66,10 @@ _ABOUT_THE_ANSWER = (
 """What a confidence may be about; of anything else (an error, a failure) it is another statement."""
 
 
-def _words_alone(words: str) -> re.Pattern[str]:
+def _words_alone(allowed: str) -> re.Pattern[str]:
     """What may stand before and after (``|``) a number or a phrase in its clause: these words alone."""
     space = r"[^\w%']*"
-    known = rf"(?:{space}(?:{words})\b)*{space}"
+    known = rf"(?:{space}(?:{allowed})\b)*{space}"
     return re.compile(rf"{known}\|{known}(?:{_ABOUT_THE_ANSWER}{space})?")
 
 
