@@ -139,3 +139,12 @@ def test_a_line_that_lacks_a_key_and_a_file_of_another_kind(tmp_path):
         rhocal.read_lm_eval(write(tmp_path / "samples.jsonl", rows))
     with pytest.raises(FileError, match="no samples of lm-evaluation-harness"):
         rhocal.read_lm_eval(write(tmp_path / "other.jsonl", [{"logits": [0.1, 0.2], "labels": 1}] * 3))
+
+
+def test_the_accuracy_by_length_tells_how_a_target_was_read(tmp_path):
+    rows = [{name: value for name, value in row.items() if name != "acc"} for row in ROWS]
+    assert all(row["acc_norm"] in {0, 1} for row in rows)
+    assert len(rhocal.read_log(write(tmp_path / "right.jsonl", rows)).labels) == len(ROWS)
+    path = write(tmp_path / "wrong.jsonl", [*rows[:6], rows[6] | {"acc_norm": 1 - rows[6]["acc_norm"]}, *rows[7:]])
+    with pytest.raises(FileError, match="by acc_norm: acc is"):
+        rhocal.read_log(path, skip_bad=True)

@@ -124,6 +124,9 @@ def _read_sample(row: Mapping[str, Any]) -> Sample:
     else:
         label = target_column(row, len(scores), options, where)
         check_accuracy(row, scores, label, where)
+        if row.get("acc") is None and row.get("acc_norm") in {0, 1} and len(options) == len(scores):
+            divided = [value / max(len(text), 1) for value, text in zip(scores, options, strict=True)]
+            check_accuracy({"acc": row["acc_norm"]}, divided, label, f"{where}, by acc_norm")
     check_possible(scores, label)
     if not np.isfinite(unconditional).all():
         raise FileError(f"{where}: holds a log-likelihood without the question that is not finite")
