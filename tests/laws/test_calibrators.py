@@ -1,5 +1,6 @@
 """Laws that every calibrator of the table must keep."""
 
+import copy
 import gc
 import pickle
 import warnings
@@ -141,6 +142,40 @@ def test_fitting_again_gives_the_same_bits(name, data):
     logits, labels = data
     again = fitted_map(name, logits, labels)
     np.testing.assert_array_equal(reference(name).predict_proba(logits), again.predict_proba(logits))
+
+
+def skewed(logits, labels):
+    """The same samples with biases of classes, so that a map of classes may change the decision."""
+    return logits + np.array([0.0, 2.0, -2.0, 4.0]), labels
+
+
+@every
+def test_a_second_fit_replaces_the_first(name, data):
+    """It is the fit of a calibrator that is new: nothing of the first remains, whichever of them keeps the decision."""
+    first, other = reference(name), skewed(*data)
+    fresh = fitted_map(name, *other)
+    again = fit_map(copy.copy(first), *other)
+    back = fit_map(copy.copy(fresh), *data)
+    for cal, expected in ((again, fresh), (back, first)):
+        np.testing.assert_array_equal(cal.predict_proba(data[0]), expected.predict_proba(data[0]))
+        assert cal.map_.keeps_decision == expected.map_.keeps_decision
+        assert vars(cal).keys() == vars(expected).keys()
+
+
+@every
+def test_a_failed_fit_leaves_the_earlier_one(name, data, monkeypatch):
+    cal = copy.copy(reference(name))
+    before = vars(cal).copy()
+
+    def fail(*_):
+        raise InputError("too late")
+
+    for method in ("_fit", "_fit_map_alone"):
+        monkeypatch.setattr(type(cal), method, fail)
+    with pytest.raises(InputError, match="too late"):
+        cal.fit(*skewed(*data))
+    assert vars(cal).keys() == before.keys()
+    assert all(vars(cal)[key] is value for key, value in before.items())
 
 
 @every

@@ -137,6 +137,7 @@ class Calibrator(ABC):
         """What a fit reads: rows of logits, or a profile of them."""
         return "rows"
 
+    @estimator.unchanged_on_error
     def fit(
         self,
         logits: Any,
@@ -151,7 +152,7 @@ class Calibrator(ABC):
         positive: Any = None,
         clusters: Any = None,
     ) -> Self:
-        """Fit on held-out logits and labels, never on the data the network was trained on.
+        """Fit on held-out logits and labels, never on the data the network was trained on; an earlier fit is replaced.
 
         See ``rhocal.data.predictions`` for what is accepted; so are a ``rhocal.stream``, which brings its labels, Dask
         arrays, and for methods that scale ``rhocal.TopK``. ``kind`` is remembered and used by ``predict_proba`` too.

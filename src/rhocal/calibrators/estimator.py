@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,28 @@ from rhocal.calibrators.options import options_of
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rhocal.calibrators.base import Calibrator
+
+C = TypeVar("C", bound="Calibrator")
+P = ParamSpec("P")
+
+
+def unchanged_on_error(fit: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[C, P], C]:
+    """A fit that leaves the calibrator as it was if it fails."""
+
+    @wraps(fit)
+    def fit_or_restore(calibrator: C, /, *args: P.args, **kwargs: P.kwargs) -> C:
+        before = vars(calibrator).copy()
+        try:
+            return fit(calibrator, *args, **kwargs)
+        except BaseException:
+            vars(calibrator).clear()
+            vars(calibrator).update(before)
+            raise
+
+    return fit_or_restore
 
 
 def get_options(calibrator: Calibrator, *, deep: bool) -> dict[str, Any]:

@@ -42,10 +42,8 @@ def fit_validated(
         data = data.prepared()
         if isinstance(calibrator, ScaleCalibrator):
             data = Profile.from_prepared(data)
-    vars(calibrator).pop("policy_", None)  # it was certified for another map
-    vars(calibrator).pop("weighting_", None)
-    vars(calibrator).pop("online_", None)
-    vars(calibrator).pop("solution_", None)  # if the fit fails, the calibrator is not fitted
+    for name in [name for name in vars(calibrator) if name.endswith("_")]:
+        del vars(calibrator)[name]  # an earlier fit, and what was certified for its map
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     if calibrator.reads_probs and isinstance(data, Predictions):
         check_differences(data, calibrator.label)

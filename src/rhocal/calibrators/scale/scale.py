@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from rhocal.calibrators.base import Calibrator
+from rhocal.calibrators.estimator import unchanged_on_error
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.top_k import scales_top_k
 from rhocal.data.top_k import TopK
@@ -35,6 +36,7 @@ class ScaleCalibrator(Calibrator):
     def fits_on(self) -> Literal["rows", "profile"]:
         return "profile"
 
+    @unchanged_on_error
     def fit_profile(self, profile: Profile) -> Self:
         """Fit on a profile of logits (``rhocal.load_profile``) instead of the logits themselves."""
         from rhocal.calibrators.guard import check  # noqa: PLC0415 - it imports this module
