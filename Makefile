@@ -133,6 +133,7 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python experiments/coverage/paired.py
 	$(BIN)/python experiments/coverage/intervals.py
 	$(BIN)/python experiments/coverage/few_errors.py
+	$(BIN)/python experiments/coverage/needed.py
 	$(BIN)/python experiments/coverage/bounds.py
 	$(BIN)/python experiments/coverage/joint.py
 	$(BIN)/python experiments/coverage/monitor.py

@@ -267,6 +267,22 @@ def test_a_comparison_shows_the_floor(tmp_path):
     assert first["note"] == second["note"] == ""
 
 
+def test_the_number_that_decides_is_not_that_of_a_gap_of_chance():
+    """Ten classes have a gap near the tolerance by chance: from 6,200 samples to hopelessly many were named, for one model."""
+    needed = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        probs = rng.dirichlet(np.ones(10), 1000)
+        labels = np.minimum((rng.random((1000, 1)) > probs.cumsum(axis=1)).sum(axis=1), 9)
+        found = rhocal.evaluate(probs, labels, metrics=["ece"], classes=list(range(10)))
+        assert found.state == "undecided"
+        if not found.distinguishable:
+            needed.append(found.n_needed)
+    assert len(needed) > 15
+    assert min(needed) > 5000
+    assert max(needed) < 16_000  # experiments/coverage/needed.md: as many samples decide all verdicts of this model
+
+
 def test_two_samples_decide_nothing_and_no_number_is_made_up():
     """The estimate of two samples is noise: it tells nothing about how many would decide."""
     probs = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.5, 0.2, 0.2]])

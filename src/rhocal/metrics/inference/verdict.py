@@ -117,11 +117,10 @@ def verdict(
     p_value = evidence.combined.p_value if p_value is None else p_value
     gaps = all_class_gaps(evidence, level)
     error = _error_interval(evidence, level)
-    worst = max(gaps, key=lambda gap: abs(gap.gap), default=None)
     detected = p_value <= SIGNIFICANCE_LEVEL
     state = _state(error, gaps, tolerance, is_detected=detected)
     needed = (
-        samples_that_decide(evidence, error, worst, tolerance, is_detected=detected) if state == "undecided" else None
+        samples_that_decide(evidence, error, gaps, tolerance, is_detected=detected) if state == "undecided" else None
     )
     text = _describe(evidence, gaps) if detected else ""
     return Verdict(
@@ -167,19 +166,21 @@ def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float, *, is_de
 
 
 def samples_that_decide(
-    evidence: Evidence, error: Interval, worst: ClassGap | None, tolerance: float, *, is_detected: bool = True
+    evidence: Evidence, error: Interval, gaps: Sequence[ClassGap], tolerance: float, *, is_detected: bool = True
 ) -> int | None:
     """About how many samples would decide: intervals shrink with the root of their number, clustered and weighted as these.
 
-    Where no error is detected there may be none: then at least as many as show a perfect model to be within the tolerance.
+    A difference that is not detected may be noise, and next to the tolerance it would need any number of samples: it counts
+    as half the tolerance at most. Where no error is detected, the number is also one that shows a perfect model to be within.
     """
-    factor = _factor(error.low, error.estimate, error.high, tolerance)
+    factor = _factor(error.low, error.estimate, error.high, tolerance, is_detected=is_detected)
     if not is_detected:
         factor = max(factor, (max(error.high, evidence.ece.high) / tolerance) ** 2)
-    if worst is not None:
-        size, reach = abs(worst.gap), (worst.high - worst.low) / 2
-        undecided = not (size + reach <= tolerance or size - reach > tolerance)
-        factor = max(factor, _factor(size - reach, size, size + reach, tolerance)) if undecided else factor
+    for gap in gaps:
+        size, reach = abs(gap.gap), (gap.high - gap.low) / 2
+        if size + reach > tolerance:
+            is_known = is_detected and gap.detected
+            factor = max(factor, _factor(size - reach, size, size + reach, tolerance, is_detected=is_known))
     if not factor <= MAX_NEEDED:
         return None
     needed = evidence.size * max(factor, 1.1)
@@ -187,7 +188,10 @@ def samples_that_decide(
     return math.ceil(needed / unit) * round(unit) if unit >= 1 else math.ceil(needed)
 
 
-def _factor(low: float, estimate: float, high: float, tolerance: float) -> float:
+def _factor(low: float, estimate: float, high: float, tolerance: float, *, is_detected: bool) -> float:
+    """Times the samples after which an interval no longer holds the tolerance."""
+    if not is_detected:
+        return ((high - estimate) / (tolerance - min(estimate, tolerance / 2))) ** 2
     if estimate < tolerance:
         return ((high - estimate) / (tolerance - estimate)) ** 2
     return ((estimate - low) / (estimate - tolerance)) ** 2 if estimate > tolerance else math.inf
